@@ -1,0 +1,37 @@
+# The README's two commands, `make demo` and `make test`, need Python >= 3.11 and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := ax,plot,benchmarks,distributed,dev
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint bench-timing clean
+
+# One thread a test process: the tests run in parallel, and the matrices are small.
+test: $(VENV)/.test-installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+demo: $(VENV)/.demo-installed
+	$(BIN)/python -m benchmarks.demo
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench-timing: $(VENV)/.demo-installed
+	$(BIN)/python -m benchmarks.timing
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e ".[plot,benchmarks]"
+	touch $@
+
+$(VENV)/.test-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e ".[$(EXTRAS)]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info
