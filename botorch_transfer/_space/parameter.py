@@ -1,0 +1,142 @@
+"""What every kind of parameter can do, and the reading of table columns that they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from pandas import CategoricalDtype, DataFrame, Series, to_numeric
+
+Array = NDArray[np.float64]
+ActiveIf = Mapping[str, Any]
+
+
+class Parameter(ABC):
+    """One parameter: some columns of a table of runs, and their place in the unit cube.
+
+    A parameter knows nothing about the other ones: whether it is active is the search space's
+    business, and every method here sees active rows only.
+    """
+
+    name: str
+    active_if: ActiveIf | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table that hold this parameter."""
+        return (self.name,)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of the encoding."""
+        return [self.name]
+
+    @property
+    def neutral(self) -> Array:
+        """Encoding of a row in which the parameter is inactive; shape `w`."""
+        return np.array([0.5])
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """Number of different values; `None` where the parameter is continuous."""
+
+    @abstractmethod
+    def encode(self, frame: DataFrame) -> Array:
+        """Place the values in `frame` in the unit cube.
+
+        Args:
+            frame: `n` rows with at least the columns of this parameter, none of them missing.
+
+        Returns:
+            An `n x w` array in the unit cube, `w` the number of feature names.
+        """
+
+    @abstractmethod
+    def decode(self, unit: Array) -> DataFrame:
+        """Find the values that are nearest to the `n x w` points of the unit cube.
+
+        Args:
+            unit: An `n x w` array in the unit cube.
+
+        Returns:
+            A table with `n` rows and the columns of this parameter.
+        """
+
+    def unit_grid(self) -> Array:
+        """Encodings of all values, `size x w`; only for finite parameters."""
+        raise NotImplementedError
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draw an `n x w` array whose decoded values are uniform on the parameter's scale."""
+        return rng.random((n, len(self.feature_names)))
+
+    def contains(self, value: Hashable) -> bool:
+        """Whether `value` is one of the values that a conditional parameter can ask for."""
+        return False
+
+
+def normalize_active_if(name: str, active_if: ActiveIf | None) -> dict[str, tuple[Any, ...]] | None:
+    """Write a condition with tuples of values; one bare value is a tuple of one."""
+    if active_if is None:
+        return None
+    condition = {parent: _as_tuple(values) for parent, values in active_if.items()}
+    if not condition or not all(condition.values()):
+        raise ValueError(
+            f"Parameter {name!r} has an empty active_if: name a parent parameter and at least one "
+            "of its values, or leave active_if out."
+        )
+    return condition
+
+
+def _as_tuple(values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return (values,)
+    return tuple(values)
+
+
+def read_values(name: str, column: Series) -> Series:
+    """Return `column` as plain objects or numbers, having refused missing values."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        row, count = _first(column, missing)
+        raise InputDataError(
+            f"Parameter {name!r} has no value in row {row}{count}, where it is active: fill it "
+            "in, drop these rows, or describe when the parameter is inactive by active_if."
+        )
+    return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
+
+
+def read_numbers(name: str, column: Series) -> Array:
+    """Return `column` as an array of `n` float64, having refused missing values and text."""
+    column = read_values(name, column)
+    numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    refuse_where(np.isnan(numbers), name, column, "not a number: convert the column")
+    return numbers
+
+
+def relative_tolerance(column: Series) -> float:
+    """By how much a value may be off, relative to its size, and still be a rounding error."""
+    return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
+
+
+def refuse_where(bad: NDArray[np.bool_], name: str, column: Series, problem: str) -> None:
+    """Raise an `InputDataError` for the first row in which `bad` holds, if there is one."""
+    if not bad.any():
+        return
+    row, count = _first(column, bad)
+    value = column.iloc[int(np.argmax(bad))]
+    value = value.item() if isinstance(value, np.generic) else value
+    raise InputDataError(f"Parameter {name!r} is {value!r} in row {row}{count}, {problem}.")
+
+
+def _first(column: Series, bad: NDArray[np.bool_]) -> tuple[Any, str]:
+    others = int(bad.sum()) - 1
+    count = (
+        f" (and {others:,} more rows)" if others > 1 else " (and one more row)" if others else ""
+    )
+    return column.index[int(np.argmax(bad))], count
