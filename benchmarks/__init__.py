@@ -1,0 +1,1 @@
+"""Studies and timings; the package never imports them."""

@@ -1,0 +1,127 @@
+"""Measure the tuning history that ships with the package.
+
+    python -m benchmarks.measure_history --out FILE --jobs N
+
+Each finished run is appended to `FILE.partial.jsonl`; a measurement that was interrupted, or even
+killed, continues there, and its table equals that of one without a break, but for the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from joblib import Parallel, delayed
+from tqdm import tqdm
+
+from benchmarks.history_spaces import SPACES, evaluate, sample_configs
+from benchmarks.history_tasks import TASKS
+from botorch_transfer.datasets.history import OUTCOMES, WholeNumber, tuning_search_space
+
+CONFIGS = 150
+GZIP = {"method": "gzip", "mtime": 0, "compresslevel": 9}  # mtime: same rows, same bytes
+
+Run = tuple[str, str, dict[str, Any]]
+Result = dict[str, float]
+
+
+def plan(spaces: Sequence[str], tasks: Sequence[str], configs: int) -> list[Run]:
+    """All runs as (space, task, configuration), in the order of the table's rows."""
+    return [(s, t, c) for s in spaces for t in tasks for c in sample_configs(s, t, configs)]
+
+
+def measure(
+    out: Path,
+    spaces: Sequence[str] = SPACES,
+    tasks: Sequence[str] = TASKS,
+    configs: int = CONFIGS,
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Measure what is missing, then write the table.
+
+    Args:
+        out: The table's path, a `.csv.gz`; finished runs are kept in `<out>.partial.jsonl`.
+        spaces: Names of search spaces.
+        tasks: Names of tasks.
+        configs: Configurations a task and space.
+        jobs: Processes.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The table that was written.
+    """
+    partial = out.with_name(out.name + ".partial.jsonl")
+    runs = plan(spaces, tasks, configs)
+    results = _read_finished(partial)
+    missing = [run for run in runs if _key(run) not in results]
+    bar = tqdm(total=len(runs), initial=len(runs) - len(missing), disable=not progress, unit="run")
+    with partial.open("a") as file, bar:
+        for run, result in _results(missing, jobs):
+            file.write(json.dumps([_key(run), result]) + "\n")
+            file.flush()
+            results[_key(run)] = result
+            bar.update()
+    table = _table(runs, results)
+    table.to_csv(out, index=False, compression=GZIP)
+    return table
+
+
+def _key(run: Run) -> str:
+    return json.dumps(run)
+
+
+def _results(runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Result]]:
+    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
+    return parallel(delayed(_measure_one)(run) for run in runs)
+
+
+def _measure_one(run: Run) -> tuple[Run, Result]:
+    result = evaluate(*run)
+    return run, {
+        "log_loss": float(f"{result['log_loss']:.5g}"),
+        "accuracy": float(f"{result['accuracy']:.4g}"),
+        "fit_seconds": float(f"{result['seconds']:.3g}"),
+    }
+
+
+def _read_finished(partial: Path) -> dict[str, Result]:
+    """The runs finished earlier; a last line that a kill left unfinished is cut off."""
+    if not partial.exists():
+        return {}
+    text = partial.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        partial.write_text(whole)
+    return dict(json.loads(line) for line in whole.splitlines())
+
+
+def _table(runs: Sequence[Run], results: dict[str, Result]) -> pd.DataFrame:
+    """One row a run: space, task, all parameters (empty where they do not apply), outcomes."""
+    rows = [{"space": s, "task": t, **c, **results[_key((s, t, c))]} for s, t, c in runs]
+    spaces = dict.fromkeys(space for space, _, _ in runs)
+    parameters = [p for space in spaces for p in tuning_search_space(space).parameters]
+    names = dict.fromkeys(p.name for p in parameters)
+    whole = {p.name: "Int64" for p in parameters if isinstance(p, WholeNumber)}
+    return pd.DataFrame(rows, columns=["space", "task", *names, *OUTCOMES]).astype(whole)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="table to write, .csv.gz")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--configs", type=int, default=CONFIGS, help="configurations a task")
+    parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    table = measure(**vars(args), progress=True)
+    print(f"{len(table)} runs, {table['log_loss'].isna().sum()} failed, written to {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The tuning history that ships with the package: four search spaces, measured by this project.
+
+The datasheet is `README.md` beside this file; `benchmarks/measure_history.py` measured the table.
+This module is the one place where the four spaces are defined.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+import pandas as pd
+
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    SearchSpace,
+)
+
+OUTCOMES = ["log_loss", "accuracy", "fit_seconds"]
+WholeNumber = IntegerParameter | OrdinalParameter  # the spaces' ordinal values are integers
+
+_SPACES: dict[str, SearchSpace] = {
+    "svm": SearchSpace(
+        [
+            FloatParameter("C", 1e-2, 1e3, log=True),
+            FloatParameter("gamma", 1e-5, 10.0, log=True),
+        ]
+    ),
+    "gbm": SearchSpace(
+        [
+            FloatParameter("learning_rate", 5e-3, 0.5, log=True),
+            IntegerParameter("n_estimators", 10, 200, log=True),
+            IntegerParameter("max_depth", 1, 8),
+            IntegerParameter("min_samples_leaf", 1, 50, log=True),
+            FloatParameter("subsample", 0.2, 1.0),
+            FloatParameter("max_features", 0.1, 1.0),
+        ]
+    ),
+    "mlp": SearchSpace(
+        [
+            IntegerParameter("hidden_layers", 1, 3),
+            IntegerParameter("hidden_units", 4, 64, log=True),
+            CategoricalParameter("activation", ("relu", "tanh", "logistic")),
+            FloatParameter("alpha", 1e-6, 10.0, log=True),
+            OrdinalParameter("batch_size", (16, 32, 64)),
+            CategoricalParameter("solver", ("adam", "sgd")),
+            FloatParameter("learning_rate", 1e-4, 10.0, log=True),
+            FloatParameter("momentum", 0.0, 0.99, active_if={"solver": ("sgd",)}),
+        ]
+    ),
+    "forest": SearchSpace(
+        [
+            IntegerParameter("n_estimators", 5, 100, log=True),
+            CategoricalParameter("criterion", ("gini", "entropy")),
+            FloatParameter("max_features", 0.1, 1.0),
+            IntegerParameter("min_samples_leaf", 1, 50, log=True),
+            CategoricalParameter("bootstrap", ("yes", "no")),
+            FloatParameter("max_samples", 0.2, 1.0, active_if={"bootstrap": ("yes",)}),
+        ]
+    ),
+}
+
+
+def tuning_search_space(space: str) -> SearchSpace:
+    """The search space of one part of the tuning history.
+
+    Args:
+        space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`.
+
+    Returns:
+        The space, to encode the history with and to tune in.
+
+    Raises:
+        ValueError: If there is no space of that name.
+
+    Example:
+        >>> [p.name for p in tuning_search_space("svm").parameters]
+        ['C', 'gamma']
+    """
+    if space not in _SPACES:
+        raise ValueError(f"There is no space {space!r}; choose one of {', '.join(_SPACES)}.")
+    return _SPACES[space]
+
+
+def load_tuning_history(space: str | None = None) -> pd.DataFrame:
+    """Cross-validation results of scikit-learn classifiers: a real history to try transfer with.
+
+    Use it for examples, tests and quick comparisons. On each of its 18 tasks, 150 configurations
+    of each space were measured, other ones on every task.
+
+    Args:
+        space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`; all of them together by default.
+
+    Returns:
+        One row a run. `space` and `task` are names; then the parameters, NaN where they are
+        inactive or belong to another space; `log_loss` (nats a sample, to minimize) and `accuracy`
+        (0 to 1, to maximize), NaN in runs that failed; `fit_seconds`, the time of the whole
+        cross-validation. For one space, only the columns and rows of that space.
+
+    Raises:
+        ValueError: If there is no space of that name.
+
+    Example:
+        >>> history = load_tuning_history("svm")
+        >>> list(history.columns)
+        ['space', 'task', 'C', 'gamma', 'log_loss', 'accuracy', 'fit_seconds']
+    """
+    parameters = tuning_search_space(space).parameters if space is not None else ()
+    with as_file(files(__package__) / "tuning_history.csv.gz") as path:
+        history = pd.read_csv(path)
+    if space is None:
+        return history
+    columns = ["space", "task", *(p.name for p in parameters), *OUTCOMES]
+    history = history.loc[history["space"] == space, columns].reset_index(drop=True)
+    # next to other spaces' rows, whole numbers were read as floats
+    whole = [p.name for p in parameters if isinstance(p, WholeNumber)]
+    return history.astype(dict.fromkeys(whole, "int64"))

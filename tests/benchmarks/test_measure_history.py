@@ -1,0 +1,148 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("statsmodels")
+
+from benchmarks.history_spaces import SPACES, evaluate, sample_configs
+from benchmarks.history_tasks import MAX_SAMPLES, TASKS, load_task
+from benchmarks.measure_history import measure
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+
+TINY = {"spaces": ["svm", "forest"], "tasks": ["iris_versicolor", "digits_3_vs_8"], "configs": 5}
+
+
+def without_times(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="fit_seconds")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> pd.DataFrame:
+    out = tmp_path_factory.mktemp("history") / "table.csv.gz"
+    measure(out, **TINY)
+    return pd.read_csv(out)
+
+
+def test_killed_measurement_resumes_to_the_same_table(tmp_path, uninterrupted):
+    out = tmp_path / "table.csv.gz"
+    partial = tmp_path / "table.csv.gz.partial.jsonl"
+    command = [sys.executable, "-m", "benchmarks.measure_history", "--out", str(out), "--jobs", "1"]
+    for option, value in TINY.items():
+        command += [f"--{option}", *([str(value)] if isinstance(value, int) else value)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (partial.exists() and partial.read_text().count("\n") >= 3):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = partial.read_text()
+    assert not out.exists()
+    assert 3 <= kept.count("\n") < len(uninterrupted)
+
+    measure(out, **TINY)
+    assert partial.read_text().startswith(kept[: kept.rfind("\n") + 1])
+    assert partial.read_text().count("\n") == len(uninterrupted)
+    pd.testing.assert_frame_equal(without_times(pd.read_csv(out)), without_times(uninterrupted))
+
+
+def test_line_cut_in_the_middle_is_measured_again(tmp_path, uninterrupted):
+    out = tmp_path / "table.csv.gz"
+    partial = tmp_path / "table.csv.gz.partial.jsonl"
+    measure(out, **TINY)
+    partial.write_text(partial.read_text()[:-15])
+    measure(out, **TINY)
+    pd.testing.assert_frame_equal(without_times(pd.read_csv(out)), without_times(uninterrupted))
+
+
+def test_finished_measurement_rewrites_the_same_bytes(tmp_path):
+    out = tmp_path / "table.csv.gz"
+    options = {**TINY, "spaces": ["svm"], "configs": 2}
+    measure(out, **options)
+    first = out.read_bytes()
+    measure(out, **options)
+    assert out.read_bytes() == first
+
+
+def test_number_of_processes_does_not_change_the_table(tmp_path, uninterrupted):
+    measure(tmp_path / "table.csv.gz", **TINY, jobs=2)
+    table = pd.read_csv(tmp_path / "table.csv.gz")
+    pd.testing.assert_frame_equal(without_times(table), without_times(uninterrupted))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_live_evaluation_reproduces_shipped_rows(space):
+    # another processor's rounding shows after a hundred epochs of an MLP, not elsewhere
+    tolerance = 0.05 if space == "mlp" else 2e-3
+    history = load_tuning_history(space).dropna(subset="log_loss").sample(4, random_state=1)
+    names = [p.name for p in tuning_search_space(space).parameters]
+    for _, row in history.iterrows():
+        live = evaluate(space, row["task"], row[names].to_dict())
+        assert live["log_loss"] == pytest.approx(row["log_loss"], rel=tolerance)
+        assert live["accuracy"] == pytest.approx(row["accuracy"], abs=0.02)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_shipped_configurations_are_the_planned_ones(space):
+    history = load_tuning_history(space)
+    task = TASKS[3]
+    names = [p.name for p in tuning_search_space(space).parameters]
+    shipped = history.loc[history["task"] == task, names].reset_index(drop=True)
+    planned = pd.DataFrame(sample_configs(space, task, len(shipped)), columns=names)
+    pd.testing.assert_frame_equal(shipped, planned, check_dtype=False)
+
+
+def test_svm_loss_is_deterministic_and_smooth():
+    def loss(log_gamma: float) -> float:
+        config = {"C": 10.0, "gamma": float(10**log_gamma)}
+        return evaluate("svm", "digits_3_vs_8", config)["log_loss"]
+
+    grid = np.linspace(-3.5, -1.5, 31)
+    values = np.array([loss(g) for g in grid])
+    assert loss(grid[0]) == values[0]
+    # down to one valley and up again; noise would add to the length of the way
+    assert np.abs(np.diff(values)).sum() < 2.2 * np.ptp(values)
+    assert values.argmin() not in (0, len(grid) - 1)
+
+
+def test_diverged_run_is_nan():
+    config = {
+        "hidden_layers": 3,
+        "hidden_units": 64,
+        "activation": "relu",
+        "alpha": 1e-6,
+        "batch_size": 16,
+        "solver": "sgd",
+        "learning_rate": 10.0,
+        "momentum": 0.5,
+    }
+    result = evaluate("mlp", "digits_3_vs_8", config)
+    assert np.isnan(result["log_loss"])
+    assert np.isnan(result["accuracy"])
+    assert result["seconds"] > 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_are_small_binary_and_complete(task):
+    X, y = load_task(task)
+    assert 100 <= len(y) <= MAX_SAMPLES
+    assert X.shape == (len(y), X.shape[1])
+    assert np.isfinite(X).all()
+    assert set(y) == {0, 1}
+    assert 0.2 < y.mean() < 0.8
+    assert (X.std(axis=0) > 0).any()
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="no task 'digits'; choose one of digits_1_vs_7"):
+        load_task("digits")
+    with pytest.raises(ValueError, match="no space 'svn'; choose one of svm"):
+        evaluate("svn", "iris_versicolor", {})
