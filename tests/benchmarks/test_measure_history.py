@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import savgol_filter
 
 pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
@@ -108,8 +109,8 @@ def test_svm_loss_is_deterministic_and_smooth():
     grid = np.linspace(-3.5, -1.5, 31)
     values = np.array([loss(g) for g in grid])
     assert loss(grid[0]) == values[0]
-    # down to one valley and up again; noise would add to the length of the way
-    assert np.abs(np.diff(values)).sum() < 2.2 * np.ptp(values)
+    noise = values - savgol_filter(values, window_length=7, polyorder=3)
+    assert np.abs(noise).max() < 0.1 * np.ptp(values)  # random folds would make it 0.26
     assert values.argmin() not in (0, len(grid) - 1)
 
 
