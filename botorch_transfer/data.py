@@ -27,16 +27,13 @@ __all__ = [
 ]
 
 SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
-"""One source task: `X` (`n x d`), `Y` (`n x 1`, maximized) and maybe `Yvar` (`n x 1`, "
-"observation variances)."""
+"""One task: `X` (`n x d`), `Y` (`n x 1`, maximized) and maybe `Yvar` (`n x 1`, variances)."""
 
 MAX_JOINT_BYTES = 8 * 2**30
-"""Memory that an exact joint model may take unless told otherwise; about 10,000 points in double "
-"precision."""
+"""Memory that an exact joint model may take by default; about 10,000 points in double precision."""
 
 _MATRICES_IN_FLIGHT = 10
-"""Matrices of `n x n` that one gradient of an exact marginal likelihood holds at its peak (8 to "
-"12 measured)."""
+"""Matrices of `n x n` at the peak of a gradient of the marginal likelihood (9 to 12 measured)."""
 
 
 def as_datasets(

@@ -120,18 +120,20 @@ class SearchSpace:
             space: Which space to read from a file that holds several under `"spaces"`.
 
         Raises:
-            ValueError: If the file holds several spaces and `space` isn't one of them.
+            ValueError: If the file doesn't hold the space asked for, or several without one being
+                asked for.
         """
         with open(path, encoding="utf-8") as file:
             spec = json.load(file)
-        if "spaces" not in spec:
+        if space is None and "spaces" not in spec:
             return cls.from_dict(spec)
-        if space not in spec["spaces"]:
+        spaces = spec.get("spaces", {})
+        if space not in spaces:
             raise ValueError(
-                f"The file holds the spaces {', '.join(spec['spaces'])}: choose one by space=, "
-                f"not {space!r}."
+                f"The file holds {len(spaces)} named spaces ({', '.join(spaces)}): choose one of "
+                f"them by space=, not {space!r}."
             )
-        return cls.from_dict(spec["spaces"][space])
+        return cls.from_dict(spaces[space])
 
     @property
     def dim(self) -> int:
@@ -141,7 +143,7 @@ class SearchSpace:
     @property
     def bounds(self) -> Tensor:
         """A `2 x d` tensor: the unit cube's bounds, as BoTorch's optimizers take them."""
-        return torch.stack([torch.zeros(self.dim), torch.ones(self.dim)]).to(torch.float64)
+        return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, self.dim)
 
     @property
     def columns(self) -> list[str]:

@@ -34,7 +34,7 @@ class OrdinalParameter(Parameter):
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values in order; numbers must increase.
+        values: All values in order; numbers must increase by more than rounding errors (1e-9).
         log: Whether to place the values, which must be positive numbers, by their logarithms.
         active_if: Mapping from the name of a parent parameter to the values for which this one is
             active.
@@ -56,10 +56,11 @@ class OrdinalParameter(Parameter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
         object.__setattr__(self, "values", _check_values(self.name, self.values))
-        if self._numeric and not np.all(np.diff(np.array(self.values, dtype=np.float64)) > 0):
+        if self._numeric and not _increase(np.array(self.values, dtype=np.float64)):
             raise ValueError(
-                f"Parameter {self.name!r} has the values {self.values}: list numbers in "
-                "increasing order, or use CategoricalParameter if they have no order."
+                f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
+                "order and further apart than rounding errors, or use CategoricalParameter if they "
+                "have no order."
             )
         if self.log and not (self._numeric and self.values[0] > 0):
             raise ValueError(
@@ -124,11 +125,8 @@ class OrdinalParameter(Parameter):
         numbers = read_numbers(self.name, column)
         values = np.array(self.values, dtype=np.float64)
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
-        # Relative to the value or, for a value of zero, to the smallest step between values.
-        size = np.maximum(
-            np.abs(values), np.diff(values).min(initial=np.inf, where=values[1:] > values[0])
-        )
-        size = np.where(np.isfinite(size), size, np.abs(values))
+        # A value of zero has no size of its own: the smallest step between values stands in.
+        size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
         refuse_where(wrong, self.name, column, _not_among(self.values))
         return ranks
@@ -193,6 +191,10 @@ class CategoricalParameter(Parameter):
     def contains(self, value: Hashable) -> bool:
         """Whether `value` is one of the values."""
         return value in self.values
+
+
+def _increase(values: Array) -> bool:
+    return bool(np.all(np.diff(values) > 1e-9 * np.abs(values[1:])))
 
 
 def _check_values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,0 +1,139 @@
+import numpy as np
+import pandas as pd
+import pytest
+from botorch.exceptions.errors import InputDataError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.search_space import FloatParameter, IntegerParameter
+
+
+def encode(parameter, *values, dtype=None):
+    return parameter.encode(pd.DataFrame({"p": pd.Series(values, dtype=dtype)}))[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "middle"),
+    [
+        (FloatParameter("p", -1.0, 3.0), 1.0),
+        (FloatParameter("p", 1e-4, 1e2, log=True), 0.1),
+        (FloatParameter("p", 0.9, 0.999, log="1-x"), 0.99),
+    ],
+)
+def test_float_scales_place_the_middle_at_one_half(parameter, middle):
+    np.testing.assert_allclose(
+        encode(parameter, parameter.lower, middle, parameter.upper), [0.0, 0.5, 1.0], atol=1e-12
+    )
+    decoded = parameter.decode(np.array([[0.0], [0.5], [1.0]]))["p"]
+    np.testing.assert_allclose(decoded, [parameter.lower, middle, parameter.upper], rtol=1e-12)
+    assert decoded.between(parameter.lower, parameter.upper).all()
+
+
+def test_one_minus_x_keeps_its_precision_close_to_one():
+    parameter = FloatParameter("p", 0.0, 1 - 1e-6, log="1-x")
+    x = 1 - 2e-6
+    assert encode(parameter, x)[0] == pytest.approx(1 - np.log(2) / np.log(1e6), abs=1e-9)
+    assert 1 - parameter.decode(encode(parameter, x)[:, None])["p"][0] == pytest.approx(2e-6)
+
+
+def test_values_off_by_a_rounding_error_are_clipped():
+    linear, log = FloatParameter("p", 0.0, 0.1), FloatParameter("p", 1e-8, 10.0, log=True)
+    assert encode(linear, -1e-17, 0.1 + 1e-11).tolist() == [0.0, 1.0]
+    assert encode(linear, 0.1, dtype="float32").tolist() == [1.0]
+    assert encode(log, 1e-8 * (1 - 1e-10)).tolist() == [0.0]
+    with pytest.raises(InputDataError, match="outside of its range"):
+        encode(log, 0.99e-8)  # within 1e-9 of the bound, but not relative to its size
+    with pytest.raises(InputDataError, match="outside of its range"):
+        encode(linear, 0.1 + 1e-8)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(("lower", "upper"), [(1, 2), (1, 3), (2, 20), (1, 1000), (7, 123_456)])
+def test_integers_are_invertible_and_reach_both_bounds(lower, upper, log):
+    parameter = IntegerParameter("p", lower, upper, log=log)
+    unit = parameter.unit_grid()
+    assert unit.shape == (parameter.size, 1)
+    assert unit[0, 0] == 0.0
+    assert unit[-1, 0] == 1.0
+    assert (np.diff(unit[:, 0]) > 0).all()
+    integers = np.arange(lower, upper + 1)
+    np.testing.assert_array_equal(parameter.decode(unit)["p"], integers)
+    single_precision = unit.astype(np.float32).astype(np.float64)
+    np.testing.assert_array_equal(parameter.decode(single_precision)["p"], integers)
+    np.testing.assert_array_equal(encode(parameter, *integers), unit[:, 0])
+
+
+def test_rounding_uniform_points_gives_each_integer_its_share():
+    u = (np.arange(120_000)[:, None] + 0.5) / 120_000
+    linear = IntegerParameter("p", -2, 3).decode(u)["p"].value_counts()
+    assert linear.to_dict() == pytest.approx(dict.fromkeys(range(-2, 4), 20_000), abs=1)
+    log = IntegerParameter("p", 1, 4, log=True).decode(u)["p"].value_counts(normalize=True)
+    shares = np.diff(np.log([0.5, 1.5, 2.5, 3.5, 4.5])) / np.log(9)
+    np.testing.assert_allclose(log.sort_index(), shares, atol=1e-4)
+
+
+def test_linear_integers_are_equally_spaced():
+    grid = IntegerParameter("p", 3, 8).unit_grid()[:, 0]
+    np.testing.assert_allclose(grid, np.linspace(0, 1, 6), atol=1e-15)
+
+
+@settings(deadline=None)
+@given(
+    lower=st.integers(-(10**6), 10**6),
+    width=st.integers(1, 10**9),
+    u=st.floats(0, 1),
+    log=st.booleans(),
+)
+def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, width, u, log):
+    lower = max(lower, 1) if log else lower
+    parameter = IntegerParameter("p", lower, lower + width, log=log)
+    first = parameter.decode(np.array([[u]]))
+    assert lower <= first["p"][0] <= lower + width
+    assert parameter.decode(parameter.encode(first))["p"][0] == first["p"][0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FloatParameter("p", 2.0, 2.0), "'p' has the lower bound 2.0 and the upper"),
+        (lambda: FloatParameter("p", 0.0, np.inf), "give finite bounds"),
+        (lambda: FloatParameter("p", np.nan, 1.0), "give finite bounds"),
+        (lambda: FloatParameter("p", 0.0, 1.0, log=True), "log=True and the lower bound 0.0"),
+        (lambda: FloatParameter("p", 0.0, 1.0, log="1-x"), "needs one below 1"),
+        (lambda: FloatParameter("p", 0.1, 1.0, log="ln"), "log='ln': use True, False or '1-x'"),
+        (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
+        (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
+        (lambda: IntegerParameter("p", 0.5, 3), "needs whole numbers"),
+        (lambda: FloatParameter("p", 0.0, 1.0, active_if={}), "'p' has an empty active_if"),
+        (lambda: FloatParameter("p", 0.0, 1.0, active_if={"k": []}), "'p' has an empty active_if"),
+    ],
+)
+def test_impossible_ranges_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values", "message"),
+    [
+        (
+            FloatParameter("p", 0.0, 1.0),
+            (0.5, 2.0, 3.0, 4.0),
+            r"'p' is 2.0 in row 1 \(and 2 more rows\), outside of its range \[0.0, 1.0\]: widen",
+        ),
+        (FloatParameter("p", 0.0, 1.0), (np.inf,), "'p' is inf in row 0, outside of its range"),
+        (FloatParameter("p", 0.0, 1.0), ("0.5", "x"), "'p' is 'x' in row 1, not a number"),
+        (FloatParameter("p", 0.0, 1.0), (0.5, None), "'p' has no value in row 1"),
+        (IntegerParameter("p", 0, 9), (1, 10), r"'p' is 10 in row 1, outside of its range \[0, 9"),
+        (IntegerParameter("p", 0, 9), (2.5, 1), r"'p' is 2.5 in row 0, not an integer: round it"),
+    ],
+)
+def test_impossible_values_are_refused(parameter, values, message):
+    with pytest.raises(InputDataError, match=message):
+        encode(parameter, *values)
+
+
+def test_numbers_of_any_column_type_are_read():
+    parameter = IntegerParameter("p", 0, 4)
+    for dtype in ("int8", "Int64", "float32", "object", "category", "str"):
+        np.testing.assert_allclose(encode(parameter, 1, 4, dtype=dtype), [0.25, 1.0])

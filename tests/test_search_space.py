@@ -1,0 +1,409 @@
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
+from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    SearchSpace,
+    SimplexParameter,
+)
+
+SVM = SearchSpace(
+    [
+        CategoricalParameter("kernel", ("rbf", "poly", "linear")),
+        FloatParameter("C", 0.01, 100.0, log=True),
+        FloatParameter("gamma", 1e-3, 10.0, log=True, active_if={"kernel": "rbf"}),
+        IntegerParameter("degree", 2, 4, active_if={"kernel": "poly"}),
+    ]
+)
+NESTED = SearchSpace(
+    [
+        CategoricalParameter("booster", ("tree", "linear")),
+        IntegerParameter("depth", 1, 3, active_if={"booster": "tree"}),
+        OrdinalParameter("leaves", ("few", "many"), active_if={"depth": (2, 3)}),
+        CategoricalParameter("split", (True, False), active_if={"leaves": "many", "depth": 3}),
+    ]
+)
+
+
+@st.composite
+def parameters(draw, name, earlier):
+    parents = [p for p in earlier if not isinstance(p, FloatParameter | SimplexParameter)]
+    condition = None
+    if parents and draw(st.booleans()):
+        parent = draw(st.sampled_from(parents))
+        allowed = (
+            range(parent.lower, parent.upper + 1)
+            if isinstance(parent, IntegerParameter)
+            else parent.values
+        )
+        condition = {parent.name: draw(st.lists(st.sampled_from(allowed), min_size=1, unique=True))}
+    kind = draw(st.integers(0, 4))
+    log = draw(st.booleans())
+    if kind == 0:
+        lower = draw(st.floats(1e-6, 1e3))
+        return FloatParameter(name, lower, lower * draw(st.floats(1.01, 1e6)), log, condition)
+    if kind == 1:
+        lower = draw(st.integers(1, 50))
+        return IntegerParameter(name, lower, lower + draw(st.integers(1, 40)), log, condition)
+    if kind == 2:
+        steps = draw(st.lists(st.floats(0.01, 10), min_size=1, max_size=6))
+        return OrdinalParameter(name, np.cumsum(steps).tolist(), log, condition)
+    if kind == 3:
+        values = st.one_of(st.text("abc", min_size=1, max_size=2), st.integers(2, 9))
+        listed = draw(st.lists(values, min_size=1, max_size=4, unique_by=str))
+        return CategoricalParameter(name, listed, condition)
+    step = draw(st.sampled_from([None, 0.25]))
+    return SimplexParameter(name, (f"{name}a", f"{name}b", f"{name}c"), step, condition)
+
+
+@st.composite
+def spaces(draw):
+    chosen = []
+    for rank in range(draw(st.integers(1, 6))):
+        chosen.append(draw(parameters(f"p{rank}", chosen)))
+    return SearchSpace(chosen)
+
+
+@settings(deadline=None)
+@given(spaces(), st.integers(0, 1000))
+def test_configurations_survive_a_round_trip(space, seed):
+    frame = space.sample(20, seed)
+    X = space.encode(frame)
+    assert X.shape == (20, space.dim)
+    assert X.dtype == torch.float64
+    assert ((X >= 0) & (X <= 1)).all()
+    again = space.decode(X)
+    pd.testing.assert_frame_equal(again, frame, rtol=1e-9)
+    torch.testing.assert_close(space.encode(again), X, rtol=0, atol=1e-12)
+
+
+@settings(deadline=None)
+@given(spaces(), st.integers(0, 1000))
+def test_any_point_of_the_cube_decodes_to_a_valid_configuration(space, seed):
+    X = torch.rand(20, space.dim, generator=torch.Generator().manual_seed(seed)).double()
+    frame = space.decode(X)
+    rounded = space.encode(frame)
+    pd.testing.assert_frame_equal(space.decode(rounded), frame, rtol=1e-9)
+    torch.testing.assert_close(space.round(rounded), rounded, rtol=0, atol=1e-12)
+    for parameter in space.parameters:
+        empty = frame[list(parameter.columns)].isna()
+        assert parameter.active_if or not empty.any(axis=None)
+
+
+@settings(deadline=None)
+@given(spaces(), st.integers(0, 1000))
+def test_discrete_columns_take_the_values_that_they_list(space, seed):
+    X = space.encode(space.sample(30, seed))
+    for column, values in space.discrete_dims.items():
+        assert space.is_discrete[column]
+        assert (values[0], values[-1]) == (0.0, 1.0)
+        assert set(X[:, column].tolist()) <= {*values, 0.5}  # 0.5: inactive
+
+
+def test_single_precision_points_decode_alike():
+    X = SVM.encode(SVM.sample(50, seed=3))
+    decoded = SVM.decode(X.float())
+    pd.testing.assert_frame_equal(decoded, SVM.decode(X), rtol=1e-5)
+
+
+def test_inactive_parameters_are_neutral_and_empty():
+    frame = pd.DataFrame(
+        {
+            "kernel": ["rbf", "poly", "linear"],
+            "C": [1.0, 1.0, 1.0],
+            "gamma": [10.0, np.nan, 999.0],  # whatever an inactive cell holds is ignored
+            "degree": [np.nan, 2.0, np.nan],
+        }
+    )
+    X = SVM.encode(frame)
+    expected = [[1, 0, 0, 0.5, 1, 0.5], [0, 1, 0, 0.5, 0.5, 0], [0, 0, 1, 0.5, 0.5, 0.5]]
+    torch.testing.assert_close(X, torch.tensor(expected, dtype=torch.float64))
+    decoded = SVM.decode(X)
+    assert decoded["gamma"].isna().tolist() == [False, True, True]
+    assert decoded["degree"].isna().tolist() == [True, False, True]
+    assert decoded["degree"].dtype == "Int64"
+    assert decoded["degree"][1] == 2
+
+
+def test_a_child_of_an_inactive_parent_is_inactive():
+    frame = pd.DataFrame(
+        {
+            "booster": ["tree", "tree", "tree", "linear"],
+            "depth": [1, 2, 3, 3],
+            "leaves": ["many"] * 4,
+            "split": [True] * 4,
+        }
+    )
+    decoded = NESTED.decode(NESTED.encode(frame))
+    assert decoded["depth"].isna().tolist() == [False, False, False, True]
+    assert decoded["leaves"].tolist() == [None, "many", "many", None]
+    assert decoded["split"].tolist() == [None, None, True, None]
+    assert NESTED.encode(frame)[3].tolist() == [0, 1, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_names_and_shapes():
+    assert SVM.dim == 6
+    assert SVM.columns == ["kernel", "C", "gamma", "degree"]
+    assert SVM.feature_names == [
+        "kernel=rbf",
+        "kernel=poly",
+        "kernel=linear",
+        "C",
+        "gamma",
+        "degree",
+    ]
+    assert SVM.feature_indices == {"kernel": [0, 1, 2], "C": [3], "gamma": [4], "degree": [5]}
+    assert SVM.is_discrete == [True, True, True, False, False, True]
+    assert SVM.discrete_dims == {5: [0.0, 0.5, 1.0]}
+    assert SVM.bounds.tolist() == [[0.0] * 6, [1.0] * 6]
+    assert SVM.bounds.dtype == torch.float64
+
+
+def test_long_ranges_of_integers_are_not_listed():
+    space = SearchSpace([IntegerParameter("n", 1, 10**6), IntegerParameter("m", 1, 1000)])
+    assert list(space.discrete_dims) == [1]
+    assert space.is_discrete == [True, True]
+
+
+def test_empty_tables_have_empty_encodings():
+    assert SVM.encode(SVM.sample(0, seed=0)).shape == (0, 6)
+    assert list(SVM.decode(torch.empty(0, 6))) == SVM.columns
+
+
+def test_the_index_and_other_columns_do_not_matter():
+    frame = SVM.sample(6, seed=0)
+    X = SVM.encode(frame)
+    other = frame.assign(note="x")[["note", "degree", "gamma", "C", "kernel"]]
+    torch.testing.assert_close(SVM.encode(other.set_axis([7, 7, 7, 1, 1, 0])), X)
+
+
+def test_an_absent_column_is_fine_where_it_is_never_active():
+    frame = pd.DataFrame({"kernel": ["linear"], "C": [1.0]})
+    assert SVM.encode(frame)[0].tolist() == pytest.approx([0, 0, 1, 0.5, 0.5, 0.5])
+    with pytest.raises(InputDataError, match="no column 'gamma' of parameter 'gamma': add it"):
+        SVM.encode(frame.assign(kernel="rbf"))
+
+
+def test_errors_name_the_parameter_the_value_and_the_row():
+    frame = SVM.sample(20, seed=0).set_axis([f"run{i}" for i in range(20)])
+    frame["kernel"] = "poly"
+    frame["degree"] = 3
+    frame.loc["run7", "degree"] = 9
+    with pytest.raises(InputDataError, match=r"'degree' is 9 in row run7, outside of .*\[2, 4\]"):
+        SVM.encode(frame)
+    frame["degree"] = frame["degree"].astype(float)
+    frame.loc["run7", "degree"] = np.nan
+    with pytest.raises(InputDataError, match="'degree' has no value in row run7, where it is act"):
+        SVM.encode(frame)
+    with pytest.raises(
+        InputDataError, match=r"'kernel' is 'sigmoid' in row run0 .*not one of 'rbf"
+    ):
+        SVM.encode(frame.assign(kernel="sigmoid"))
+
+
+def test_points_of_another_shape_or_scale_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(3, 5\): decode takes n x 6"):
+        SVM.decode(torch.rand(3, 5))
+    with pytest.raises(ValueError, match="outside of the unit cube"):
+        SVM.decode(torch.full((1, 6), 1.1))
+    with pytest.raises(ValueError, match="outside of the unit cube"):
+        SVM.decode(torch.full((1, 6), torch.nan))
+    assert SVM.decode(torch.full((1, 6), 1 + 1e-8))["C"][0] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ([], "has no parameters"),
+        ([FloatParameter("a", 0, 1)] * 2, "more than one parameter 'a'"),
+        (
+            [FloatParameter("a", 0, 1), SimplexParameter("s", ("a", "b"))],
+            "more than one column 'a'",
+        ),
+        (
+            [CategoricalParameter("a", (1, "1"))],
+            "more than one feature 'a=1'",
+        ),
+        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
+        (
+            [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
+            "'a' is active for certain values of 'b', which is not defined before it: list parents",
+        ),
+        (
+            [IntegerParameter("a", 0, 1, active_if={"a": 1})],
+            "'a' is active for certain values of 'a', which is not defined before it",
+        ),
+        (
+            [FloatParameter("a", 0, 1), FloatParameter("b", 0, 1, active_if={"a": 1.0})],
+            "'b' depends on 'a', which is continuous",
+        ),
+        (
+            [
+                CategoricalParameter("a", ("x", "y")),
+                FloatParameter("b", 0, 1, active_if={"a": 1}),
+            ],
+            "'b' is active if 'a' is 1, which is not one of its values",
+        ),
+        (
+            [IntegerParameter("a", 0, 3), FloatParameter("b", 0, 1, active_if={"a": (1, 4)})],
+            "'b' is active if 'a' is 4, which is not one of its values",
+        ),
+    ],
+)
+def test_impossible_spaces_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SearchSpace(parameters)
+
+
+def test_samples_are_reproducible_and_cover_the_space():
+    pd.testing.assert_frame_equal(SVM.sample(10, seed=1), SVM.sample(10, seed=1))
+    frame = SVM.sample(3000, seed=0)
+    assert frame["kernel"].value_counts().between(900, 1100).all()
+    assert (frame["C"] < 1.0).mean() == pytest.approx(0.5, abs=0.05)
+    degrees = frame["degree"].dropna().value_counts(normalize=True)
+    assert degrees.to_dict() == pytest.approx({2: 1 / 3, 3: 1 / 3, 4: 1 / 3}, abs=0.06)
+
+
+def test_grid_lists_each_configuration_once():
+    grid = NESTED.grid()
+    rows = [tuple(None if pd.isna(v) else v for v in row) for row in grid.to_numpy(dtype=object)]
+    assert rows == [
+        ("tree", 1, None, None),
+        ("tree", 2, "few", None),
+        ("tree", 2, "many", None),
+        ("tree", 3, "few", None),
+        ("tree", 3, "many", True),
+        ("tree", 3, "many", False),
+        ("linear", None, None, None),
+    ]
+
+
+def test_infinite_and_huge_grids_are_refused():
+    with pytest.raises(ValueError, match="'C' is continuous"):
+        SVM.grid()
+    huge = SearchSpace([IntegerParameter("n", 1, 1000), IntegerParameter("m", 1, 10**9)])
+    with pytest.raises(ValueError, match=r"more than 1,000,000 combinations .reached at .* 'm'"):
+        huge.grid()
+
+
+def test_fixed_features_are_the_unordered_choices():
+    assert SVM.fixed_features_list() == [
+        {0: 1, 1: 0, 2: 0, 5: 0.5},
+        {0: 0, 1: 1, 2: 0, 4: 0.5},
+        {0: 0, 1: 0, 2: 1, 4: 0.5, 5: 0.5},
+    ]
+    assert len(NESTED.fixed_features_list()) == 7  # `depth` and `leaves` are parents
+    ordered = SearchSpace([FloatParameter("a", 0, 1), OrdinalParameter("b", (1, 2))])
+    assert ordered.fixed_features_list() == [{}]
+    single = SearchSpace([FloatParameter("a", 0, 1), OrdinalParameter("b", (1,))])
+    assert single.fixed_features_list() == [{1: 0.5}]
+
+
+def test_rounding_keeps_shape_and_type():
+    X = torch.rand(4, 2, 6, generator=torch.Generator().manual_seed(0))
+    rounded = SVM.round(X)
+    assert rounded.shape == X.shape
+    assert rounded.dtype == X.dtype
+    torch.testing.assert_close(SVM.round(rounded), rounded)
+
+
+def test_spaces_are_hashable_and_picklable():
+    assert pickle.loads(pickle.dumps(SVM)) == SVM
+    assert hash(SVM) == hash(pickle.loads(pickle.dumps(SVM)))
+    assert SVM != NESTED
+
+
+def test_json_files_hold_one_space_or_several(tmp_path):
+    spec = {"C": {"type": "float", "low": 0.1, "high": 1}}
+    one, several = tmp_path / "one.json", tmp_path / "several.json"
+    one.write_text(json.dumps({"goal": "max", "params": spec}))
+    several.write_text(json.dumps({"goal": "max", "spaces": {"A": spec, "B": spec}}))
+    assert SearchSpace.from_json(one) == SearchSpace.from_json(several, space="B")
+    with pytest.raises(ValueError, match=r"holds 2 named spaces \(A, B\): choose .* not None"):
+        SearchSpace.from_json(several)
+    with pytest.raises(ValueError, match=r"holds 0 named spaces \(\): choose .* not 'A'"):
+        SearchSpace.from_json(one, space="A")
+
+
+def acquisition(space):
+    X = space.encode(space.sample(8, seed=0))
+    Y = (X * torch.arange(1, space.dim + 1)).sum(-1, keepdim=True)
+    return UpperConfidenceBound(SingleTaskGP(X, Y), beta=0.1)
+
+
+OPTIONS = {"num_restarts": 2, "raw_samples": 16, "q": 1}
+
+
+def test_mixed_optimizer_takes_fixed_features():
+    candidate, _ = optimize_acqf_mixed(
+        acquisition(SVM),
+        SVM.bounds,
+        fixed_features_list=SVM.fixed_features_list(),
+        post_processing_func=SVM.round,
+        **OPTIONS,
+    )
+    torch.testing.assert_close(SVM.encode(SVM.decode(candidate)), candidate)
+
+
+def test_alternating_optimizer_takes_discrete_dims():
+    space = SearchSpace(
+        [
+            FloatParameter("a", 0.0, 1.0),
+            IntegerParameter("b", 1, 30, log=True),
+            OrdinalParameter("c", (1, 2, 9)),
+        ]
+    )
+    candidate, _ = optimize_acqf_mixed_alternating(
+        acquisition(space),
+        space.bounds,
+        discrete_dims=space.discrete_dims,
+        post_processing_func=space.round,
+        **OPTIONS,
+    )
+    torch.testing.assert_close(space.encode(space.decode(candidate)), candidate)
+    with_choices, _ = optimize_acqf_mixed_alternating(
+        acquisition(SVM),
+        SVM.bounds,
+        discrete_dims=SVM.discrete_dims,
+        fixed_features=SVM.fixed_features_list()[1],
+        **OPTIONS,
+    )
+    assert SVM.decode(with_choices)["kernel"][0] == "poly"
+    torch.testing.assert_close(SVM.encode(SVM.decode(with_choices)), with_choices)
+
+
+@pytest.mark.parametrize("step", [None, 0.1])
+def test_optimizers_respect_fractions(step):
+    space = SearchSpace(
+        [FloatParameter("T", 0.0, 1.0), SimplexParameter("s", ("a", "b", "c"), step)]
+    )
+    candidate, _ = optimize_acqf(
+        acquisition(space),
+        space.bounds,
+        equality_constraints=space.equality_constraints,
+        post_processing_func=space.round,
+        **OPTIONS,
+    )
+    assert space.decode(candidate)[["a", "b", "c"]].sum(axis=1)[0] == pytest.approx(1.0)
+    assert SVM.equality_constraints == []
+
+
+def test_discrete_optimizer_takes_the_grid():
+    choices = NESTED.encode(NESTED.grid())
+    candidate, _ = optimize_acqf_discrete(acquisition(NESTED), q=1, choices=choices)
+    assert (choices == candidate).all(dim=-1).sum() == 1
