@@ -96,8 +96,8 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
     Returns:
         One row a run. `space` and `task` are names; then the parameters, NaN where they are
         inactive or belong to another space; `log_loss` (nats a sample, to minimize) and `accuracy`
-        (0 to 1, to maximize), NaN in runs that failed; `fit_seconds`, the time of the whole
-        cross-validation. For one space, only the columns and rows of that space.
+        (0 to 1, to maximize), NaN in runs that failed; `fit_seconds`, the processor time of the
+        whole cross-validation. For one space, only the columns and rows of that space.
 
     Raises:
         ValueError: If there is no space of that name.

@@ -81,7 +81,7 @@ def test_number_of_processes_does_not_change_the_table(tmp_path, uninterrupted):
 
 @pytest.mark.parametrize("space", SPACES)
 def test_live_evaluation_reproduces_shipped_rows(space):
-    # another processor's rounding shows after a hundred epochs of an MLP, not elsewhere
+    # another processor's rounding shows after many epochs of an MLP, not elsewhere
     tolerance = 0.05 if space == "mlp" else 2e-3
     history = load_tuning_history(space).dropna(subset="log_loss").sample(4, random_state=1)
     names = [p.name for p in tuning_search_space(space).parameters]
