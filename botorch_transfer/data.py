@@ -73,8 +73,10 @@ def as_datasets(
     values = list(sources.values()) if isinstance(sources, Mapping) else list(sources)
     datasets = [_as_dataset(name, value) for name, value in zip(names, values, strict=True)]
     for name, dataset in zip(names, datasets, strict=True):
-        _check_values(name, dataset)
         _check_agreement(name, dataset, names[0], datasets[0])
+    if not torch.stack([_is_sound(dataset) for dataset in datasets]).all():
+        for name, dataset in zip(names, datasets, strict=True):
+            _check_values(name, dataset)
     if isinstance(sources, Mapping):
         return [_renamed(dataset, name) for name, dataset in zip(names, datasets, strict=True)]
     return datasets
@@ -167,6 +169,11 @@ def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None
             raise InputDataError(
                 f"Task {name!r}: {symbol} is a {type(tensor).__name__}: pass a torch.Tensor."
             )
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has the type {tensor.dtype}: convert it by .double() or "
+                ".float()."
+            )
     if X.ndim != 2 or X.shape[1] == 0:
         raise InputDataError(f"Task {name!r}: X has the shape {tuple(X.shape)}: it must be n x d.")
     if len(X) == 0:
@@ -177,27 +184,6 @@ def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None
                 f"Task {name!r}: {symbol} has the shape {tuple(tensor.shape)} for {len(X)} "
                 f"points: it must be n x 1, that is {len(X)} x 1."
             )
-
-
-def _check_values(name: str, dataset: SupervisedDataset) -> None:
-    for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
-        if tensor.dtype not in (torch.float32, torch.float64):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} has the type {tensor.dtype}: convert it by .double() or "
-                ".float()."
-            )
-        finite = tensor.isfinite()
-        if not finite.all():
-            row = int((~finite).any(dim=-1).nonzero()[0])
-            raise InputDataError(
-                f"Task {name!r}: {symbol} has a NaN or infinite value in row {row}: drop failed "
-                "runs, or give them a finite outcome (from_dataframe does both)."
-            )
-    if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
-        raise InputDataError(
-            f"Task {name!r}: Yvar has a value that is not positive: raise it to a small variance, "
-            "or leave Yvar out to have the noise inferred."
-        )
 
 
 def _check_agreement(
@@ -222,6 +208,30 @@ def _check_agreement(
                     f"Task {name!r}: {symbol} has the {kind} {found}, but X of task "
                     f"{first_name!r} has {expected}: convert one of them by .to()."
                 )
+
+
+def _is_sound(dataset: SupervisedDataset) -> Tensor:
+    """Check values without waiting for the device: one synchronization for all tasks."""
+    sound = dataset.X.isfinite().all() & dataset.Y.isfinite().all()
+    if dataset.Yvar is None:
+        return sound
+    return sound & dataset.Yvar.isfinite().all() & (dataset.Yvar > 0).all()
+
+
+def _check_values(name: str, dataset: SupervisedDataset) -> None:
+    for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
+        finite = tensor.isfinite()
+        if not finite.all():
+            row = int((~finite).any(dim=-1).nonzero()[0])
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has a NaN or infinite value in row {row}: drop failed "
+                "runs, or give them a finite outcome (from_dataframe does both)."
+            )
+    if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
+        raise InputDataError(
+            f"Task {name!r}: Yvar has a value that is not positive: raise it to a small variance, "
+            "or leave Yvar out to have the noise inferred."
+        )
 
 
 def _named(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> list[tuple[str, Tensor]]:

@@ -1,0 +1,390 @@
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.data import as_datasets, check_joint_size, from_dataframe, task_names
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    SearchSpace,
+    SimplexParameter,
+)
+
+
+def tensors(n=4, d=2, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, d, generator=generator, dtype=dtype)
+    return X, X.sum(-1, keepdim=True)
+
+
+def dataset(outcome="y", features=("a", "b"), **kwargs):
+    X, Y = tensors(**kwargs)
+    return SupervisedDataset(X, Y, feature_names=list(features), outcome_names=[outcome])
+
+
+def test_tensors_become_datasets_that_share_memory():
+    X, Y = tensors()
+    Yvar = torch.full_like(Y, 0.01)
+    plain, noisy = as_datasets([(X, Y), (X, Y, Yvar)])
+    assert plain.X is X
+    assert plain.Y is Y
+    assert plain.Yvar is None
+    assert noisy.Yvar is Yvar
+    assert plain.feature_names == ["x0", "x1"]
+
+
+def test_datasets_of_a_sequence_stay_the_same():
+    sources = [dataset("monday"), dataset("tuesday", seed=1)]
+    assert all(a is b for a, b in zip(as_datasets(sources), sources, strict=True))
+
+
+def test_a_mapping_names_its_datasets():
+    sources = {"monday": dataset("y"), "tuesday": tensors(seed=1)}
+    datasets = as_datasets(sources)
+    assert [ds.outcome_names for ds in datasets] == [["monday"], ["tuesday"]]
+    assert datasets[0].X is sources["monday"].X
+    assert datasets[0].feature_names == ["a", "b"]
+    assert sources["monday"].outcome_names == ["y"]  # the argument isn't changed
+    assert MultiTaskDataset(datasets, "tuesday").datasets.keys() == sources.keys()
+
+
+def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
+    joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
+    assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
+    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset.* pass those in its"):
+        as_datasets([joint])
+
+
+def test_odd_tasks_are_legal():
+    X, Y = tensors()
+    odd = [(X, torch.ones_like(Y)), (X[:1], Y[:1]), (X[[0, 0, 0]], Y[:3])]
+    assert [len(ds.Y) for ds in as_datasets(odd)] == [4, 1, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_precisions_are_kept(dtype):
+    assert as_datasets([tensors(dtype=dtype)])[0].X.dtype == dtype
+
+
+def test_names_come_from_keys_then_outcomes_then_positions():
+    assert task_names({"a": tensors(), 7: tensors()}) == ["a", "7"]
+    assert task_names([dataset("a"), dataset("b")]) == ["a", "b"]
+    assert task_names([tensors(), dataset("b")]) == ["source task 0", "b"]
+    assert task_names([dataset("y"), dataset("y")]) == ["source task 0", "source task 1"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["y", "a", "source task 0", None]), min_size=1, max_size=5))
+def test_names_differ_and_survive_validation(outcomes):
+    sources = [dataset(name, ("x0", "x1")) if name else tensors() for name in outcomes]
+    names = task_names(sources)
+    assert len(set(names)) == len(names)
+    assert task_names(as_datasets(sources)) == names
+    assert task_names(as_datasets(dict(zip(names, sources, strict=True)))) == names
+
+
+X, Y = tensors()
+BAD_TASKS = {
+    "empty": ((X[:0], Y[:0]), "'bad' is empty: leave it out"),
+    "nan in X": ((X.where(X[2, 0] != X, torch.nan), Y), "'bad': X has a NaN or .* in row 2"),
+    "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: drop"),
+    "nan in Yvar": ((X, Y, Y * torch.nan), "'bad': Yvar has a NaN or infinite value in row 0"),
+    "Y is n": ((X, Y[:, 0]), r"'bad': Y has the shape \(4,\) for 4 points: it must be n x 1"),
+    "Y is n x 2": ((X, X), r"'bad': Y has the shape \(4, 2\)"),
+    "Y is too short": ((X, Y[:3]), r"'bad': Y has the shape \(3, 1\) for 4 points"),
+    "Yvar is n": ((X, Y, Y[:, 0]), r"'bad': Yvar has the shape \(4,\)"),
+    "X is n": ((X[:, 0], Y), r"'bad': X has the shape \(4,\): it must be n x d"),
+    "X is b x n x d": ((X[None], Y[None]), r"'bad': X has the shape \(1, 4, 2\)"),
+    "no inputs": ((X[:, :0], Y), r"'bad': X has the shape \(4, 0\)"),
+    "zero Yvar": ((X, Y, Y * 0), "'bad': Yvar has a value that is not positive"),
+    "negative Yvar": ((X, Y, -Y), "'bad': Yvar has a value that is not positive: raise it"),
+    "integer X": ((X.long(), Y), r"'bad': X has the type torch.int64: convert it by .double"),
+    "integer Y": ((X, Y.long()), "'bad': Y has the type torch.int64"),
+    "half precision": ((X.half(), Y.half()), "'bad': X has the type torch.float16"),
+    "numpy": ((X.numpy(), Y), "'bad': X is a ndarray: pass a torch.Tensor"),
+    "X only": ((X,), r"'bad' is a tuple: pass a SupervisedDataset, \(X, Y\) or \(X, Y, Yvar\)"),
+    "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass a SupervisedDataset"),
+    "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: all tasks must share"),
+    "other dtype": (tensors(dtype=torch.float32), "'bad': X has the dtype torch.float32, but X of"),
+    "mixed dtype": ((X, Y.float()), "'bad': Y has the dtype torch.float32, but .* convert one"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TASKS)
+def test_bad_tasks_are_refused_by_name(kind):
+    bad, message = BAD_TASKS[kind]
+    with pytest.raises(InputDataError, match=message):
+        as_datasets({"good": (X, Y), "bad": bad})
+
+
+def test_bad_tasks_of_a_sequence_are_refused_by_position():
+    with pytest.raises(InputDataError, match="Task 'source task 1' is empty"):
+        as_datasets([(X, Y), (X[:0], Y[:0])])
+
+
+def test_unvalidated_datasets_are_validated():
+    broken = SupervisedDataset(
+        X, Y[:2], feature_names=["a", "b"], outcome_names=["y"], validate_init=False
+    )
+    with pytest.raises(InputDataError, match=r"'y': Y has the shape \(2, 1\) for 4 points"):
+        as_datasets([broken])
+
+
+def test_tasks_on_two_devices_are_refused():
+    elsewhere = SupervisedDataset(
+        X.to("meta"), Y.to("meta"), feature_names=["a", "b"], outcome_names=["b"]
+    )
+    with pytest.raises(InputDataError, match="'b': X has the device meta, but X of task 'a' has c"):
+        as_datasets([dataset("a"), elsewhere])
+
+
+def test_reordered_inputs_are_refused():
+    with pytest.raises(InputDataError, match="'q' has the inputs of task 'p' in another order"):
+        as_datasets([dataset("p", ("a", "b")), dataset("q", ("b", "a"))])
+    assert len(as_datasets([dataset("p", ("a", "b")), dataset("q", ("c", "d"))])) == 2
+
+
+@pytest.mark.parametrize("nothing", [[], {}, ()])
+def test_no_tasks_are_refused(nothing):
+    with pytest.raises(InputDataError, match="There are no source tasks: pass at least one"):
+        as_datasets(nothing)
+
+
+@pytest.mark.parametrize("one", [(X, Y), X, dataset()])
+def test_one_task_instead_of_a_sequence_is_refused(one):
+    with pytest.raises(InputDataError, match=r"are one task, .* put it into a list"):
+        as_datasets(one)
+
+
+def test_too_many_points_for_a_joint_model_are_refused():
+    check_joint_size(10_000, torch.float64)
+    with pytest.raises(
+        InputDataError,
+        match=r"20,000 points together, .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
+        "modular model such as ScaMLGP",
+    ):
+        check_joint_size(20_000, torch.float64)
+    check_joint_size(14_000, torch.float32)
+    check_joint_size(20_000, torch.float64, max_bytes=2**35)
+
+
+SPACE = SearchSpace(
+    [
+        CategoricalParameter("kernel", ("rbf", "linear")),
+        FloatParameter("C", 1.0, 100.0, log=True),
+        IntegerParameter("degree", 1, 3, active_if={"kernel": "linear"}),
+    ]
+)
+
+
+def table(**columns):
+    frame = pd.DataFrame(
+        {
+            "dataset": ["b", "a", "b", "a", "b"],
+            "kernel": ["rbf", "linear", "rbf", "linear", "rbf"],
+            "C": [1.0, 10.0, 100.0, 1.0, 10.0],
+            "degree": [np.nan, 1, np.nan, 3, np.nan],
+            "accuracy": [0.1, 0.2, 0.3, 0.4, 0.5],
+        }
+    )
+    return frame.assign(**columns)
+
+
+def read(frame, space=SPACE, **kwargs):
+    return from_dataframe(frame, space, outcome="accuracy", task="dataset", **kwargs)
+
+
+def test_one_dataset_a_task_in_order_of_appearance():
+    datasets = read(table())
+    assert list(datasets) == ["b", "a"]
+    assert datasets["b"].Y.tolist() == [[0.1], [0.3], [0.5]]
+    assert datasets["b"].X.tolist() == [[1, 0, u, 0.5] for u in (0.0, 1.0, 0.5)]
+    assert datasets["a"].X[:, 3].tolist() == [0.0, 1.0]
+    assert datasets["a"].feature_names == SPACE.feature_names
+    assert datasets["a"].Y.dtype == torch.float64
+    assert datasets["a"].Yvar is None
+    assert task_names(as_datasets(datasets)) == ["b", "a"]
+    assert task_names(list(datasets.values())) == ["b", "a"]
+
+
+def test_the_result_fits_a_model():
+    data = read(table())["b"]
+    assert SingleTaskGP(data.X, data.Y).posterior(data.X).mean.shape == (3, 1)
+
+
+def test_minimization_changes_the_sign():
+    assert read(table(), goal="min")["a"].Y.tolist() == [[-0.2], [-0.4]]
+
+
+def test_failed_runs_are_dropped_and_counted(caplog):
+    frame = table(accuracy=[0.1, np.nan, np.inf, 0.4, -np.inf])
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        datasets = read(frame)
+    assert datasets["b"].Y.tolist() == [[0.1]]
+    assert datasets["a"].Y.tolist() == [[0.4]]
+    assert caplog.messages == ["3 of 5 runs failed (NaN or infinite outcome) and were dropped"]
+
+
+@pytest.mark.parametrize(("goal", "worst"), [("max", 0.1), ("min", -0.3)])
+def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
+    frame = table(accuracy=[0.1, 0.2, 0.3, 0.4, np.inf])
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        datasets = read(frame, goal=goal, failed="worst")
+    assert datasets["b"].Y[2].item() == worst
+    assert len(datasets["b"].X) == 3
+    assert caplog.messages == [
+        "1 of 5 runs failed (NaN or infinite outcome) and were given their task's worst "
+        "finite outcome"
+    ]
+
+
+@pytest.mark.parametrize("failed", ["drop", "worst"])
+def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
+    frame = table(accuracy=[np.nan, 0.2, np.nan, 0.4, np.nan])
+    assert list(read(frame, failed=failed)) == ["a"]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("3 of 5 runs failed")
+    assert caplog.messages[0].endswith("left out without any finite outcome: 'b'")
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_nothing_is_logged_without_failures(caplog):
+    with caplog.at_level(logging.DEBUG, logger="botorch_transfer"):
+        read(table())
+    assert caplog.messages == []
+
+
+def test_a_failed_run_outside_of_the_space_can_be_dropped():
+    frame = table(accuracy=[np.nan, 0.2, 0.3, 0.4, 0.5], C=[0.1, 10, 100, 1, 10])
+    assert len(read(frame)["b"].X) == 2
+    with pytest.raises(InputDataError, match=r"Task 'b': Parameter 'C' is 0.1 in row 0, outs"):
+        read(frame, failed="worst")
+
+
+def test_outcomes_in_words_are_failures():
+    frame = table(accuracy=["0.1", "0.2", "crashed", "0.4", "0.5"])
+    assert read(frame)["b"].Y.tolist() == [[0.1], [0.5]]
+
+
+def test_standard_errors_become_variances():
+    datasets = read(table(sem=[0.1, np.nan, 0.2, np.nan, 0.3]), noise="sem")
+    torch.testing.assert_close(datasets["b"].Yvar[:, 0], torch.tensor([0.01, 0.04, 0.09]).double())
+    assert datasets["a"].Yvar is None
+
+
+def test_failed_runs_get_the_largest_standard_error():
+    frame = table(sem=[0.1, 0.1, 0.2, 0.1, np.nan], accuracy=[0.1, 0.2, 0.3, 0.4, np.nan])
+    Yvar = read(frame, noise="sem", failed="worst")["b"].Yvar
+    torch.testing.assert_close(Yvar[:, 0], torch.tensor([0.01, 0.04, 0.04]).double())
+
+
+@pytest.mark.parametrize("error", [np.nan, 0.0, -0.1, np.inf])
+def test_impossible_standard_errors_are_refused(error):
+    frame = table(sem=[0.1, 0.1, error, 0.1, 0.1])
+    with pytest.raises(InputDataError, match="'b' has a standard error in the column 'sem'"):
+        read(frame, noise="sem")
+
+
+def test_task_names_are_compared_as_text():
+    datasets = read(table(dataset=[3, "x", "3", "x", 3]))
+    assert {name: len(ds.X) for name, ds in datasets.items()} == {"3": 3, "x": 2}
+    categories = pd.Categorical(["b", "a", "b", "a", "b"], categories=["a", "b", "unused"])
+    assert list(read(table(dataset=categories))) == ["b", "a"]
+
+
+def test_a_task_that_lacks_a_parameter_is_refused_or_filled():
+    frame = table(C=[np.nan, 10.0, np.nan, 1.0, np.nan])
+    with pytest.raises(
+        InputDataError, match=r"'b' has no values of parameter 'C': .* missing=\{'C': \.\.\.\}"
+    ):
+        read(frame)
+    datasets = read(frame, missing={"C": 100.0})
+    assert datasets["b"].X[:, 2].tolist() == [1.0, 1.0, 1.0]
+    torch.testing.assert_close(datasets["a"].X[:, 2], torch.tensor([0.5, 0.0]).double())
+    assert frame["C"].isna().sum() == 3  # the argument isn't changed
+
+
+def test_an_absent_column_is_filled_likewise():
+    frame = table().drop(columns="C")
+    assert read(frame, missing={"C": 1})["a"].X[:, 2].tolist() == [0.0, 0.0]
+    with pytest.raises(InputDataError, match="Task 'b' has no values of parameter 'C'"):
+        read(frame)
+
+
+def test_conditional_parameters_may_be_absent_where_inactive():
+    frame = table(kernel="rbf").drop(columns="degree")
+    assert (read(frame)["a"].X[:, 3] == 0.5).all()
+    with pytest.raises(InputDataError, match="Task 'a': The table has no column 'degree'"):
+        read(table().drop(columns="degree"))
+    filled = read(table().drop(columns="degree"), missing={"degree": 3})
+    assert filled["a"].X[:, 3].tolist() == [1.0, 1.0]
+    assert filled["b"].X[:, 3].tolist() == [0.5, 0.5, 0.5]
+
+
+def test_single_empty_cells_are_refused_rather_than_filled():
+    frame = table(C=[1.0, 10.0, np.nan, 1.0, 10.0])
+    with pytest.raises(InputDataError, match="Task 'b': Parameter 'C' has no value in row 2"):
+        read(frame, missing={"C": 1.0})
+
+
+def test_values_outside_of_the_space_are_refused():
+    with pytest.raises(
+        InputDataError,
+        match=r"Task 'a': Parameter 'C' is 1000.0 in row 3, outside of its range \[1.0, 100.0"
+        r"\]: widen its range in the search space or drop these rows",
+    ):
+        read(table(C=[1.0, 10.0, 100.0, 1000.0, 10.0]))
+
+
+def test_fractions_that_a_task_lacks_are_filled():
+    frame = pd.DataFrame(
+        {
+            "plate": [1, 1, 2],
+            "Ni": [0.5, 1.0, 0.25],
+            "Fe": [0.5, 0.0, np.nan],
+            "Co": [np.nan, np.nan, 0.75],
+            "y": 1.0,
+        }
+    )
+    space = SearchSpace([SimplexParameter("alloy", ("Ni", "Fe", "Co"))])
+    data = from_dataframe(frame, space, "y", "plate", missing={"Fe": 0.0, "Co": 0.0})
+    assert data["1"].X.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    assert data["2"].X.tolist() == [[0.25, 0.0, 0.75]]
+    with pytest.raises(InputDataError, match="Task '1' has no values of parameter 'Co'"):
+        from_dataframe(frame, space, "y", "plate", missing={"Fe": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
+        ({"failed": "keep"}, ValueError, "failed is 'keep': use 'drop' or 'worst'"),
+        ({"missing": {"c": 1}}, ValueError, "missing names 'c', .* use one of kernel, C, deg"),
+        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing one by noise="),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        read(table(), **arguments)
+
+
+def test_tables_without_tasks_or_outcomes_are_refused():
+    with pytest.raises(InputDataError, match=r"no column 'dataset': .* by task="):
+        read(table().drop(columns="dataset"))
+    with pytest.raises(InputDataError, match=r"no column 'accuracy': .* by outcome="):
+        read(table().drop(columns="accuracy"))
+    with pytest.raises(InputDataError, match="Row 3 has no task in the column 'dataset'"):
+        read(table(dataset=["b", "a", "b", None, "b"]))
+    with pytest.raises(InputDataError, match=r"No run has a finite outcome in .* 'accuracy'"):
+        read(table(accuracy=np.nan))
+    with pytest.raises(InputDataError, match="No run has a finite outcome"):
+        read(table()[:0])

@@ -1,0 +1,153 @@
+"""Real tables go from file to source data; skipped where the folder with them isn't there."""
+
+import json
+import logging
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf_mixed
+
+from botorch_transfer.data import as_datasets, from_dataframe
+from botorch_transfer.search_space import SearchSpace
+
+FOLDER = Path(
+    os.environ.get(
+        "BOTORCH_TRANSFER_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+    )
+)
+# name: tasks, columns of the encoding
+TABLES = {
+    "svm": (50, 6),
+    "fcnet": (4, 12),
+    "mlp": (8, 5),
+    "rf": (68, 7),
+    "rnn_optimizer": (12, 8),
+    "direct_arylation": (3, 21),
+    "oer_plates": (4, 11),
+    "pmlb/DecisionTreeClassifier": (164, 5),
+    "pmlb/GradientBoostingClassifier": (160, 5),
+    "pmlb/KNeighborsClassifier": (164, 3),
+    "pmlb/LogisticRegression": (164, 7),
+    "pmlb/RandomForestClassifier": (164, 6),
+    "pmlb/SVC": (164, 6),
+}
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(),
+    reason="the folder with the shared tables (BOTORCH_TRANSFER_DATA) is absent",
+)
+
+
+def load(name, max_rows=20_000):
+    pytest.importorskip("pyarrow")
+    frame = pd.read_parquet(FOLDER / f"{name}.parquet")
+    if len(frame) > max_rows:
+        frame = frame.iloc[:: len(frame) // max_rows]
+    family, _, member = name.partition("/")
+    path = FOLDER / family / "space.json" if member else FOLDER / f"{name}.space.json"
+    goal = json.loads(path.read_text())["goal"]
+    return frame, SearchSpace.from_json(path, space=member or None), goal
+
+
+def absent_elements(name, space):
+    """Elements that aren't on a plate have the fraction zero there."""
+    return dict.fromkeys(space.columns, 0.0) if name == "oer_plates" else None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_becomes_source_data(name, caplog):
+    frame, space, goal = load(name)
+    tasks, dim = TABLES[name]
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        data = from_dataframe(
+            frame, space, "y", "task", goal=goal, missing=absent_elements(name, space)
+        )
+    datasets = as_datasets(data)
+    assert len(datasets) == tasks
+    assert list(data) == list(dict.fromkeys(frame["task"].astype(str)))
+
+    X, Y = torch.cat([ds.X for ds in datasets]), torch.cat([ds.Y for ds in datasets])
+    finite = frame["y"].map(np.isfinite)
+    assert X.shape == (finite.sum(), dim)
+    assert ((X >= 0) & (X <= 1)).all()
+    sign = 1 if goal == "max" else -1
+    assert Y.max().item() == pytest.approx((sign * frame["y"][finite]).max())
+
+    failures = [int(re.match("([0-9,]+) of", m)[1].replace(",", "")) for m in caplog.messages]
+    assert sum(failures) == (~finite).sum()
+    assert len(failures) == (not finite.all())
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_survives_a_round_trip(name):
+    frame, space, _ = load(name, max_rows=5_000)
+    frame = frame.fillna(absent_elements(name, space) or {})
+    X = space.encode(frame)
+    decoded = space.decode(X)
+    torch.testing.assert_close(space.encode(decoded), X, rtol=0, atol=1e-12)
+    for column in space.columns:
+        active = decoded[column].notna().to_numpy()
+        before, after = frame[column][active], decoded[column][active]
+        if pd.api.types.is_numeric_dtype(after):
+            np.testing.assert_allclose(after.astype(float), before, rtol=1e-9)
+        else:
+            assert before.tolist() == after.tolist()
+        assert frame[column][~active].isna().all()  # all that is inactive was empty in the table
+
+
+def test_no_table_is_left_out():
+    found = {str(p.relative_to(FOLDER).with_suffix("")) for p in FOLDER.rglob("*.parquet")}
+    assert found == set(TABLES)
+
+
+def test_diverged_runs_can_get_the_worst_loss(caplog):
+    frame, space, goal = load("rnn_optimizer")
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        data = from_dataframe(frame, space, "y", "task", goal=goal, failed="worst")
+    assert "917 of 12,000 runs failed" in caplog.messages[0]
+    name, rows = next(iter(frame.groupby("task", sort=False)))
+    diverged = torch.tensor(rows["diverged"].to_numpy())
+    assert len(data[name].Y) == 1000
+    assert (data[name].Y[diverged] == -rows["y"].max()).all()
+
+
+def test_conditional_parameters_are_neutral_where_inactive():
+    frame, space, _ = load("svm")
+    X = space.encode(frame)
+    for name, kernel in (("gamma", "rbf"), ("degree", "poly")):
+        column = X[:, space.feature_indices[name][0]]
+        inactive = torch.tensor((frame["kernel"] != kernel).to_numpy())
+        assert (column[inactive] == 0.5).all()
+        assert len(column[~inactive].unique()) > 5
+
+
+def test_plates_lack_elements():
+    frame, space, goal = load("oer_plates")
+    with pytest.raises(InputDataError, match="'plate_3496' has no values of parameter 'ta_load'"):
+        from_dataframe(frame, space, "y", "task", goal=goal)
+
+
+def test_from_file_to_suggestion():
+    frame, space, goal = load("svm")
+    data = from_dataframe(frame, space, outcome="y", task="task", goal=goal)["A9A"]
+    model = SingleTaskGP(data.X[::12], data.Y[::12])
+    candidate, _ = optimize_acqf_mixed(
+        LogExpectedImprovement(model, best_f=data.Y.max()),
+        space.bounds,
+        q=1,
+        num_restarts=2,
+        raw_samples=32,
+        fixed_features_list=space.fixed_features_list(),
+        post_processing_func=space.round,
+    )
+    suggestion = space.decode(candidate).iloc[0]
+    assert suggestion["kernel"] in ("rbf", "poly", "linear")
+    assert pd.isna(suggestion["gamma"]) == (suggestion["kernel"] != "rbf")
