@@ -76,7 +76,9 @@ class OrdinalParameter(Parameter):
     def encode(self, frame: DataFrame) -> Array:
         """Place values in the unit interval; see `Parameter.encode`."""
         column = frame[self.name]
-        ranks = self._numeric_ranks(column) if self._numeric else self._label_ranks(column)
+        ranks = (
+            self._numeric_ranks(column) if self._numeric else _ranks(self.name, self.values, column)
+        )
         return self._positions[ranks][:, None]
 
     def decode(self, unit: Array) -> DataFrame:
@@ -130,9 +132,6 @@ class OrdinalParameter(Parameter):
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
         refuse_where(wrong, self.name, column, _not_among(self.values))
         return ranks
-
-    def _label_ranks(self, column: Series) -> NDArray[np.intp]:
-        return _ranks(self.name, self.values, column)
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def _check_values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     return values
 
 
-def _ranks(name: str, values: tuple[Any, ...] | Sequence[Any], column: Series) -> NDArray[np.intp]:
+def _ranks(name: str, values: Sequence[Any], column: Series) -> NDArray[np.intp]:
     column = read_values(name, column)
     rank_of = {value: rank for rank, value in enumerate(values)}
     ranks = np.array([rank_of.get(value, -1) for value in column], dtype=np.intp)
