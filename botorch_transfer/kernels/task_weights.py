@@ -1,0 +1,79 @@
+"""The weights with which source tasks enter the target's prior."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.module import Module
+from gpytorch.priors import Prior
+from torch import Tensor
+from torch.nn import Parameter
+
+# Not zero, where hyperpriors of the Gamma family have no gradient.
+MIN_WEIGHT = 1e-6
+
+
+class TaskWeights(Module):
+    r"""One non-negative weight for each source task, shared by a mean and a kernel.
+
+    The weights are optimized as they are, not through a logarithm, so that a source task that does
+    not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
+
+    Args:
+        num_tasks: The number of source tasks ``M``.
+        batch_shape: The batch shape of the target model.
+        prior: An optional hyperprior for the weights.
+
+    Example:
+        >>> TaskWeights(4).weights
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], grad_fn=<...>)
+    """
+
+    raw_weights: Parameter
+    raw_weights_constraint: GreaterThan
+
+    def __init__(
+        self,
+        num_tasks: int,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+        prior: Prior | None = None,
+    ) -> None:
+        super().__init__()
+        start = torch.full((*batch_shape, num_tasks), 1.0 / num_tasks)
+        self.register_parameter("raw_weights", Parameter(start))
+        self.register_constraint("raw_weights", GreaterThan(MIN_WEIGHT, transform=None))
+        if prior is not None:
+            self.register_prior("weights_prior", prior, _get_weights, _set_weights)
+
+    def __getitem__(self, index: Any) -> TaskWeights:
+        """Selects from the batch."""
+        index = index if isinstance(index, tuple) else (index,)
+        twin = deepcopy(self)
+        twin.raw_weights = Parameter(self.raw_weights[(*index, slice(None))])
+        return twin
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the target model."""
+        return self.raw_weights.shape[:-1]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights, a ``batch_shape x M`` tensor."""
+        return self.raw_weights_constraint.transform(self.raw_weights)
+
+    @weights.setter
+    def weights(self, value: Tensor) -> None:
+        value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
+        self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
+
+
+def _get_weights(module: TaskWeights) -> Tensor:
+    return module.weights
+
+
+def _set_weights(module: TaskWeights, value: Tensor) -> None:
+    module.weights = value

@@ -1,0 +1,92 @@
+"""The covariance that a weighted sum of source posteriors gives the target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
+from botorch_transfer.kernels.task_weights import TaskWeights
+
+
+class WeightedSumKernel(Kernel):
+    r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
+
+    This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
+
+    .. [Tighineanu2023scaml]
+        P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+
+    Args:
+        gps: The source GPs, conditioned on their data.
+        task_weights: The weights; every task counts once if omitted.
+
+    Example:
+        >>> kernel = WeightedSumKernel(gps, TaskWeights(gps.num_tasks))
+        >>> kernel(torch.rand(4, 2, dtype=torch.double)).shape
+        torch.Size([4, 4])
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, gps: ConditionedGPs, task_weights: TaskWeights | None = None) -> None:
+        batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
+        super().__init__(batch_shape=batch_shape)
+        self.gps = gps
+        self.task_weights = task_weights
+        self._whitened = InputCache()
+        self._covariance = InputCache()
+
+    def __getitem__(self, index: Any) -> WeightedSumKernel:
+        """Selects from the batch of weights."""
+        if self.task_weights is None or not len(self.batch_shape):
+            return self
+        return WeightedSumKernel(self.gps, self.task_weights[index])
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        without_graph = not (x1.requires_grad or x2.requires_grad)
+        same = x1 is x2 or (without_graph and x1.shape == x2.shape and torch.equal(x1, x2))
+        if diag:
+            return self._weigh(self._variance(x1, x2, same), event_dims=1)
+        return self._weigh(self._source_covariance(x1, x2, same), event_dims=2)
+
+    def _source_covariance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""
+        if same and x1.requires_grad:
+            return self.gps.covariance(x1)
+        if not x2.requires_grad:
+            x2 = collapse_batch(x2)
+        if same:
+            return self._covariance(self.gps.covariance, x2, self.gps.alpha)
+        whitened2 = self._whitened(self.gps.whiten, x2, self.gps.alpha)
+        return self.gps.covariance(x1, x2, whitened2)
+
+    def _variance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x M x n``."""
+        if same:
+            return self.gps.variance(x1)
+        pairs = self.gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
+        return pairs[..., 0, 0].mT
+
+    def _weigh(self, values: Tensor, event_dims: int) -> Tensor:
+        """Sums ``batch_shape x M x event_shape`` values over the tasks."""
+        task_dim = -event_dims - 1
+        if self.task_weights is None:
+            return values.sum(dim=task_dim)
+        weights = self.task_weights.weights.square()
+        return (weights.reshape(*weights.shape, *[1] * event_dims) * values).sum(dim=task_dim)

@@ -1,0 +1,208 @@
+"""MAP fits of many independent GPs as one batched optimization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+from joblib import Parallel, delayed
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.hyperpriors import GPHyperparameters
+from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.pretraining.map_objective import MAPObjective
+from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.padding import PaddedTasks
+
+# The fits of single chunks: small, and what an interrupted run need not repeat.
+_finished = Memo(size=4096)
+
+
+@dataclass(frozen=True)
+class MAPOptions:
+    """How the hyperparameters of source GPs are optimized.
+
+    Args:
+        num_restarts: The number of further starts, drawn from the hyperpriors; the first start is
+            the hyperparameters' own starting value. The best optimum is kept.
+        max_iter: The most L-BFGS-B iterations of one start.
+        seed: The seed of the starts. All tasks share the same starts, so that their order does not
+            matter.
+        chunk_elements: How many covariance matrix elements are worked on at once. It bounds the
+            memory: a chunk takes about 60 bytes an element.
+        n_jobs: How many chunks joblib fits in parallel; ``None`` follows
+            ``joblib.parallel_config``, so that a dask cluster can take them.
+        progress: Whether to show a progress bar over the tasks.
+    """
+
+    num_restarts: int = 5
+    max_iter: int = 200
+    seed: int = 0
+    chunk_elements: int = 2**22
+    n_jobs: int | None = 1
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_restarts < 0 or self.max_iter < 1 or self.chunk_elements < 1:
+            raise ValueError(
+                "num_restarts must not be negative; max_iter and chunk_elements must be positive."
+            )
+
+
+@dataclass(frozen=True)
+class MAPResult:
+    """The hyperparameters of ``M`` GPs at their best optimum.
+
+    Args:
+        lengthscale: An ``M x d`` tensor.
+        outputscale: An ``M`` tensor.
+        noise: An ``M`` tensor of inferred noise variances; of no meaning where the noise is known.
+        log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
+    """
+
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+    log_posterior: Tensor
+
+
+def fit_map(
+    tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
+) -> MAPResult:
+    """Fits the hyperparameters of independent zero-mean GPs, one for each task.
+
+    Args:
+        tasks: The padded tasks, outcomes standardized. Computation is in double precision
+            throughout.
+        kernel: The stationary kernel's name.
+        hyperparameters: Hyperpriors, starts and bounds.
+        options: How to optimize.
+
+    Returns:
+        The best hyperparameters of every task, in double precision on the tasks' device.
+    """
+    starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
+    # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
+    order = torch.argsort(tasks.num_points, stable=True)
+    chunks = list(_chunks(order, tasks.num_points, len(starts), options.chunk_elements))
+    theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
+    value = theta.new_empty(len(order))
+    jobs = [
+        (_in_double(tasks[chunk]), kernel, hyperparameters, starts, options.max_iter)
+        for chunk in chunks
+    ]
+    with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
+        for chunk, result in zip(chunks, _run(jobs, options.n_jobs), strict=True):
+            theta[chunk], value[chunk] = (part.to(theta) for part in result)
+            bar.update(len(chunk))
+    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
+    return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
+
+
+def draw_starts(
+    hyperparameters: GPHyperparameters, dim: int, options: MAPOptions
+) -> npt.NDArray[np.float64]:
+    """Draws the starts that all tasks share.
+
+    Args:
+        hyperparameters: Hyperpriors, starts and bounds.
+        dim: The number of lengthscales ``d``.
+        options: The number of starts and the seed.
+
+    Returns:
+        A ``(1 + num_restarts) x (d + 2)`` array of logarithms of hyperparameters.
+    """
+    spec = hyperparameters
+    generator = torch.Generator().manual_seed(options.seed)
+    n = options.num_restarts
+    parts = []
+    for hyperparameter, size in ((spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)):
+        first = torch.full((1, size), hyperparameter.start, dtype=torch.double)
+        drawn = hyperparameter.sample(torch.Size([n, size]), generator)
+        parts.append(torch.cat([first, drawn]))
+    return torch.cat(parts, dim=-1).log().numpy()
+
+
+def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) -> Iterator[Tensor]:
+    """Splits tasks, sorted by size, into chunks of at most ``chunk_elements``."""
+    sizes_list = sizes[order].tolist()
+    first = 0
+    for last in range(1, len(sizes_list) + 1):
+        done = last == len(sizes_list)
+        # A chunk is padded to its largest task, which is the next one.
+        if done or (last + 1 - first) * num_starts * sizes_list[last] ** 2 > chunk_elements:
+            yield order[first:last]
+            first = last
+
+
+def _in_double(tasks: PaddedTasks) -> PaddedTasks:
+    return PaddedTasks(
+        tasks.X.double(), tasks.Y.double(), tasks.Yvar.double(), tasks.mask, tasks.fixed_noise
+    )
+
+
+def _run(jobs: Sequence[tuple[Any, ...]], n_jobs: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Fits chunks in order, those finished in an interrupted run excepted."""
+    keys = [content_key("map_fit", *job) for job in jobs]
+    todo = [(key, job) for key, job in zip(keys, jobs, strict=True) if key not in _finished]
+    fits = Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(_optimize)(*job) for _, job in todo
+    )
+    new_keys = iter([key for key, _ in todo])
+    for key in keys:
+        while key not in _finished:
+            _finished[next(new_keys)] = next(fits)
+        yield _finished[key]
+
+
+def _optimize(
+    tasks: PaddedTasks,
+    kernel: str,
+    hyperparameters: GPHyperparameters,
+    starts: npt.NDArray[np.float64],
+    max_iter: int,
+) -> tuple[Tensor, Tensor]:
+    """Runs all starts of all tasks at once and keeps each task's best."""
+    num_tasks, num_points = len(tasks.X), tasks.num_points
+    objective = MAPObjective(tasks, stationary_function(kernel), hyperparameters)
+    device = tasks.X.device
+
+    def evaluate(
+        x: npt.NDArray[np.float64], batch_indices: Sequence[int]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        index = torch.as_tensor(batch_indices, device=device) % num_tasks
+        value, gradient = objective(torch.from_numpy(x).to(device), index)
+        # Per point, as BoTorch does it, so that its tolerances mean the same here.
+        scale = num_points[index].double()
+        packed = torch.cat([value.unsqueeze(-1), gradient], dim=-1) / scale.unsqueeze(-1)
+        array = packed.cpu().numpy()
+        return array[:, 0], array[:, 1:]
+
+    bounds = _bounds(hyperparameters, tasks.X.shape[-1])
+    x0 = np.repeat(starts, num_tasks, axis=0)
+    theta, value, _ = fmin_l_bfgs_b_batched(
+        evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
+    )
+    return _best_of_starts(theta, value, len(starts), num_points.cpu())
+
+
+def _best_of_starts(
+    theta: npt.NDArray[np.float64], value: npt.NDArray[np.float64], num_starts: int, sizes: Tensor
+) -> tuple[Tensor, Tensor]:
+    values = torch.from_numpy(value).reshape(num_starts, -1)
+    best_value, best = values.nan_to_num(nan=math.inf).min(dim=0)
+    thetas = torch.from_numpy(theta).reshape(num_starts, len(sizes), -1)
+    return thetas[best, torch.arange(len(sizes))], best_value * sizes
+
+
+def _bounds(hyperparameters: GPHyperparameters, dim: int) -> list[tuple[float, float]]:
+    spec = hyperparameters
+    parts: list[Any] = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
+    return [(math.log(part.lower), math.log(part.upper)) for part in parts]

@@ -1,0 +1,39 @@
+"""The units that a prior speaks in."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from botorch_transfer.pretraining.padding import PaddedTasks
+
+OutcomeScale = Literal["per_task", "pooled", "raw"]
+"""Source outcomes standardized one by one, all together, or as they were."""
+
+
+def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Tensor]:
+    """Finds what to subtract from each task's outcomes, and what to divide them by.
+
+    Args:
+        tasks: The padded tasks, in the user's units.
+        scale: The units wanted.
+
+    Returns:
+        Two ``M`` tensors: means and standard deviations.
+
+    Raises:
+        ValueError: If there are no such units.
+    """
+    if scale not in get_args(OutcomeScale):
+        names = ", ".join(repr(name) for name in get_args(OutcomeScale))
+        raise ValueError(f"Unknown outcome_scale {scale!r}: choose one of {names}.")
+    mean, std = tasks.moments()
+    if scale == "raw":
+        return mean.new_zeros(mean.shape), std.new_ones(std.shape)
+    if scale == "pooled":
+        outcomes = tasks.Y[tasks.mask]
+        deviation = float(outcomes.std()) if len(outcomes) > 1 else 0.0
+        pooled = deviation if deviation > 1e-8 else 1.0
+        return mean.new_full(mean.shape, float(outcomes.mean())), std.new_full(std.shape, pooled)
+    return mean, std

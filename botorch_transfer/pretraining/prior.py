@@ -1,0 +1,149 @@
+"""What pre-training leaves: an immutable object that models are conditioned on."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from torch import Tensor
+from torch.nn import Module
+
+from botorch_transfer.kernels.conditioned import shallow_copy
+from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.pretraining.input_transforms import (
+    describe_transform,
+    frozen_input_transform,
+    restore_transform,
+)
+from botorch_transfer.pretraining.outcome_scale import OutcomeScale
+from botorch_transfer.pretraining.saving import read_prior, write_prior
+
+_TRANSFORM = "input_transform."
+
+
+class TransferPrior(Module, ABC):
+    """Base class of priors: everything learned from source data before the target is seen.
+
+    A prior is a module without anything to fit. It moves with ``.to()``, has a ``state_dict``, can
+    be copied and pickled, and saves to one file. Models hold a view of it, so nothing that happens
+    to a model reaches the prior or its other models.
+
+    Args:
+        outcome_scale: The units that the prior speaks in: source outcomes standardized one by one
+            (``"per_task"``), all together (``"pooled"``), or as they were (``"raw"``).
+        input_transform: The frozen transform from the user's inputs to the prior's, inherited by
+            models.
+    """
+
+    input_transform: InputTransform | None
+
+    def __init__(
+        self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
+    ) -> None:
+        super().__init__()
+        self.outcome_scale = outcome_scale
+        self.input_transform = frozen_input_transform(input_transform)
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """The number of input dimensions ``d``."""
+
+    @abstractmethod
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+
+    @abstractmethod
+    def _config(self) -> dict[str, Any]:
+        """What JSON can hold of the prior, for :meth:`save`."""
+
+    @abstractmethod
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors that :meth:`_restore` needs, for :meth:`save`."""
+
+    @classmethod
+    @abstractmethod
+    def _restore(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Self:
+        """Builds the prior from what was saved."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves the prior to one safetensors file.
+
+        Args:
+            path: Where to write; an existing file is replaced once the new one is complete.
+
+        Example:
+            >>> sources.save("sources.safetensors")
+            >>> again = SourceGPs.load("sources.safetensors")
+        """
+        config, tensors = self._config(), self._tensors()
+        config["outcome_scale"] = self.outcome_scale
+        if self.input_transform is not None:
+            config["input_transform"], saved = describe_transform(self.input_transform)
+            tensors |= {f"{_TRANSFORM}{name}": tensor for name, tensor in saved.items()}
+        write_prior(path, type(self).__name__, config, tensors)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None = None,
+        input_transform: InputTransform | None = None,
+    ) -> Self:
+        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
+
+        Args:
+            path: The file.
+            device: Where to put the prior; the CPU if omitted.
+            input_transform: The prior's input transform, needed only where it is none of BoTorch's
+                ``Normalize``, which the file holds.
+
+        Returns:
+            The prior.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, is no prior, or holds another class or an unknown
+                version.
+        """
+        config, tensors = read_prior(path, cls.__name__, device)
+        saved = {
+            name.removeprefix(_TRANSFORM): tensors.pop(name)
+            for name in list(tensors)
+            if name.startswith(_TRANSFORM)
+        }
+        transform = restore_transform(config.pop("input_transform", None), saved, input_transform)
+        return cls._restore(config, tensors, transform).to(device)
+
+    def view(self) -> Self:
+        """Another prior on the same tensors: moving or loading one does not change the other."""
+        return shallow_copy(self)
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """The outcome transform that brings a target's outcomes into the prior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the prior speaks in raw units. Otherwise a standardization by the outcomes
+            of the source tasks, and of the target too if each source task was standardized by
+            itself.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        return PooledStandardize(
+            self.outcomes(),
+            include_target=self.outcome_scale == "per_task",
+            batch_shape=batch_shape,
+        )

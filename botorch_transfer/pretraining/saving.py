@@ -1,0 +1,102 @@
+"""One file for one prior: tensors and a JSON header, in the safetensors format.
+
+Loading never unpickles, so a file from a stranger can do no more than fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+FORMAT_VERSION = 1
+_HEADER = "botorch_transfer"
+
+
+def write_prior(
+    path: str | os.PathLike[str],
+    class_name: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Writes a prior; an existing file is replaced only once the new one is complete.
+
+    Args:
+        path: Where to write.
+        class_name: The prior's class.
+        config: What JSON can hold of it.
+        tensors: Its tensors.
+    """
+    path = Path(path)
+    header = {"class": class_name, "format_version": FORMAT_VERSION, "config": dict(config)}
+    unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
+    try:
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+            unfinished,
+            metadata={_HEADER: json.dumps(header)},
+        )
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read_prior(
+    path: str | os.PathLike[str], class_name: str, device: torch.device | str | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Reads what :func:`write_prior` wrote.
+
+    Args:
+        path: The file.
+        class_name: The class that the file must hold.
+        device: Where to put the tensors; the CPU if omitted.
+
+    Returns:
+        The configuration and the tensors.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, is no prior, or holds another class or an unknown
+            version.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+    try:
+        with safe_open(path, framework="pt", device=str(device or "cpu")) as file:
+            header = _check_header(path, file.metadata(), class_name)
+            # safe_open's handle has keys() but is no mapping.
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged or is no safetensors file ({error}); save the prior again."
+        ) from error
+    return header["config"], tensors
+
+
+def _check_header(
+    path: str | os.PathLike[str], metadata: Mapping[str, str] | None, class_name: str
+) -> dict[str, Any]:
+    try:
+        header = json.loads((metadata or {})[_HEADER])
+        found, version = header["class"], header["format_version"]
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError(
+            f"{str(path)!r} is a safetensors file, but no prior of botorch_transfer."
+        ) from None
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
+            f"reads version {FORMAT_VERSION}: save the prior again with this version."
+        )
+    if found != class_name:
+        raise ValueError(
+            f"{str(path)!r} holds a {found}, not a {class_name}: load it by {found}.load(path)."
+        )
+    return header
