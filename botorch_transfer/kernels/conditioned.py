@@ -246,6 +246,18 @@ class ConditionedGPs(Module):
         """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
         return self._flat_kernel(x, self.train_X) * self.mask.unsqueeze(-2)
 
+    def cross(self, x: Tensor) -> Tensor:
+        """Evaluates the kernels between inputs and each task's data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x M x n x N`` tensor, zero at the padding.
+        """
+        flat = self._flat_cross(x.reshape(-1, x.shape[-1]))
+        return flat.reshape(-1, *x.shape[:-1], flat.shape[-1]).movedim(0, -3)
+
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Evaluates the kernels before conditioning.
 

@@ -1,4 +1,4 @@
-"""Input transforms of models: those of the prior, and dropping a task column."""
+"""From data sets and transforms to what a model's constructor takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from botorch.models.transforms.input import (
     FilterFeatures,
     InputTransform,
 )
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import arange
 
 
@@ -30,10 +31,44 @@ def without_task_feature(
         return transform
     if not -num_columns <= task_feature < num_columns:
         raise ValueError(
-            f"task_feature={task_feature} is no column of the {num_columns} that train_X has."
+            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
         )
     columns = arange(num_columns)
     drop = FilterFeatures(columns[columns != task_feature % num_columns])
     if transform is None:
         return drop
     return ChainedInputTransform(drop_task_feature=drop, prior=transform)
+
+
+def split_target_and_sources(
+    dataset: SupervisedDataset | MultiTaskDataset,
+) -> tuple[SupervisedDataset, dict[str, SupervisedDataset]]:
+    """Splits a multi-task data set, and strips the task column.
+
+    Args:
+        dataset: The target's data, or a ``MultiTaskDataset`` that also holds source tasks.
+
+    Returns:
+        The target's data set, and the source tasks' by name.
+    """
+    if not isinstance(dataset, MultiTaskDataset):
+        return dataset, {}
+    stripped = {
+        name: _strip(task, dataset.task_feature_index) for name, task in dataset.datasets.items()
+    }
+    target = stripped.pop(dataset.target_outcome_name)
+    return target, stripped
+
+
+def _strip(dataset: SupervisedDataset, column: int | None) -> SupervisedDataset:
+    if column is None:
+        return dataset
+    columns = arange(dataset.X.shape[-1])
+    kept = columns[columns != column % len(columns)]
+    return SupervisedDataset(
+        X=dataset.X[..., kept],
+        Y=dataset.Y,
+        Yvar=dataset.Yvar,
+        feature_names=[dataset.feature_names[index] for index in kept.tolist()],
+        outcome_names=dataset.outcome_names,
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Self
+from typing import Any, Self, TypeVar
 
 import gpytorch
 import torch
@@ -13,6 +14,7 @@ from botorch.fit import _fit_fallback
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -24,11 +26,41 @@ from torch import Tensor
 from botorch_transfer.data import SourceData
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
 from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.inputs import without_task_feature
+from botorch_transfer.models.inputs import split_target_and_sources, without_task_feature
 from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 from botorch_transfer.pretraining.prior import TransferPrior
 
+logger = logging.getLogger(__name__)
+
+P = TypeVar("P", bound=TransferPrior)
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
+
+
+def resolve_prior(
+    prior_class: type[P], prior: PriorOrData, input_transform: InputTransform | None = None
+) -> P:
+    """Makes what the user hands over a model's own view of a prior.
+
+    Args:
+        prior_class: The class of priors that the model takes.
+        prior: A prior of that class, or source data to pre-train one from. The same data are
+            pre-trained once.
+        input_transform: The frozen input transform, for pre-training.
+
+    Returns:
+        A view of the prior.
+
+    Raises:
+        TypeError: If it is another kind of prior.
+    """
+    if isinstance(prior, prior_class):
+        return prior.view()
+    if isinstance(prior, TransferPrior):
+        raise TypeError(
+            f"Expected a {prior_class.__name__} or source data as prior, not a "
+            f"{type(prior).__name__}."
+        )
+    return prior_class.fit_once(prior, input_transform=input_transform).view()
 
 
 class ModularTransferGP(SingleTaskGP):
@@ -56,7 +88,7 @@ class ModularTransferGP(SingleTaskGP):
             prior.
     """
 
-    prior_class: ClassVar[type[TransferPrior]]
+    prior: TransferPrior
 
     def __init__(
         self,
@@ -94,30 +126,50 @@ class ModularTransferGP(SingleTaskGP):
         self.prior = prior.to(train_X)
 
     @classmethod
-    def resolve_prior(
-        cls, prior: PriorOrData, input_transform: InputTransform | None = None
-    ) -> TransferPrior:
-        """Makes what the user hands over the model's own view of a prior.
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset | MultiTaskDataset,
+        prior: PriorOrData | None = None,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
+        categorical_features: list[int] | None = None,
+    ) -> dict[str, Any]:
+        """Makes constructor arguments of data sets.
 
         Args:
-            prior: A prior of the class that the model takes, or source data to pre-train one from.
-                The same data are pre-trained once.
-            input_transform: The frozen input transform, for pre-training.
+            training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
+            prior: The prior, or source data; it goes before those inside ``training_data``.
+            source_data: Source data, another word for a ``prior`` that is yet to be pre-trained.
+            categorical_features: Indices of inputs that are categories coded as numbers. Kernels
+                take them for ordered numbers, which is exact for two categories; encode more of
+                them one-hot, as ``SearchSpace`` does.
 
         Returns:
-            A view of the prior.
+            ``train_X``, ``train_Y``, ``prior`` and maybe ``train_Yvar``, without a task column.
 
         Raises:
-            TypeError: If it is another kind of prior.
+            InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
+
+        Example:
+            >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
+            >>> model = ScaMLGP(**inputs)
         """
-        if isinstance(prior, cls.prior_class):
-            return prior.view()
-        if isinstance(prior, TransferPrior):
-            raise TypeError(
-                f"{cls.__name__} takes a {cls.prior_class.__name__} or source data, not a "
-                f"{type(prior).__name__}."
+        if prior is not None and source_data is not None:
+            raise InputDataError("Give either a prior or source_data, not both.")
+        target, inside = split_target_and_sources(training_data)
+        handed_over = source_data if prior is None else prior
+        if handed_over is None and not inside:
+            raise InputDataError(
+                f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
+                "MultiTaskDataset that has them."
             )
-        return cls.prior_class.fit_once(prior, input_transform=input_transform).view()
+        if categorical_features:
+            logger.info(
+                "%s takes the categorical features %s for ordered numbers.",
+                cls.__name__,
+                categorical_features,
+            )
+        inputs = super().construct_inputs(target)
+        return {**inputs, "prior": inside if handed_over is None else handed_over}
 
     @property
     def num_target_points(self) -> int:
@@ -166,7 +218,8 @@ class ModularTransferGP(SingleTaskGP):
         X = inputs[0] if isinstance(inputs, list) else inputs
         batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
         model = deepcopy(self)
-        model.likelihood = self.likelihood.get_fantasy_likelihood(**kwargs)
+        likelihood: Any = self.likelihood
+        model.likelihood = likelihood.get_fantasy_likelihood(**kwargs)
         X = X.expand(*batch_shape, *X.shape[-2:])
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model

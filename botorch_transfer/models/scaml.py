@@ -10,7 +10,7 @@ from __future__ import annotations
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.priors import GammaPrior
 from torch import Tensor
@@ -19,7 +19,7 @@ from botorch_transfer.kernels.residual import residual_kernel
 from botorch_transfer.kernels.task_weights import TaskWeights
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
 from botorch_transfer.means.weighted_sum import WeightedSumMean
-from botorch_transfer.models.modular import ModularTransferGP, PriorOrData
+from botorch_transfer.models.modular import ModularTransferGP, PriorOrData, resolve_prior
 from botorch_transfer.pretraining.source_gps import SourceGPs
 
 
@@ -69,8 +69,9 @@ class ScaMLGP(ModularTransferGP):
         tensor([...
     """
 
-    prior_class = SourceGPs
     prior: SourceGPs
+    mean_module: WeightedSumMean
+    covar_module: AdditiveKernel
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class ScaMLGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        sources = self.resolve_prior(prior, input_transform)
+        sources = resolve_prior(SourceGPs, prior, input_transform)
         batch_shape = train_X.shape[:-2]
         task_weights = TaskWeights(sources.num_tasks, batch_shape, GammaPrior(1.0, 1.0))
         if covar_module is None:
@@ -101,11 +102,12 @@ class ScaMLGP(ModularTransferGP):
             input_transform=input_transform,
             task_feature=task_feature,
         )
+        self.task_weights = task_weights
 
     @property
     def weights(self) -> Tensor:
         """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.mean_module.task_weights.weights
+        return self.task_weights.weights
 
     @property
     def residual_covar_module(self) -> Kernel:

@@ -76,6 +76,11 @@ class TransferPrior(Module, ABC):
     ) -> Self:
         """Builds the prior from what was saved."""
 
+    @classmethod
+    @abstractmethod
+    def fit_once(cls, source_data: Any, **kwargs: Any) -> Self:
+        """Pre-trains, or recalls the prior that the same content gave before."""
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the prior to one safetensors file.
 

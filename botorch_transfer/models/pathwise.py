@@ -1,0 +1,151 @@
+r"""Pathwise sampling: functions drawn from a model's posterior, for Thompson sampling and more.
+
+BoTorch draws a prior function by random features and corrects it by the data (Matheron's rule,
+[Wilson2020sampling]_). The source part of a transferred prior is itself a posterior, so its
+functions are drawn by the same rule, one level below.
+
+.. [Wilson2020sampling]
+    J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from botorch.sampling.pathwise.paths import PathDict, SamplePath
+from botorch.sampling.pathwise.posterior_samplers import (
+    DrawMatheronPaths,
+    _draw_matheron_paths_ExactGP,
+)
+from botorch.sampling.pathwise.prior_samplers import (
+    DrawKernelFeaturePaths,
+    _draw_kernel_feature_paths_fallback,
+)
+from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
+from torch import Tensor
+
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.task_weights import TaskWeights
+from botorch_transfer.models.modular import ModularTransferGP
+
+MIN_FEATURES = 256
+"""The least number of random features of one source task."""
+
+_MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+
+
+class SourcePath(SamplePath):
+    r"""Draws of ``Σ_m w_m (f_m - μ_m)``, the source posteriors' deviation from their means.
+
+    Args:
+        gps: The source GPs.
+        task_weights: Their weights; every task counts once if omitted.
+        sample_shape: The sample shape.
+        num_features: The number of random features of each task.
+    """
+
+    gps: ConditionedGPs
+    weights: Tensor
+    frequencies: Tensor
+    theta: Tensor
+    correction: Tensor
+
+    def __init__(
+        self,
+        gps: ConditionedGPs,
+        task_weights: TaskWeights | None,
+        sample_shape: torch.Size,
+        num_features: int,
+    ) -> None:
+        super().__init__()
+        self.gps = gps
+        batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
+        task_shape = torch.Size([gps.num_tasks])
+        weights = gps.alpha.new_ones(task_shape) if task_weights is None else task_weights.weights
+        self.register_buffer("weights", weights.detach())
+        self.register_buffer("frequencies", _draw_frequencies(gps, num_features // 2))
+        shape = sample_shape + batch_shape + task_shape
+        self.register_buffer("theta", gps.alpha.new_empty(*shape, num_features).normal_())
+        noise = gps.alpha.new_empty(*shape, gps.mask.shape[-1]).normal_() * gps.noise.sqrt()
+        prior_values = (self._features(gps.train_X) @ self.theta.unsqueeze(-1)).squeeze(-1)
+        residual = ((-prior_values - noise) * gps.mask).unsqueeze(-1)
+        correction = gps.inverse_root.mT @ (gps.inverse_root @ residual)
+        self.register_buffer("correction", correction.squeeze(-1))
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Random features of ``... x [M] x n x d`` inputs: ``... x M x n x num_features``."""
+        phase = (x / self.gps.lengthscale.unsqueeze(-2)) @ self.frequencies.mT
+        scale = (self.gps.outputscale / self.frequencies.shape[-2]).sqrt()
+        return torch.cat([phase.sin(), phase.cos()], dim=-1) * scale[:, None, None]
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        prior = self._features(x.unsqueeze(-3)) @ self.theta.unsqueeze(-1)
+        update = self.gps.cross(x) @ self.correction.unsqueeze(-1)
+        return (self.weights.unsqueeze(-1) * (prior + update).squeeze(-1)).sum(dim=-2)
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Does nothing: there is no ensemble dimension."""
+
+
+def _draw_frequencies(gps: ConditionedGPs, num: int) -> Tensor:
+    """Draws from the spectral density of the kernel at unit lengthscale: ``M x num x d``.
+
+    Each task has its own, so that their errors average out in the sum.
+
+    That of a Matérn kernel is a multivariate t distribution with twice its smoothness as degrees of
+    freedom.
+    """
+    normal = gps.alpha.new_empty(gps.num_tasks, num, gps.dim).normal_()
+    smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
+    if smoothness is None:
+        return normal
+    rate = torch.tensor(smoothness).to(normal)
+    return normal * torch.distributions.Gamma(rate, rate).sample((*normal.shape[:-1], 1)).rsqrt()
+
+
+@DrawKernelFeaturePaths.register(ModularTransferGP)
+def _draw_kernel_feature_paths(
+    model: ModularTransferGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+) -> PathDict:
+    residual = _draw_kernel_feature_paths_fallback(
+        num_inputs=model.prior.dim,
+        mean_module=model.mean_module,
+        covar_module=model.residual_covar_module,
+        sample_shape=sample_shape,
+        num_features=num_features,
+        **kwargs,
+    )
+    gps, task_weights = model.mean_module.gps, model.mean_module.task_weights
+    share = max(num_features // gps.num_tasks, MIN_FEATURES)
+    sources = SourcePath(gps, task_weights, sample_shape, share)
+    return PathDict(
+        paths={"residual": residual, "sources": sources},
+        join=_sum,
+        input_transform=get_input_transform(model),
+        output_transform=get_output_transform(model),
+    )
+
+
+def _sum(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).sum(dim=0)
+
+
+@DrawMatheronPaths.register(ModularTransferGP)
+def _draw_matheron_paths(
+    model: ModularTransferGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
+) -> SamplePath:
+    if model.num_target_points == 0:
+        return prior_sampler(model=model, sample_shape=sample_shape)
+    return _draw_matheron_paths_ExactGP(
+        model, prior_sampler=prior_sampler, sample_shape=sample_shape, **kwargs
+    )
