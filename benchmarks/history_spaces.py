@@ -174,7 +174,8 @@ def sample_configs(space_name: str, task_name: str, n: int) -> list[dict[str, An
     """
     parameters = tuning_search_space(space_name).parameters
     seed = zlib.crc32(f"{space_name}/{task_name}".encode())
-    sobol = qmc.Sobol(len(parameters), rng=np.random.default_rng(seed))
+    # `seed`, not `rng`, which SciPy has only since 1.15
+    sobol = qmc.Sobol(len(parameters), seed=np.random.default_rng(seed))
     rows = sobol.random_base2(max(n - 1, 1).bit_length())[:n]
     return [_config(parameters, row) for row in rows]
 
