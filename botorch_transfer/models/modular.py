@@ -1,39 +1,22 @@
-"""What all models share whose source knowledge sits in a mean and a kernel."""
+"""Models whose source knowledge is a prior that was pre-trained beforehand."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
-import gpytorch
-import torch
-from botorch.exceptions.errors import InputDataError
-from botorch.fit import _fit_fallback
-from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.data import SourceData
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
-from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.inputs import split_target_and_sources, without_task_feature
+from botorch_transfer.models.target import PriorOrData, TargetGP
 from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 from botorch_transfer.pretraining.prior import TransferPrior
 
-logger = logging.getLogger(__name__)
-
 P = TypeVar("P", bound=TransferPrior)
-PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
 
 def resolve_prior(
@@ -63,12 +46,8 @@ def resolve_prior(
     return prior_class.fit_once(prior, input_transform=input_transform).view()
 
 
-class ModularTransferGP(SingleTaskGP):
+class ModularTransferGP(TargetGP):
     r"""An exact GP on the target's inputs whose mean and kernel hold what a prior knows.
-
-    Subclasses build the mean and the kernel; this class sees to everything else: the prior's units
-    and input transform, no target points at all, fitting from several starts, construction from
-    data sets.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -78,16 +57,14 @@ class ModularTransferGP(SingleTaskGP):
         covar_module: The target's prior covariance, given the source data.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
         likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        outcome_transform: The transform to the prior's units; ``None`` if the outcomes are in them.
-        input_transform: The frozen transform to the prior's inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of.
-            It is ignored, here and in the inputs of ``posterior``.
-
-    Raises:
-        InputDataError: If the target's outcomes are not one column, or its inputs not those of the
-            prior.
+        outcome_transform: The transform to the prior's units; by default what the prior says,
+            ``None`` if the outcomes are in these units already.
+        input_transform: The frozen transform to the prior's inputs; by default the prior's.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
     """
 
+    source_argument = "prior"
     prior: TransferPrior
 
     def __init__(
@@ -103,205 +80,18 @@ class ModularTransferGP(SingleTaskGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        _check_target(train_X, train_Y, train_Yvar, prior, task_feature)
-        batch_shape = train_X.shape[:-2]
-        if outcome_transform == DEFAULT:
-            outcome_transform = prior.default_outcome_transform(batch_shape)
-        transform = resolve_input_transform(prior.input_transform, input_transform)
-        default_likelihood = likelihood is None
-        if likelihood is None and train_Yvar is None:
-            likelihood = residual_likelihood(batch_shape)
+        if isinstance(outcome_transform, _DefaultType):
+            outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
         super().__init__(
-            train_X=train_X,
-            train_Y=train_Y,
+            train_X,
+            train_Y,
+            dim=prior.dim,
+            mean_module=mean_module,
+            covar_module=covar_module,
             train_Yvar=train_Yvar,
             likelihood=likelihood,
-            covar_module=covar_module,
-            mean_module=mean_module,
             outcome_transform=outcome_transform,
-            input_transform=without_task_feature(train_X.shape[-1], task_feature, transform),
+            input_transform=resolve_input_transform(prior.input_transform, input_transform),
+            task_feature=task_feature,
         )
-        if default_likelihood and train_Yvar is None:
-            del self._is_custom_likelihood
         self.prior = prior.to(train_X)
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset | MultiTaskDataset,
-        prior: PriorOrData | None = None,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
-        categorical_features: list[int] | None = None,
-    ) -> dict[str, Any]:
-        """Makes constructor arguments of data sets.
-
-        Args:
-            training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
-            prior: The prior, or source data; it goes before those inside ``training_data``.
-            source_data: Source data, another word for a ``prior`` that is yet to be pre-trained.
-            categorical_features: Indices of inputs that are categories coded as numbers. Kernels
-                take them for ordered numbers, which is exact for two categories; encode more of
-                them one-hot, as ``SearchSpace`` does.
-
-        Returns:
-            ``train_X``, ``train_Y``, ``prior`` and maybe ``train_Yvar``, without a task column.
-
-        Raises:
-            InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
-
-        Example:
-            >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
-            >>> model = ScaMLGP(**inputs)
-        """
-        if prior is not None and source_data is not None:
-            raise InputDataError("Give either a prior or source_data, not both.")
-        target, inside = split_target_and_sources(training_data)
-        handed_over = source_data if prior is None else prior
-        if handed_over is None and not inside:
-            raise InputDataError(
-                f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
-                "MultiTaskDataset that has them."
-            )
-        if categorical_features:
-            logger.info(
-                "%s takes the categorical features %s for ordered numbers.",
-                cls.__name__,
-                categorical_features,
-            )
-        inputs = super().construct_inputs(target)
-        return {**inputs, "prior": inside if handed_over is None else handed_over}
-
-    @property
-    def num_target_points(self) -> int:
-        """The number of target points ``n`` (in each batch)."""
-        return self.train_inputs[0].shape[-2]
-
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the posterior: the transferred prior, if there are no target points."""
-        no_data = not self.training and self.num_target_points == 0
-        with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
-            return super().__call__(*args, **kwargs)
-
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Sequence[Tensor], test_inputs: Sequence[Tensor], **kwargs: Any
-    ) -> tuple[Any, ...]:
-        # GPyTorch evaluates the prior at training and test inputs joined. Kept apart, the training
-        # inputs carry no graph, and what the sources say of them is remembered.
-        (train_X,), (X,) = train_inputs, test_inputs
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
-        return (
-            self.mean_module(X),
-            self.covar_module(X).evaluate_kernel(),
-            self.covar_module(X, train_X).evaluate_kernel(),
-            batch_shape,
-            X.shape[-2:-1],
-            MultivariateNormal,
-        )
-
-    def get_fantasy_model(
-        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions on further points; the first ones are simply the model's data.
-
-        Args:
-            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
-            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points.
-
-        Returns:
-            A model with these points among its data.
-        """
-        if self.num_target_points > 0:
-            return super().get_fantasy_model(inputs, targets, **kwargs)
-        X = inputs[0] if isinstance(inputs, list) else inputs
-        batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
-        model = deepcopy(self)
-        likelihood: Any = self.likelihood
-        model.likelihood = likelihood.get_fantasy_likelihood(**kwargs)
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
-        return model
-
-    def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        num_restarts: int = 5,
-        seed: int = 0,
-        optimizer: Callable[..., Any] | None = None,
-        closure: Callable[..., Any] | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> ExactMarginalLogLikelihood:
-        """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values.
-            seed: The seed of these draws.
-            optimizer: An optimizer of BoTorch to use instead, from the present values.
-            closure: A closure for that optimizer.
-            closure_kwargs: Arguments of the closure.
-            optimizer_kwargs: Arguments of the optimizer.
-            **kwargs: Further arguments of BoTorch's fit.
-
-        Returns:
-            The marginal log likelihood in evaluation mode. Without target points, or with nothing
-            to fit, the hyperparameters stay as they are.
-        """
-        has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
-        if self.num_target_points == 0 or not has_parameters:
-            return mll.eval()
-        theirs = {
-            "optimizer": optimizer,
-            "closure": closure,
-            "closure_kwargs": closure_kwargs,
-            "optimizer_kwargs": optimizer_kwargs,
-        }
-        theirs = {name: value for name, value in theirs.items() if value is not None}
-        if theirs:
-            return _fit_fallback(mll, **{"closure": None, **theirs, **kwargs})
-        fit_from_starts(mll.train(), num_restarts, seed)
-        return mll.eval()
-
-
-def residual_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
-    """Builds the target's default likelihood.
-
-    Args:
-        batch_shape: The batch shape of the target model.
-
-    Returns:
-        A Gaussian likelihood with inferred noise, hyperprior and bounds those of ScaML-GP.
-    """
-    noise = RESIDUAL_HYPERPARAMETERS.noise
-    return GaussianLikelihood(
-        noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
-    )
-
-
-def _check_target(
-    train_X: Tensor,
-    train_Y: Tensor,
-    train_Yvar: Tensor | None,
-    prior: TransferPrior,
-    task_feature: int | None,
-) -> None:
-    if train_Y.shape[-1] != 1:
-        raise InputDataError(
-            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
-            "model an outcome into a ModelListGP."
-        )
-    columns = train_X.shape[-1] - (task_feature is not None)
-    if columns != prior.dim:
-        raise InputDataError(
-            f"train_X has {columns} inputs, but the source tasks have {prior.dim}."
-        )
-    for name, tensor in (("train_X", train_X), ("train_Y", train_Y), ("train_Yvar", train_Yvar)):
-        if tensor is not None and not bool(tensor.isfinite().all()):
-            raise InputDataError(
-                f"{name} has NaN or infinite values: leave out failed evaluations."
-            )

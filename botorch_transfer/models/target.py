@@ -1,0 +1,268 @@
+"""What all transfer models share: a GP on the target's data, with or without any of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, Self, cast
+
+import gpytorch
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import _fit_fallback
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_transfer.data import SourceData
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
+from botorch_transfer.models.fitting import fit_from_starts
+from botorch_transfer.models.inputs import split_target_and_sources, without_task_feature
+from botorch_transfer.pretraining.prior import TransferPrior
+
+logger = logging.getLogger(__name__)
+
+PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
+
+
+class TargetGP(SingleTaskGP):
+    r"""A ``SingleTaskGP`` that knows the target only, and source tasks through its mean and kernel.
+
+    This class sees to what all transfer models share: no target points at all, fitting from several
+    starts, an ignored task column, construction from data sets. Subclasses provide the mean and
+    the kernel.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        dim: The number of inputs of the source tasks.
+        mean_module: The target's prior mean, given the source data.
+        covar_module: The target's prior covariance, given the source data.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        outcome_transform: The transform to the units of mean and kernel.
+        input_transform: The frozen transform to the inputs of mean and kernel.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+
+    Raises:
+        InputDataError: If the target's outcomes are not one column, its inputs not those of the
+            source tasks, or its values not finite.
+    """
+
+    source_argument: ClassVar[str]
+    """The constructor's name for the source tasks."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        dim: int,
+        mean_module: Mean,
+        covar_module: Kernel,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        outcome_transform: OutcomeTransform | None = None,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+    ) -> None:
+        _check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        inferred_noise = likelihood is None and train_Yvar is None
+        super().__init__(
+            train_X=train_X,
+            train_Y=train_Y,
+            train_Yvar=train_Yvar,
+            likelihood=residual_likelihood(train_X.shape[:-2]) if inferred_noise else likelihood,
+            covar_module=covar_module,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+            input_transform=without_task_feature(train_X.shape[-1], task_feature, input_transform),
+        )
+        if inferred_noise:
+            del self._is_custom_likelihood
+
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset | MultiTaskDataset,
+        prior: PriorOrData | None = None,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
+        categorical_features: list[int] | None = None,
+    ) -> dict[str, Any]:
+        """Makes constructor arguments of data sets.
+
+        Args:
+            training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
+            prior: The prior, or source data; it goes before those inside ``training_data``.
+            source_data: Source data, another word for a ``prior`` that is yet to be pre-trained.
+            categorical_features: Indices of inputs that are categories coded as numbers. Kernels
+                take them for ordered numbers, which is exact for two categories; encode more of
+                them one-hot, as ``SearchSpace`` does.
+
+        Returns:
+            ``train_X``, ``train_Y``, the source tasks and maybe ``train_Yvar``, no task column.
+
+        Raises:
+            InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
+
+        Example:
+            >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
+            >>> model = ScaMLGP(**inputs)
+        """
+        if prior is not None and source_data is not None:
+            raise InputDataError("Give either a prior or source_data, not both.")
+        target, inside = split_target_and_sources(training_data)
+        handed_over = source_data if prior is None else prior
+        if handed_over is None and not inside:
+            raise InputDataError(
+                f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
+                "MultiTaskDataset that has them."
+            )
+        if categorical_features:
+            logger.info(
+                "%s takes the categorical features %s for ordered numbers.",
+                cls.__name__,
+                categorical_features,
+            )
+        inputs = super().construct_inputs(target)
+        return {**inputs, cls.source_argument: inside if handed_over is None else handed_over}
+
+    @property
+    def num_target_points(self) -> int:
+        """The number of target points ``n`` (in each batch)."""
+        return self.train_inputs[0].shape[-2]
+
+    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the posterior: the transferred prior, if there are no target points."""
+        no_data = not self.training and self.num_target_points == 0
+        with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
+            return super().__call__(*args, **kwargs)
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Sequence[Tensor], test_inputs: Sequence[Tensor], **kwargs: Any
+    ) -> tuple[Any, ...]:
+        # GPyTorch evaluates the prior at training and test inputs joined. Kept apart, the training
+        # inputs carry no graph, and what the sources say of them is remembered.
+        (train_X,), (X,) = train_inputs, test_inputs
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
+        return (
+            self.mean_module(X),
+            self.covar_module(X).evaluate_kernel(),
+            self.covar_module(X, train_X).evaluate_kernel(),
+            batch_shape,
+            X.shape[-2:-1],
+            MultivariateNormal,
+        )
+
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions on further points; the first ones are simply the model's data.
+
+        Args:
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points.
+
+        Returns:
+            A model with these points among its data.
+        """
+        if self.num_target_points > 0:
+            return super().get_fantasy_model(inputs, targets, **kwargs)
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
+        model: Any = deepcopy(self)
+        model.likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
+        return model
+
+    def custom_fit(
+        self,
+        mll: ExactMarginalLogLikelihood,
+        num_restarts: int = 5,
+        seed: int = 0,
+        optimizer: Callable[..., Any] | None = None,
+        closure: Callable[..., Any] | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            num_restarts: The number of starts drawn from the hyperpriors, besides the present
+                values.
+            seed: The seed of these draws.
+            optimizer: An optimizer of BoTorch to use instead, from the present values.
+            closure: A closure for that optimizer.
+            closure_kwargs: Arguments of the closure.
+            optimizer_kwargs: Arguments of the optimizer.
+            **kwargs: Further arguments of BoTorch's fit.
+
+        Returns:
+            The marginal log likelihood in evaluation mode. Without target points, or with nothing
+            to fit, the hyperparameters stay as they are.
+        """
+        has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
+        if self.num_target_points == 0 or not has_parameters:
+            return mll.eval()
+        theirs = {
+            "optimizer": optimizer,
+            "closure": closure,
+            "closure_kwargs": closure_kwargs,
+            "optimizer_kwargs": optimizer_kwargs,
+        }
+        theirs = {name: value for name, value in theirs.items() if value is not None}
+        if theirs:
+            return _fit_fallback(mll, **{"closure": None, **theirs, **kwargs})
+        fit_from_starts(mll.train(), num_restarts, seed)
+        return mll.eval()
+
+
+def residual_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
+    """Builds the target's default likelihood.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        A Gaussian likelihood with inferred noise, hyperprior and bounds those of ScaML-GP.
+    """
+    noise = RESIDUAL_HYPERPARAMETERS.noise
+    return GaussianLikelihood(
+        noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
+    )
+
+
+def _check_target(
+    train_X: Tensor,
+    train_Y: Tensor,
+    train_Yvar: Tensor | None,
+    dim: int,
+    task_feature: int | None,
+) -> None:
+    if train_Y.shape[-1] != 1:
+        raise InputDataError(
+            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
+            "model an outcome into a ModelListGP."
+        )
+    columns = train_X.shape[-1] - (task_feature is not None)
+    if columns != dim:
+        raise InputDataError(f"train_X has {columns} inputs, but the source tasks have {dim}.")
+    for name, tensor in (("train_X", train_X), ("train_Y", train_Y), ("train_Yvar", train_Yvar)):
+        if tensor is not None and not bool(tensor.isfinite().all()):
+            raise InputDataError(
+                f"{name} has NaN or infinite values: leave out failed evaluations."
+            )
