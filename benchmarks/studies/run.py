@@ -1,0 +1,144 @@
+"""One run: one method on one problem with one seed."""
+
+from __future__ import annotations
+
+import traceback
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from benchmarks.studies.methods import Method
+from benchmarks.studies.problems import Problem
+
+PACKAGES = ("botorch_transfer", "botorch", "gpytorch", "torch")
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every run of a study may spend.
+
+    Args:
+        evaluations: The number of evaluations, the initial design included.
+        initial: The number of points in the design that methods without a prior start with.
+        history_size: How many evaluations of each source task a run sees, drawn anew for each seed;
+            all of them by default.
+    """
+
+    evaluations: int
+    initial: int = 3
+    history_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.initial <= self.evaluations:
+            raise ValueError("initial must be at least 1, and at most the number of evaluations.")
+
+
+def run(problem: Problem, method_name: str, method: Method, seed: int, budget: Budget) -> Record:
+    """Runs a method; an error ends the run and is recorded, with what was evaluated before it.
+
+    All randomness follows from the problem's name, the seed and the number of the evaluation, and
+    not from the method, so that methods share their luck. Computation is on one thread.
+
+    Args:
+        problem: The problem.
+        method_name: The method's name.
+        method: The method.
+        seed: The run's seed.
+        budget: What it may spend.
+
+    Returns:
+        `method`, `problem`, `seed`, `versions`, `error` (a traceback or `None`) and `evaluations`,
+        a list of `x`, `value`, `suggest_seconds` and `evaluate_seconds`.
+    """
+    if budget.history_size is not None:
+        problem = problem.subsample(budget.history_size, step_seed(problem, seed, -1))
+    evaluations: list[Record] = []
+    error = None
+    with _one_thread(), torch.random.fork_rng(devices=[]):
+        try:
+            for evaluation in _evaluations(problem, method, seed, budget):
+                evaluations.append(evaluation)
+        except Exception:
+            error = traceback.format_exc()
+    return {
+        "method": method_name,
+        "problem": problem.name,
+        "seed": seed,
+        "versions": " ".join(f"{package} {version(package)}" for package in PACKAGES),
+        "error": error,
+        "evaluations": evaluations,
+    }
+
+
+def step_seed(problem: Problem, seed: int, evaluation: int) -> int:
+    """The seed of one step, the same for all methods."""
+    return zlib.crc32(f"{problem.name}/{seed}/{evaluation}".encode())
+
+
+def initial_design(problem: Problem, seed: int, num_points: int) -> Tensor:
+    """The first points that methods without a prior share.
+
+    Args:
+        problem: The problem.
+        seed: The run's seed.
+        num_points: The number of points.
+
+    Returns:
+        A `num_points x d` tensor of a scrambled Sobol sequence, or the rows of the table nearest.
+    """
+    sobol = SobolEngine(problem.dim, scramble=True, seed=step_seed(problem, seed, 0))
+    points: list[Tensor] = []
+    for _ in range(num_points):
+        x = sobol.draw(dtype=torch.double)[0]
+        points.append(problem.nearest(x, _stack(points, problem.dim)))
+    return _stack(points, problem.dim)
+
+
+def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) -> Iterator[Record]:
+    design = initial_design(problem, seed, budget.initial if method.initial_design else 0)
+    points: list[Tensor] = []
+    values: list[float] = []
+    for number in range(1, budget.evaluations + 1):
+        now = step_seed(problem, seed, number)
+        torch.manual_seed(now)
+        start = perf_counter()
+        if number <= len(design):
+            x = design[number - 1]
+        else:
+            Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)
+            x = method.suggest(problem, _stack(points, problem.dim), Y, now).detach()
+        suggested = perf_counter()
+        value = problem.evaluate(x)
+        yield {
+            "x": x.tolist(),
+            "value": value,
+            "suggest_seconds": suggested - start,
+            "evaluate_seconds": perf_counter() - suggested,
+        }
+        points.append(x)
+        values.append(value)
+
+
+def _stack(points: list[Tensor], dim: int) -> Tensor:
+    return torch.stack(points) if points else torch.empty(0, dim, dtype=torch.double)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Runs in parallel take a core each; and sums over threads are not the same every time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
