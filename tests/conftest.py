@@ -1,0 +1,24 @@
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+# A deadline measures the machine, not the program.
+settings.register_profile("botorch_transfer", deadline=None, derandomize=True)
+settings.load_profile("botorch_transfer")
+
+
+@pytest.fixture(autouse=True)
+def _seeded_and_single_by_default() -> Iterator[None]:
+    """Seeds every test, and checks that none relies on, or changes, the default dtype."""
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  (SciPy and scikit-learn read the global state)
+    assert torch.get_default_dtype() is torch.float32
+    yield
+    assert torch.get_default_dtype() is torch.float32

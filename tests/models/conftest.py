@@ -1,0 +1,30 @@
+"""What the tests of all models share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from botorch.exceptions.warnings import BotorchWarning
+from gpytorch.utils.warnings import GPInputWarning
+from linear_operator.utils.warnings import NumericalWarning
+
+from tests.models.contract import CASES, ModelCase
+
+# What a user would see, and could do nothing about.
+UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning, UserWarning)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for category in UNWANTED:
+                name = f"{category.__module__}.{category.__qualname__}"
+                # Put first: a test's own marks, further down, come later and win.
+                item.add_marker(pytest.mark.filterwarnings(f"error::{name}"), append=False)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> ModelCase:
+    """Every model under the contract, one after another."""
+    return request.param

@@ -1,0 +1,142 @@
+"""The models that have to keep the contract, and what of it each documents to be smaller.
+
+A model joins by one line in ``CASES``: every test of ``test_contract_*.py`` then runs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from torch import Tensor
+from torch.nn import Module
+
+from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.pretraining import SourceGPs
+from tests.families import ShiftedSines
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCase:
+    """One model class under the contract.
+
+    Args:
+        model_class: The class.
+        pretrain: Makes the model's third argument of source data, quickly; takes an
+            ``input_transform=`` too. Joint models take the source data themselves.
+        options: Further arguments of the constructor.
+        ordered: Whether the order of the source tasks matters.
+        exact: Whether the predictive covariance is the exact GP's, so that BoTorch's leave-one-out
+            formulas hold; otherwise the model has ``loo_posterior()``.
+        ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions.
+    """
+
+    model_class: type[GPyTorchModel]
+    pretrain: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    ordered: bool = False
+    exact: bool = True
+    ensemble: bool = False
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model_class.__name__
+
+    @cache  # noqa: B019  (cases live as long as the tests do)
+    def prior(
+        self,
+        family: ShiftedSines = ShiftedSines(),  # noqa: B008
+        input_transform: InputTransform | None = None,
+    ) -> Any:
+        """The third argument of the constructor, made of the family's source data."""
+        return self.pretrain(family.sources(), input_transform=input_transform)
+
+    def build(self, train_X: Tensor, train_Y: Tensor, prior: Any = None, **kwargs: Any) -> Any:
+        """Builds a model, by default with the default family's prior."""
+        prior = self.prior() if prior is None else prior
+        return self.model_class(train_X, train_Y, prior, **{**self.options, **kwargs})
+
+    def target(self, n: int, **kwargs: Any) -> Any:
+        """Builds a model of ``n`` points of the default family's target."""
+        return self.build(*ShiftedSines().target(n), **kwargs)
+
+    def rebuild(
+        self, model: Any, train_X: Tensor, targets: Tensor, noise: Tensor | None = None
+    ) -> Any:
+        """Builds a model with another one's hyperparameters and transforms, on other data.
+
+        Args:
+            model: The model whose hyperparameters and transforms are taken.
+            train_X: The inputs.
+            targets: A ``batch_shape x n`` tensor of outcomes in the model's own units.
+            noise: Known noise variances like ``targets``.
+
+        Returns:
+            The model; its posterior is in the model's own units, not the user's.
+        """
+        noise = None if noise is None else noise.unsqueeze(-1)
+        twin = self.build(
+            train_X,
+            targets.unsqueeze(-1),
+            model.prior.view(),
+            train_Yvar=noise,
+            outcome_transform=None,
+        )
+        copy_hyperparameters(model, twin)
+        return twin
+
+
+def copy_hyperparameters(model: Module, twin: Module) -> None:
+    """Gives a model another one's hyperparameters, spread over the batches it may have more."""
+    values = dict(model.named_parameters())
+    names = {name for name, _ in twin.named_parameters()}
+    assert names == set(values)
+    for name, parameter in twin.named_parameters():
+        with torch.no_grad():
+            parameter.copy_(values[name].expand_as(parameter))
+
+
+def own_units(model: Any, Y: Tensor) -> Tensor:
+    """Brings ``... x n x 1`` outcomes into the model's own units, its transform kept as it is."""
+    transform: OutcomeTransform | None = getattr(model, "outcome_transform", None)
+    return Y if transform is None else transform.eval()(Y)[0]
+
+
+def outcome_scale(model: Any) -> Tensor | float:
+    """The factor between the user's units and the model's own."""
+    transform = getattr(model, "outcome_transform", None)
+    return 1.0 if transform is None else transform.stdvs
+
+
+def in_users_units(model: Any, posterior: Any) -> Any:
+    """Brings a posterior from the model's own units into the user's."""
+    transform: OutcomeTransform | None = getattr(model, "outcome_transform", None)
+    return posterior if transform is None else transform.untransform_posterior(posterior)
+
+
+def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
+    """The unit cube, as ``optimize_acqf`` takes it."""
+    lower = torch.zeros(family.dim, dtype=family.dtype, device=family.device)
+    return torch.stack([lower, lower + 1])
+
+
+def assert_same_posterior(left: Any, right: Any, rtol: float = 1e-6, atol: float = 1e-8) -> None:
+    """Compares means and joint covariances of two posteriors."""
+    close = partial(torch.testing.assert_close, rtol=rtol)
+    spread = float(right.variance.max())
+    close(left.mean, right.mean, atol=max(atol, atol * spread**0.5))
+    left_covariance = left.distribution.covariance_matrix
+    right_covariance = right.distribution.covariance_matrix
+    close(left_covariance, right_covariance, atol=atol * max(spread, 1.0))
+
+
+CASES = [
+    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
+]

@@ -1,0 +1,153 @@
+"""The contract of every model, 2: several outcomes and constraints, in a ``ModelListGP``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition import (
+    ConstrainedExpectedImprovement,
+    LogConstrainedExpectedImprovement,
+    qLogExpectedImprovement,
+    qLogNoisyExpectedImprovement,
+    qUpperConfidenceBound,
+)
+from botorch.acquisition.multi_objective import (
+    ExpectedHypervolumeImprovement,
+    IdentityMCMultiOutputObjective,
+    qExpectedHypervolumeImprovement,
+    qLogExpectedHypervolumeImprovement,
+    qLogNoisyExpectedHypervolumeImprovement,
+    qNoisyExpectedHypervolumeImprovement,
+)
+from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP
+from botorch.optim import optimize_acqf
+from botorch.sampling.list_sampler import ListSampler
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.multi_objective.box_decompositions import NondominatedPartitioning
+from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+
+from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.models.contract import bounds
+
+FAMILY = ShiftedSines()
+REFERENCE = torch.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE], dtype=torch.double)
+BUDGET = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 4}}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has known numerical issues")
+
+
+@pytest.fixture
+def models(case):
+    """Two objectives and a constraint, each with a model and data of its own."""
+    X, Y = FAMILY.target(4)
+    first = case.build(X, Y)
+    second = case.build(X, 2 * OFFSET - Y)
+    constraint = case.build(X[:3], Y[:3])
+    return ModelListGP(first, second, constraint)
+
+
+def _sampler(seed: int = 0) -> SobolQMCNormalSampler:
+    return SobolQMCNormalSampler(torch.Size([8]), seed=seed)
+
+
+def _partitioning(model):
+    Y = model.posterior(FAMILY.target(4)[0]).mean[:, :2].detach()
+    return NondominatedPartitioning(REFERENCE, Y)
+
+
+TWO = {"objective": IdentityMCMultiOutputObjective(outcomes=[0, 1])}
+CONSTRAINED = {**TWO, "constraints": [lambda Z: OFFSET - Z[..., 2]]}
+X_BASELINE = FAMILY.target(4)[0]
+MULTI_OBJECTIVE = {
+    "qEHVI": lambda model: qExpectedHypervolumeImprovement(
+        model, REFERENCE, _partitioning(model), _sampler(), **CONSTRAINED
+    ),
+    "qLogEHVI": lambda model: qLogExpectedHypervolumeImprovement(
+        model, REFERENCE, _partitioning(model), _sampler(), **CONSTRAINED
+    ),
+    "qNEHVI": lambda model: qNoisyExpectedHypervolumeImprovement(
+        model, REFERENCE, X_BASELINE, _sampler(), prune_baseline=True, **CONSTRAINED
+    ),
+    "qLogNEHVI": lambda model: qLogNoisyExpectedHypervolumeImprovement(
+        model, REFERENCE, X_BASELINE, _sampler(), prune_baseline=True, **CONSTRAINED
+    ),
+    "EHVI": lambda model: ExpectedHypervolumeImprovement(
+        ModelListGP(*model.models[:2]), REFERENCE, _partitioning(model)
+    ),
+}
+FIRST = GenericMCObjective(lambda Z, X=None: Z[..., 0])
+CONSTRAINTS = {"constraints": [lambda Z: OFFSET - Z[..., 2]]}
+CONSTRAINED_SINGLE = {
+    "qLogEI": lambda model: qLogExpectedImprovement(
+        model, OFFSET, _sampler(), objective=FIRST, **CONSTRAINTS
+    ),
+    "qLogNEI": lambda model: qLogNoisyExpectedImprovement(
+        model, X_BASELINE, _sampler(), objective=FIRST, **CONSTRAINTS
+    ),
+    "constrained EI": lambda model: ConstrainedExpectedImprovement(
+        model, OFFSET, objective_index=0, constraints={2: [OFFSET, None]}
+    ),
+    "LogCEI": lambda model: LogConstrainedExpectedImprovement(
+        model, OFFSET, objective_index=0, constraints={2: [OFFSET, None]}
+    ),
+    "scalarized qUCB": lambda model: qUpperConfidenceBound(
+        model,
+        4.0,
+        ListSampler(_sampler(0), _sampler(1), _sampler(2)),
+        objective=LinearMCObjective(torch.tensor([1.0, 0.5, 0.0], dtype=torch.double)),
+    ),
+}
+ANALYTIC = ("EHVI", "constrained EI", "LogCEI")
+EVERYTHING = MULTI_OBJECTIVE | CONSTRAINED_SINGLE
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_several_outcomes(case, models, name):
+    if case.ensemble:
+        pytest.skip("BoTorch's ensembles of several outcomes are a class of their own")
+    acquisition = EVERYTHING[name](models)
+    q = 1 if name in ANALYTIC else 2
+    X, value = optimize_acqf(acquisition, bounds(), q=q, **BUDGET)
+    assert X.shape == (q, FAMILY.dim)
+    assert value.isfinite().all()
+    torch.testing.assert_close(acquisition(X.unsqueeze(0)).squeeze(), value.squeeze())
+
+
+def test_list_has_the_models_posteriors(models):
+    X = FAMILY.inputs(3, 2)
+    joint = models.posterior(X)
+    for index, model in enumerate(models.models):
+        torch.testing.assert_close(joint.mean[..., index : index + 1], model.posterior(X).mean)
+        torch.testing.assert_close(
+            joint.variance[..., index : index + 1], model.posterior(X).variance
+        )
+
+
+def test_fits_as_a_list(models):
+    mll = SumMarginalLogLikelihood(models.likelihood, models)
+    fit_gpytorch_mll(mll)
+    alone = models.models[0].__class__
+    for model in models.models:
+        assert isinstance(model, alone)
+        assert not model.training
+    X = FAMILY.inputs(3)
+    twin = ModelListGP(*models.models)
+    for model in twin.models:
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    torch.testing.assert_close(
+        models.posterior(X).mean, twin.posterior(X).mean, rtol=1e-3, atol=1e-2 * SCALE
+    )
+
+
+def test_conditions_and_fantasizes_as_a_list(models):
+    X = FAMILY.inputs(2, seed=4)
+    models.posterior(X)
+    fantasies = models.fantasize(X, ListSampler(_sampler(0), _sampler(1), _sampler(2)))
+    posterior = fantasies.posterior(FAMILY.inputs(3))
+    assert posterior.mean.shape == (8, 3, 3)
+    Y = torch.cat([FAMILY.value(X)] * 3, dim=-1)
+    conditioned = models.condition_on_observations(X, Y)
+    near = conditioned.posterior(X).variance
+    assert (near < models.posterior(X).variance).all()

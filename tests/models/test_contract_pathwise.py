@@ -1,0 +1,141 @@
+"""The contract of every model, 2: functions drawn from the posterior."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition.joint_entropy_search import qJointEntropySearch
+from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
+from botorch.acquisition.utils import get_optimal_samples
+from botorch.models import ModelListGP
+from botorch.models.transforms.input import Normalize
+from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
+
+from tests.families import ShiftedSines
+from tests.models.contract import bounds
+
+FAMILY = ShiftedSines()
+NUM_PATHS = 1500
+
+
+@pytest.fixture(autouse=True)
+def _no_ensembles(case):
+    if case.ensemble:
+        pytest.skip("ensembles are not drawn from pathwise")
+
+
+@torch.no_grad()
+def assert_moments(samples, posterior, tolerance=0.12):
+    """Compares ``num_paths x n`` samples with the posterior, in its standard deviations."""
+    mean = posterior.mean.squeeze(-1)
+    covariance = posterior.distribution.covariance_matrix
+    std = posterior.variance.squeeze(-1).sqrt()
+    assert ((samples.mean(dim=0) - mean) / std).abs().max() < tolerance
+    scale = std.unsqueeze(-1) * std.unsqueeze(-2)
+    assert ((torch.cov(samples.mT) - covariance) / scale).abs().max() < 2 * tolerance
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_moments_of_paths(case, n):
+    model = case.target(n)
+    X = FAMILY.inputs(5, seed=21)
+    paths = draw_matheron_paths(model, sample_shape=torch.Size([NUM_PATHS]))
+    samples = paths(X).detach()
+    assert samples.shape == (NUM_PATHS, 5)
+    assert_moments(samples, model.posterior(X))
+
+
+def test_moments_of_prior_paths(case):
+    model = case.target(0)
+    X = FAMILY.inputs(5, seed=21)
+    paths = draw_kernel_feature_paths(model, sample_shape=torch.Size([NUM_PATHS]))
+    assert_moments(paths(X).detach(), model.posterior(X))
+
+
+def test_moments_with_known_noise(case):
+    train_X, Y = FAMILY.target(4)
+    model = case.build(train_X, Y, train_Yvar=torch.full_like(Y, 4.0))
+    X = FAMILY.inputs(5, seed=21)
+    paths = draw_matheron_paths(model, sample_shape=torch.Size([NUM_PATHS]))
+    assert_moments(paths(X).detach(), model.posterior(X))
+
+
+def test_moments_on_raw_inputs(case):
+    raw_bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=raw_bounds)
+    train_X, Y = FAMILY.target(4)
+    model = case.build(transform.untransform(train_X), Y, input_transform=transform)
+    X = transform.untransform(FAMILY.inputs(5, seed=21))
+    paths = draw_matheron_paths(model, sample_shape=torch.Size([NUM_PATHS]))
+    assert_moments(paths(X).detach(), model.posterior(X))
+
+
+def test_paths_pass_through_precise_observations(case):
+    X, Y = FAMILY.target(4)
+    model = case.build(X, Y, train_Yvar=torch.full_like(Y, 1e-6))
+    samples = draw_matheron_paths(model, sample_shape=torch.Size([10]))(X)
+    torch.testing.assert_close(samples, Y.mT.expand(10, 4), atol=0.05, rtol=0)
+
+
+def test_paths_are_functions(case):
+    paths = draw_matheron_paths(case.target(4), sample_shape=torch.Size([3]))
+    X = FAMILY.inputs(2, 6)
+    together = paths(X.unsqueeze(1)) if paths(X[0]).dim() == 2 else None
+    assert together is not None
+    assert torch.equal(paths(X[0]), paths(X[0]))
+    torch.testing.assert_close(paths(X[0])[:, :3], paths(X[0, :3]))
+
+
+def test_paths_are_differentiable(case):
+    paths = draw_matheron_paths(case.target(4), sample_shape=torch.Size([3]))
+    X = FAMILY.inputs(4).requires_grad_()
+    assert torch.autograd.gradcheck(paths, X, atol=1e-3, rtol=1e-4)
+
+
+def test_paths_are_reproducible(case):
+    X = FAMILY.inputs(4)
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        draws.append(draw_matheron_paths(case.target(4), sample_shape=torch.Size([3]))(X))
+    assert torch.equal(*draws)
+    assert draws[0].std(dim=0).min() > 0
+
+
+def test_path_model(case):
+    path_model = get_matheron_path_model(case.target(4))
+    X = FAMILY.inputs(3, 2)
+    posterior = path_model.posterior(X)
+    assert posterior.mean.shape == (3, 2, 1)
+    assert torch.equal(posterior.mean, path_model.posterior(X).mean)
+    many = get_matheron_path_model(case.target(4), sample_shape=torch.Size([5]))
+    assert many.posterior(X.unsqueeze(1)).mean.shape[-2:] == (2, 1)
+
+
+def test_path_model_of_a_list(case):
+    models = ModelListGP(case.target(4), case.target(3))
+    posterior = get_matheron_path_model(models).posterior(FAMILY.inputs(3, 2))
+    assert posterior.mean.shape == (3, 2, 2)
+
+
+def test_thompson_sampling(case):
+    acquisition = PathwiseThompsonSampling(case.target(4))
+    X, value = optimize_acqf(
+        acquisition, bounds(), q=2, num_restarts=2, raw_samples=8, options={"maxiter": 4}
+    )
+    assert X.shape == (2, FAMILY.dim)
+    assert value.isfinite()
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_optimal_samples_for_entropy_search(case, n):
+    model = case.target(n)
+    optimal_X, optimal_Y = get_optimal_samples(
+        model, bounds(), num_optima=3, raw_samples=16, num_restarts=2, options={"maxiter": 5}
+    )
+    assert optimal_X.shape == (3, FAMILY.dim)
+    assert optimal_Y.shape == (3, 1)
+    acquisition = qJointEntropySearch(model, optimal_X, optimal_Y)
+    assert acquisition(FAMILY.inputs(3, 1)).isfinite().all()

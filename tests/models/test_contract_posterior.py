@@ -1,0 +1,171 @@
+"""The contract of every model, 1: posteriors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition.objective import ExpectationPosteriorTransform, ScalarizedPosteriorTransform
+from botorch.sampling.normal import SobolQMCNormalSampler
+
+from tests.families import SCALE, ShiftedSines
+from tests.models.contract import ModelCase, outcome_scale
+
+FAMILY = ShiftedSines()
+NUM_POINTS = [0, 1, 5]
+
+
+@pytest.fixture(params=NUM_POINTS)
+def model(request, case: ModelCase):
+    return case.target(request.param)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (1,), (3,), (2, 3)])
+@pytest.mark.parametrize("q", [1, 4])
+def test_shapes_of_batches(model, batch_shape, q):
+    posterior = model.posterior(FAMILY.inputs(*batch_shape, q))
+    assert posterior.mean.shape == (*batch_shape, q, 1)
+    assert posterior.variance.shape == (*batch_shape, q, 1)
+    assert posterior.distribution.covariance_matrix.shape == (*batch_shape, q, q)
+    assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, q, 1)
+    assert (posterior.variance > 0).all()
+
+
+def test_batches_are_independent_of_each_other(model):
+    X = FAMILY.inputs(2, 3, 4)
+    batched = model.posterior(X)
+    for index in [(0, 0), (0, 2), (1, 1)]:
+        single = model.posterior(X[index])
+        torch.testing.assert_close(batched.mean[index], single.mean)
+        torch.testing.assert_close(
+            batched.distribution.covariance_matrix[index], single.distribution.covariance_matrix
+        )
+
+
+def test_is_joint_over_q(model):
+    X = FAMILY.inputs(4)
+    X[3] = X[2] + 1e-3
+    joint = model.posterior(X)
+    alone = model.posterior(X.unsqueeze(-2))
+    torch.testing.assert_close(joint.mean, alone.mean.squeeze(-2))
+    torch.testing.assert_close(joint.variance, alone.variance.squeeze(-2))
+    covariance = joint.distribution.covariance_matrix
+    assert covariance[2, 3] / covariance[2, 2] > 0.99  # neighbours move together
+    eigenvalues = torch.linalg.eigvalsh(covariance)
+    assert eigenvalues.min() > -1e-8 * eigenvalues.max()
+
+
+def test_derivatives_in_X(model):
+    X = FAMILY.inputs(2, 3).requires_grad_()
+
+    def moments(X):
+        distribution = model.posterior(X).distribution
+        return distribution.mean, distribution.covariance_matrix
+
+    assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4)
+
+
+def test_derivatives_in_single_points(model):
+    X = FAMILY.inputs(5, 1).requires_grad_()
+
+    def moments(X):
+        posterior = model.posterior(X)
+        return posterior.mean, posterior.variance
+
+    assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4)
+
+
+def test_derivative_at_a_training_point(case):
+    model = case.target(4)
+    X = FAMILY.target(4)[0][:2].unsqueeze(0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda X: model.posterior(X).mean, X, atol=1e-3, rtol=1e-4)
+
+
+def test_is_deterministic(model):
+    X = FAMILY.inputs(3, 2)
+    first, second = model.posterior(X), model.posterior(X.clone())
+    assert torch.equal(first.mean, second.mean)
+    assert torch.equal(first.variance, second.variance)
+
+
+def test_gradients_do_not_change_values(model):
+    X = FAMILY.inputs(3, 2)
+    plain = model.posterior(X)
+    tracked = model.posterior(X.clone().requires_grad_())
+    torch.testing.assert_close(plain.mean, tracked.mean.detach())
+    torch.testing.assert_close(plain.variance, tracked.variance.detach())
+
+
+def test_dtype_and_device_of_the_data(model):
+    posterior = model.posterior(FAMILY.inputs(2))
+    assert posterior.mean.dtype == posterior.variance.dtype == torch.double
+    assert posterior.mean.device == FAMILY.inputs(2).device
+    assert {parameter.dtype for parameter in model.parameters()} <= {torch.double}
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
+@pytest.mark.parametrize("n", NUM_POINTS)
+def test_single_precision(case, n):
+    single, double = ShiftedSines(dtype=torch.float), ShiftedSines()
+    model = case.build(*single.target(n), case.prior(single))
+    posterior = model.posterior(single.inputs(2, 3))
+    assert posterior.mean.dtype == posterior.variance.dtype == torch.float
+    twin = case.target(n).posterior(double.inputs(2, 3))
+    torch.testing.assert_close(posterior.mean.double(), twin.mean, atol=0.03 * SCALE, rtol=0)
+    torch.testing.assert_close(
+        posterior.variance.double(), twin.variance, atol=0.03 * SCALE**2, rtol=0
+    )
+
+
+def test_observation_noise(model):
+    X = FAMILY.inputs(2, 3)
+    latent = model.posterior(X)
+    noisy = model.posterior(X, observation_noise=True)
+    assert torch.equal(latent.mean, noisy.mean)
+    added = noisy.variance - latent.variance
+    expected = model.likelihood.noise * outcome_scale(model) ** 2
+    torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
+
+
+def test_given_observation_noise(model):
+    X = FAMILY.inputs(2, 3)
+    noise = torch.rand(2, 3, 1, dtype=torch.double)
+    added = model.posterior(X, observation_noise=noise).variance - model.posterior(X).variance
+    torch.testing.assert_close(added, noise * outcome_scale(model) ** 2)
+
+
+def test_posterior_transform(model):
+    X = FAMILY.inputs(2, 3)
+    plain = model.posterior(X)
+    negative = ScalarizedPosteriorTransform(torch.tensor([-2.0], dtype=torch.double), offset=1.0)
+    transformed = model.posterior(X, posterior_transform=negative)
+    torch.testing.assert_close(transformed.mean, 1.0 - 2.0 * plain.mean)
+    torch.testing.assert_close(transformed.variance, 4.0 * plain.variance)
+    mean = model.posterior(X, posterior_transform=ExpectationPosteriorTransform(n_w=3))
+    torch.testing.assert_close(mean.mean, plain.mean.mean(dim=-2, keepdim=True))
+
+
+def test_samples_are_reproducible_and_differentiable(model):
+    X = FAMILY.inputs(2, 3).requires_grad_()
+    draws = []
+    for _ in range(2):
+        sampler = SobolQMCNormalSampler(torch.Size([8]), seed=3)
+        draws.append(sampler(model.posterior(X)))
+    assert torch.equal(*draws)
+    (gradient,) = torch.autograd.grad(draws[0].sum(), X)
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() > 0
+
+
+@torch.no_grad()
+def test_samples_have_the_posteriors_moments(model):
+    X = FAMILY.inputs(3)
+    posterior = model.posterior(X)
+    samples = posterior.rsample(torch.Size([20_000])).squeeze(-1)
+    std = posterior.variance.max().sqrt()
+    covariance = posterior.distribution.covariance_matrix
+    torch.testing.assert_close(
+        samples.mean(dim=0), posterior.mean.squeeze(-1), atol=0.05 * float(std), rtol=0
+    )
+    torch.testing.assert_close(
+        torch.cov(samples.mT), covariance, atol=0.05 * float(std) ** 2, rtol=0
+    )
