@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
 from botorch_transfer.kernels.task_weights import TaskWeights
 
@@ -26,7 +26,7 @@ class WeightedSumMean(Mean):
         torch.Size([4])
     """
 
-    def __init__(self, gps: ConditionedGPs, task_weights: TaskWeights | None = None) -> None:
+    def __init__(self, gps: ConditionedBatch, task_weights: TaskWeights | None = None) -> None:
         super().__init__()
         self.gps = gps
         self.task_weights = task_weights

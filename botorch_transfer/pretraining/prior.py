@@ -13,7 +13,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer.kernels.conditioned import shallow_copy
+from botorch_transfer.kernels.conditioned_batch import shallow_copy
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,

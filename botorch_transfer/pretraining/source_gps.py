@@ -169,7 +169,7 @@ class SourceGPs(TransferPrior):
             lengthscale=read.lengthscale,
             outputscale=read.outputscale,
             noise=read.tasks.Yvar,
-            mean_constant=read.mean_constant,
+            prior_mean=read.mean_constant,
             kernel=read.kernel,
             task_names=read.names,
         )

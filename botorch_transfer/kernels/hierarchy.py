@@ -1,0 +1,243 @@
+r"""The posteriors of a sequence of source tasks, each a GP on top of the one before.
+
+In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data of all
+levels. What is observed at a row of level ``l`` then has the covariance
+
+.. code-block:: text
+
+    K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
+
+and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it. Conditioning
+on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
+[Tighineanu2022hierarchical]_ also SHGP. Passing on the mean alone, level by level, is another set of
+coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
+triangular matrix
+
+.. code-block:: text
+
+    F = k_{l'}(X, X') where l ≥ l', plus noise,
+
+they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is that of
+``f - c(x) y``, HGP's covariance plus what the other coefficients cost: with ``K = L Lᵀ``,
+
+.. code-block:: text
+
+    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ.
+
+No level is ever evaluated by recursion: a query is one kernel evaluation and one or two products
+with the stacked rows.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
+    AISTATS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
+from botorch_transfer.kernels.stationary import squared_distance
+
+_ESSENTIALS = ("train_X", "train_Y", "level", "noise", "lengthscale", "outputscale", "level_means")
+
+
+class ConditionedHierarchy(ConditionedBatch):
+    r"""The last task of a hierarchy, given all data at once: the prior of SHGP.
+
+    Args:
+        train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
+        train_Y: An ``N`` tensor of outcomes.
+        level: An ``N`` tensor: the level of each row, from 0.
+        noise: An ``N`` tensor of observation noise variances.
+        lengthscale: An ``M x d`` tensor: each level's.
+        outputscale: An ``M`` tensor of signal variances.
+        level_means: An ``M`` tensor: the constant mean of each level's difference; zero if omitted.
+        kernel: The stationary kernel's name.
+
+    Raises:
+        InputDataError: If the covariance matrix of the data is not positive definite.
+
+    Example:
+        >>> X = torch.rand(10, 2, dtype=torch.double)
+        >>> ones = torch.ones(10, dtype=torch.double)
+        >>> level = torch.arange(10) // 5
+        >>> stack = ConditionedHierarchy(X, X.sum(-1), level, 1e-4 * ones, X[:2] + 1, ones[:2])
+        >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
+    """
+
+    level: Tensor
+    level_means: Tensor
+    includes: Tensor
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        level: Tensor,
+        noise: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        level_means: Tensor | None = None,
+        kernel: str = "rbf",
+    ) -> None:
+        super().__init__(lengthscale, outputscale, kernel)
+        if level_means is None:
+            level_means = torch.zeros_like(outputscale)
+        levels = torch.arange(len(outputscale), device=level.device)
+        for name, tensor in (
+            ("train_X", train_X),
+            ("train_Y", train_Y),
+            ("level", level),
+            ("noise", noise),
+            ("level_means", level_means),
+            ("prior_mean", level_means.sum().unsqueeze(0)),
+            ("mask", torch.ones_like(level, dtype=torch.bool).unsqueeze(0)),
+            # Which levels' functions a row is the sum of: M x N.
+            ("includes", levels.unsqueeze(-1) <= level),
+        ):
+            self.register_buffer(name, tensor.detach())
+        with torch.no_grad():
+            self._factorize()
+
+    def _factorize(self) -> None:
+        kernels = self._kernels_of_data()
+        covariance = torch.einsum("ma,mb,mab->ab", *2 * [self.includes.double()], kernels)
+        covariance = covariance + self.noise.double().diag()
+        inverse_root = inverse_cholesky(covariance.unsqueeze(0), ["the stacked levels"])
+        alpha = inverse_root.mT @ (inverse_root @ self._residual().unsqueeze(-1))
+        self.register_buffer("inverse_root", inverse_root.to(self.train_X))
+        self.register_buffer("alpha", alpha.squeeze(-1).to(self.train_X))
+
+    def _kernels_of_data(self) -> Tensor:
+        """Every level's kernel at the stacked inputs, in double precision: ``M x N x N``."""
+        scaled = self.train_X.double() / self.lengthscale.double().unsqueeze(-2)
+        values = self.function.value(squared_distance(scaled, scaled))
+        return values * self.outputscale.double()[:, None, None]
+
+    def _residual(self) -> Tensor:
+        """The outcomes less the prior mean of their level, in double precision."""
+        return self.train_Y.double() - self.level_means.double() @ self.includes.double()
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of levels ``M``."""
+        return len(self.outputscale)
+
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Adds up the levels: the last task is the sum of them all."""
+        return values.sum(dim=dim, keepdim=True)
+
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Adds up ``... x M x N`` values of the levels' functions to those of each row."""
+        return (values * self.includes).sum(dim=-2, keepdim=True)
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``h(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        return self._joint(self.flat_kernels(x, self.train_X))
+
+    def _joint(self, kernels: Tensor) -> Tensor:
+        return (kernels * self.includes.unsqueeze(-2)).sum(dim=0, keepdim=True)
+
+    def essentials(self) -> dict[str, Tensor]:
+        """The constructor's tensors, from which all others follow."""
+        return {name: getattr(self, name) for name in _ESSENTIALS}
+
+
+class BoostedHierarchy(ConditionedHierarchy):
+    r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
+
+    Its mean is MHGP's; its covariance is BHGP's, which knows what the means are unsure of. The
+    arguments are those of :class:`ConditionedHierarchy`.
+    """
+
+    own: Tensor
+    coefficients: Tensor
+    excess: Tensor
+    signs: Tensor
+    level_roots: Tensor
+
+    def _factorize(self) -> None:
+        super()._factorize()
+        own = self.level == torch.arange(self.num_tasks, device=self.level.device).unsqueeze(-1)
+        self.register_buffer("own", own)
+        # Row s, column s': the kernel of the level of s', where that of s is not below it.
+        F = torch.einsum("ma,mb,mab->ab", self.includes.double(), own.double(), self._kernels_of_data())
+        F = F + self.noise.double().diag()
+        inverse_root = self.inverse_root[0].double()
+        coefficients = torch.linalg.inv(F)
+        root = torch.linalg.solve_triangular(
+            inverse_root, torch.eye(len(F)).to(inverse_root), upper=False
+        )
+        same_level = (own.double().mT @ own.double()).bool()
+        level_roots = inverse_cholesky((F * same_level).unsqueeze(0), ["the stacked levels"])
+        for name, tensor in (
+            ("alpha", (coefficients @ self._residual()).unsqueeze(0)),
+            ("coefficients", coefficients),
+            ("excess", coefficients @ root),
+            ("level_roots", level_roots[0]),
+            ("signs", torch.ones(2, len(F)).to(F) * torch.tensor([[1.0], [-1.0]]).to(F)),
+        ):
+            self.register_buffer(name, tensor.to(self.train_X))
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        return self._own(self.flat_kernels(x, self.train_X))
+
+    def _own(self, kernels: Tensor) -> Tensor:
+        return (kernels * self.own.unsqueeze(-2)).sum(dim=0, keepdim=True)
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
+        return (self.coefficients @ values.unsqueeze(-1)).squeeze(-1)
+
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens ``P x d`` inputs: what is explained, and what the coefficients cost on top."""
+        kernels = self.flat_kernels(x, self.train_X)
+        explained = self.inverse_root @ self._joint(kernels).mT
+        excess = self.excess.mT @ self._own(kernels).mT - explained
+        return torch.cat([explained, excess], dim=-2)
+
+    def explained(self, whitened: Tensor) -> Tensor:
+        """Counts the excess as what is not explained."""
+        return whitened * self.signs.reshape(1, -1, *[1] * (whitened.dim() - 2))
+
+    def level_variances(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior variance of each level's difference alone.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x M x n`` tensor.
+        """
+        cross = self.flat_cross(x.reshape(-1, x.shape[-1]))
+        whitened = (self.level_roots @ cross.mT)[0].square()
+        variance = self.outputscale.unsqueeze(-1) - self.own.to(whitened) @ whitened
+        return variance.clamp_min(0.0).reshape(-1, *x.shape[:-1]).movedim(0, -2)
+
+
+def stack_levels(
+    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Stacks the data of levels as :class:`ConditionedHierarchy` takes them.
+
+    Args:
+        inputs: Each level's ``n x d`` inputs.
+        outcomes: Each level's ``n`` outcomes.
+        noises: Each level's ``n`` noise variances.
+
+    Returns:
+        ``train_X``, ``train_Y``, ``level`` and ``noise``.
+    """
+    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
+    return {
+        "train_X": torch.cat(list(inputs)),
+        "train_Y": torch.cat(list(outcomes)),
+        "level": torch.cat(levels),
+        "noise": torch.cat(list(noises)),
+    }
