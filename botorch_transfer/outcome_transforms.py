@@ -7,6 +7,25 @@ from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
 
 
+def usable_deviation(deviation: Tensor, mean: Tensor, min_stdv: float = 1e-8) -> Tensor:
+    """Replaces by one the deviations of outcomes that vary by no more than rounding errors.
+
+    Args:
+        deviation: A tensor of standard deviations.
+        mean: A tensor of the means of the same outcomes, in the dtype they were computed in.
+        min_stdv: The smallest deviation to keep.
+
+    Returns:
+        A tensor of positive deviations.
+
+    Example:
+        >>> usable_deviation(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
+        tensor([2., 1.])
+    """
+    rounding = 4 * torch.finfo(mean.dtype).eps * mean.abs()
+    return torch.where((deviation >= min_stdv) & (deviation > rounding), deviation, 1.0)
+
+
 class PooledStandardize(Standardize):
     r"""Standardizes by the outcomes of all source tasks, and of the target if wanted.
 
@@ -14,10 +33,10 @@ class PooledStandardize(Standardize):
     jump about (Appendix C.1 of ScaML-GP's paper). Deviations are unbiased, as in ``Standardize``.
 
     Args:
-        source_outcomes: A tensor of all source outcomes, in the user's units.
+        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: A smaller deviation is taken for constant outcomes, and replaced by one.
+        min_stdv: A smaller deviation is taken for that of constant outcomes, and replaced by one.
 
     Example:
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
@@ -26,7 +45,7 @@ class PooledStandardize(Standardize):
     """
 
     _source_mean: Tensor
-    _source_squares: Tensor
+    _source_spread: Tensor
     stdvs: Tensor
 
     def __init__(
@@ -38,10 +57,11 @@ class PooledStandardize(Standardize):
     ) -> None:
         super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.include_target = include_target
-        outcomes = source_outcomes.detach().flatten()
+        outcomes = source_outcomes.detach().flatten().double()
         self._count = len(outcomes)
-        self.register_buffer("_source_mean", outcomes.mean())
-        self.register_buffer("_source_squares", (outcomes - outcomes.mean()).square().sum())
+        spread = outcomes.std(correction=0)
+        self.register_buffer("_source_mean", outcomes.mean().to(source_outcomes))
+        self.register_buffer("_source_spread", spread.to(source_outcomes))
 
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
@@ -63,8 +83,10 @@ class PooledStandardize(Standardize):
 
     def _learn(self, Y: Tensor) -> None:
         """Pools the source outcomes' mean and squared deviations with those of the target."""
-        mean, squares = self._source_mean.to(Y), self._source_squares.to(Y)
-        count = self._count
+        # Squares of large outcomes overflow in single precision.
+        dtype, Y = Y.dtype, Y.double()
+        mean, count = self._source_mean.to(Y), self._count
+        squares = count * self._source_spread.to(Y).square()
         shape = (*Y.shape[:-2], 1, 1)
         if self.include_target and Y.shape[-2] > 0:
             n = Y.shape[-2]
@@ -73,9 +95,9 @@ class PooledStandardize(Standardize):
             squares = squares + (Y - target_mean).square().sum(dim=-2, keepdim=True)
             squares = squares + difference.square() * (count * n / (count + n))
             mean, count = mean + difference * (n / (count + n)), count + n
-        stdvs = (squares / max(count - 1, 1)).sqrt()
-        stdvs = torch.where(stdvs >= self._min_stdv, stdvs, 1.0)
-        self.means = mean.expand(shape).clone()
+        stdvs = (squares / max(count - 1, 1)).sqrt().to(dtype)
+        stdvs = usable_deviation(stdvs, mean.to(dtype), self._min_stdv)
+        self.means = mean.to(dtype).expand(shape).clone()
         self.stdvs = stdvs.expand(shape).clone()
         self._stdvs_sq = self.stdvs.square()
         self._is_trained = torch.tensor(True)

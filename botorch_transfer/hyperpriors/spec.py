@@ -7,6 +7,7 @@ what the sources leave over, so its scale is small and little is known of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,8 +25,11 @@ class Hyperparameter:
     Args:
         make_prior: Builds its hyperprior, or ``None`` for maximum likelihood.
         start: The value from which optimization starts first.
-        lower: The lower bound.
+        lower: The lower bound, positive.
         upper: The upper bound.
+
+    Raises:
+        ValueError: If not ``0 < lower <= start <= upper < inf``.
 
     Example:
         >>> Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2).constraint()
@@ -37,14 +41,24 @@ class Hyperparameter:
     lower: float
     upper: float
 
+    def __post_init__(self) -> None:
+        if not 0 < self.lower <= self.start <= self.upper < math.inf:
+            raise ValueError(
+                f"A hyperparameter has the start {self.start} and the bounds {self.lower} and "
+                f"{self.upper}: they must satisfy 0 < lower <= start <= upper < inf."
+            )
+
     def prior(self) -> Prior | None:
         """Builds a new hyperprior object."""
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
         """What makes two hyperparameters equal: hyperprior, start and bounds."""
-        prior = self.prior()
-        state = None if prior is None else (type(prior).__qualname__, prior.state_dict())
+        prior, state = self.prior(), None
+        if prior is not None:
+            # Some of PyTorch's distributions keep their parameters as plain attributes.
+            plain = {n: v for n, v in vars(prior).items() if isinstance(v, Tensor | float | int)}
+            state = (type(prior).__qualname__, prior.state_dict(), plain)
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
@@ -56,11 +70,11 @@ class Hyperparameter:
 
         Args:
             shape: The shape of the draws.
-            generator: The random number generator.
+            generator: A random number generator on the CPU.
 
         Returns:
-            A double tensor of draws from the hyperprior, within the bounds; without a hyperprior,
-            draws of ``log(1 + exp(N(0, 1)))``.
+            A double tensor of that shape: draws from the hyperprior, within the bounds; without a
+            hyperprior, draws of ``log(1 + exp(N(0, 1)))``.
         """
         prior = self.prior()
         if prior is None:
@@ -68,8 +82,9 @@ class Hyperparameter:
             draws = torch.nn.functional.softplus(normal)
         else:
             seed = int(torch.randint(2**62, (1,), generator=generator))
+            # Hyperpriors draw from the global generator, on the CPU; no other one is touched.
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
                 draws = prior.sample(shape).double()
         return draws.clamp(self.lower, self.upper)
 

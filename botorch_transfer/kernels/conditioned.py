@@ -25,6 +25,24 @@ from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse
 from botorch_transfer.kernels.stationary import StationaryFunction, squared_distance
 
 
+def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
+    """Sets the padding to one of the task's own inputs.
+
+    It is masked out wherever it enters, but must be finite, and near the data: the rounding
+    errors of distances grow with the distances.
+
+    Args:
+        X: An ``M x N x d`` tensor of inputs.
+        mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
+
+    Returns:
+        An ``M x N x d`` tensor.
+    """
+    first = mask.int().argmax(dim=-1)
+    tasks = torch.arange(len(X), device=X.device)
+    return torch.where(mask.unsqueeze(-1), X, X[tasks, first].unsqueeze(-2))
+
+
 def masked_covariance(
     X: Tensor, lengthscale: Tensor, outputscale: Tensor, mask: Tensor, function: StationaryFunction
 ) -> Tensor:
@@ -53,7 +71,7 @@ class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 
     Tasks of different sizes are padded to ``N`` points; rows that ``mask`` marks as padding are
-    exactly inert. All tensors are buffers: the object has nothing to fit.
+    exactly inert, whatever they hold. All tensors are buffers: the object has nothing to fit.
 
     Args:
         train_X: An ``M x N x d`` tensor of inputs.
@@ -95,10 +113,11 @@ class ConditionedGPs(ConditionedBatch):
         if prior_mean is None:
             prior_mean = torch.zeros_like(outputscale)
         for name, tensor in (
-            ("train_X", train_X),
-            ("train_Y", train_Y),
+            ("train_X", pad_inputs(train_X, mask)),
+            ("train_Y", torch.where(mask, train_Y, 0.0)),
             ("mask", mask),
-            ("noise", noise),
+            # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
+            ("noise", torch.where(mask, noise, 1.0)),
             ("prior_mean", prior_mean),
         ):
             self.register_buffer(name, tensor.detach())
@@ -118,9 +137,7 @@ class ConditionedGPs(ConditionedBatch):
             self.mask,
             self.function,
         )
-        # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
-        noise = torch.where(self.mask, self.noise.double(), 1.0)
-        covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise.double())
         inverse_root = inverse_cholesky(covariance, self._task_names)
         residual = (self.train_Y.double() - self.prior_mean.double().unsqueeze(-1)) * self.mask
         alpha = inverse_root.mT @ (inverse_root @ residual.unsqueeze(-1))

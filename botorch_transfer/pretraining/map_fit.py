@@ -19,10 +19,13 @@ from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.map_objective import MAPObjective
 from botorch_transfer.pretraining.memo import Memo, content_key
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.padding import MAX_PADDED_BYTES, PaddedTasks
 
 # The fits of single chunks: small, and what an interrupted run need not repeat.
 _finished = Memo(size=4096)
+
+# Stands for the objective where no covariance matrix can be factorized.
+_UNDEFINED = 1e10
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,25 @@ class MAPOptions:
         seed: The seed of the starts. All tasks share the same starts, so that their order does not
             matter.
         chunk_elements: How many covariance matrix elements are worked on at once. It bounds the
-            memory: a chunk takes about 60 bytes an element.
+            memory, at 60 (RBF) to 90 bytes (Matérn) an element; one matrix is the least.
+        max_bytes: How much memory the source GPs may take in all; more is refused.
         n_jobs: How many chunks joblib fits in parallel; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them.
         progress: Whether to show a progress bar over the tasks.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> MAPOptions(num_restarts=2).seed
+        0
     """
 
     num_restarts: int = 5
     max_iter: int = 200
     seed: int = 0
     chunk_elements: int = 2**22
+    max_bytes: float = MAX_PADDED_BYTES
     n_jobs: int | None = 1
     progress: bool = False
 
@@ -86,7 +98,15 @@ def fit_map(
         options: How to optimize.
 
     Returns:
-        The best hyperparameters of every task, in double precision on the tasks' device.
+        The best hyperparameters of every task, in double precision on the tasks' device. Where no
+        start has a positive definite covariance matrix, the log posterior is minus infinity.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> result = fit_map(tasks, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1))
+        >>> result.lengthscale.shape
+        torch.Size([3, 2])
     """
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
@@ -95,7 +115,14 @@ def fit_map(
     theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
     value = theta.new_empty(len(order))
     jobs = [
-        (_in_double(tasks[chunk]), kernel, hyperparameters, starts, options.max_iter)
+        (
+            tasks[chunk].double(),
+            kernel,
+            hyperparameters,
+            starts,
+            options.max_iter,
+            options.chunk_elements,
+        )
         for chunk in chunks
     ]
     with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
@@ -142,24 +169,21 @@ def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) 
             first = last
 
 
-def _in_double(tasks: PaddedTasks) -> PaddedTasks:
-    return PaddedTasks(
-        tasks.X.double(), tasks.Y.double(), tasks.Yvar.double(), tasks.mask, tasks.fixed_noise
-    )
-
-
 def _run(jobs: Sequence[tuple[Any, ...]], n_jobs: int | None) -> Iterator[tuple[Tensor, Tensor]]:
     """Fits chunks in order, those finished in an interrupted run excepted."""
     keys = [content_key("map_fit", *job) for job in jobs]
-    todo = [(key, job) for key, job in zip(keys, jobs, strict=True) if key not in _finished]
+    # Kept here as well: more chunks than the memo holds must not push one another out.
+    results = {key: _finished[key] for key in keys if key in _finished}
+    todo = {key: job for key, job in zip(keys, jobs, strict=True) if key not in results}
     fits = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_optimize)(*job) for _, job in todo
+        delayed(_optimize)(*job) for job in todo.values()
     )
-    new_keys = iter([key for key, _ in todo])
+    remaining = zip(todo, fits, strict=True)
     for key in keys:
-        while key not in _finished:
-            _finished[next(new_keys)] = next(fits)
-        yield _finished[key]
+        while key not in results:
+            new, result = next(remaining)
+            results[new] = _finished[new] = result
+        yield results[key]
 
 
 def _optimize(
@@ -168,9 +192,12 @@ def _optimize(
     hyperparameters: GPHyperparameters,
     starts: npt.NDArray[np.float64],
     max_iter: int,
+    chunk_elements: int,
 ) -> tuple[Tensor, Tensor]:
     """Runs all starts of all tasks at once and keeps each task's best."""
     num_tasks, num_points = len(tasks.X), tasks.num_points
+    # The starts of one large task may have to be evaluated one after another.
+    num_rows = max(1, chunk_elements // tasks.X.shape[-2] ** 2)
     objective = MAPObjective(tasks, stationary_function(kernel), hyperparameters)
     device = tasks.X.device
 
@@ -178,11 +205,13 @@ def _optimize(
         x: npt.NDArray[np.float64], batch_indices: Sequence[int]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         index = torch.as_tensor(batch_indices, device=device) % num_tasks
-        value, gradient = objective(torch.from_numpy(x).to(device), index)
+        theta = torch.from_numpy(x).to(device)
+        parts = zip(theta.split(num_rows), index.split(num_rows), strict=True)
+        packed = torch.cat([torch.column_stack(objective(*part)) for part in parts])
         # Per point, as BoTorch does it, so that its tolerances mean the same here.
-        scale = num_points[index].double()
-        packed = torch.cat([value.unsqueeze(-1), gradient], dim=-1) / scale.unsqueeze(-1)
-        array = packed.cpu().numpy()
+        array = (packed / num_points[index].unsqueeze(-1)).cpu().numpy()
+        # Where the objective is not defined, a line search turns back, and a start comes to rest.
+        array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
         return array[:, 0], array[:, 1:]
 
     bounds = _bounds(hyperparameters, tasks.X.shape[-1])
@@ -197,7 +226,7 @@ def _best_of_starts(
     theta: npt.NDArray[np.float64], value: npt.NDArray[np.float64], num_starts: int, sizes: Tensor
 ) -> tuple[Tensor, Tensor]:
     values = torch.from_numpy(value).reshape(num_starts, -1)
-    best_value, best = values.nan_to_num(nan=math.inf).min(dim=0)
+    best_value, best = values.masked_fill(values >= _UNDEFINED, math.inf).min(dim=0)
     thetas = torch.from_numpy(theta).reshape(num_starts, len(sizes), -1)
     return thetas[best, torch.arange(len(sizes))], best_value * sizes
 

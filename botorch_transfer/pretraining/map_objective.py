@@ -3,8 +3,7 @@ r"""The log posterior of the hyperparameters of many GPs at once, with its gradi
 With ``K = s k(X, X) + σ²I`` and ``α = K⁻¹y``, the gradient of the negative log likelihood with
 respect to a hyperparameter θ is ``½ tr(G ∂K/∂θ)``, ``G = K⁻¹ - ααᵀ``. For a lengthscale, ``∂K`` is
 a derivative of the kernel times squared differences in one dimension, and the trace becomes one
-matrix product for all
-dimensions: no ``N x N x d`` tensor is formed and no graph is recorded.
+matrix product for all dimensions: no ``N x N x d`` tensor is formed and no graph is recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import GPHyperparameters
@@ -29,9 +29,17 @@ class MAPObjective:
     optimum is the one that ``fit_gpytorch_mll`` looks for.
 
     Args:
-        tasks: The padded tasks.
+        tasks: The padded tasks, outcomes with zero mean.
         function: The unit-variance stationary kernel.
         hyperparameters: The hyperpriors.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> objective = MAPObjective(tasks, stationary_function("rbf"), SOURCE_HYPERPARAMETERS)
+        >>> value, gradient = objective(torch.full((2, 4), -1.0).double(), torch.tensor([0, 2]))
+        >>> value.shape, gradient.shape
+        (torch.Size([2]), torch.Size([2, 4]))
     """
 
     tasks: PaddedTasks
@@ -46,7 +54,8 @@ class MAPObjective:
             index: A ``P`` tensor: the task of each row of ``theta``.
 
         Returns:
-            The ``P`` values and their ``P x (d + 2)`` gradient.
+            The ``P`` values and their ``P x (d + 2)`` gradient; NaN where a covariance matrix is
+            not positive definite, even with some jitter.
         """
         tasks = self.tasks[index]
         value, gradient = negative_log_likelihood(theta, tasks, self.function)
@@ -82,7 +91,8 @@ def negative_log_likelihood(
         function: The unit-variance stationary kernel.
 
     Returns:
-        The ``M`` values and their ``M x (d + 2)`` gradient; that of a known noise is zero.
+        The ``M`` values and their ``M x (d + 2)`` gradient; that of a known noise is zero. NaN
+        where a covariance matrix is not positive definite, even with some jitter.
     """
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     scaled = tasks.X / lengthscale.unsqueeze(-2)
@@ -91,7 +101,7 @@ def negative_log_likelihood(
     correlation = function.value(r2)
     signal = correlation * scale
     diagonal = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, noise)
-    covariance = signal.clone()
+    covariance = signal.clone() if tasks.covariance is None else signal + tasks.covariance
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(tasks.mask, diagonal, 1.0))
     root = _cholesky(covariance)
     inverse = torch.cholesky_inverse(root)
@@ -114,4 +124,14 @@ def negative_log_likelihood(
 
 def _cholesky(covariance: Tensor) -> Tensor:
     root, info = torch.linalg.cholesky_ex(covariance)
-    return psd_safe_cholesky(covariance) if bool(info.any()) else root
+    if bool(info.any()):
+        for row in info.nonzero().flatten().tolist():
+            root[row] = _cholesky_with_jitter(covariance[row])
+    return root
+
+
+def _cholesky_with_jitter(covariance: Tensor) -> Tensor:
+    try:
+        return psd_safe_cholesky(covariance)
+    except (NanError, NotPSDError):
+        return torch.full_like(covariance, math.nan)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from threading import Lock
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -21,6 +22,9 @@ from torch import Tensor
 from torch.nn import Module
 
 T = TypeVar("T")
+
+# Frozen modules are used in evaluation mode, whatever the mode they are handed over in.
+_NO_CONTENT = {"training"}
 
 
 class Memo:
@@ -55,6 +59,7 @@ class Memo:
     def __setitem__(self, key: str, result: Any) -> None:
         with self._lock:
             self._results[key] = result
+            self._results.move_to_end(key)
             while len(self._results) > self._size:
                 self._results.popitem(last=False)
 
@@ -68,15 +73,18 @@ class Memo:
         Returns:
             The result.
         """
-        if key not in self:
-            self[key] = compute()
-        return self[key]
+        with suppress(KeyError):
+            return self[key]
+        result = compute()
+        self[key] = result
+        return result
 
 
 def clear_memos() -> None:
     """Forgets all results of pre-training, for instance to time it again."""
-    for memo in Memo._all:
-        memo._results.clear()
+    for memo in list(Memo._all):
+        with memo._lock:
+            memo._results.clear()
 
 
 @runtime_checkable
@@ -93,7 +101,8 @@ def content_key(*parts: Any) -> str:
 
     Args:
         *parts: Tensors, arrays, datasets, modules, dataclasses, objects with a ``content()``,
-            sequences or mappings of these, and plain values. Anything else is equal to nothing.
+            sequences, sets or mappings of these, and plain values. Anything else is equal to
+            nothing.
 
     Returns:
         A hexadecimal digest.
@@ -119,7 +128,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, SupervisedDataset):
         _update_all(digest, (part.X, part.Y, part.Yvar, part.feature_names, part.outcome_names))
     elif isinstance(part, Module):
-        _update(digest, part.state_dict())
+        _update(digest, {n: v for n, v in vars(part).items() if n not in _NO_CONTENT})
     elif isinstance(part, HasContent):
         _update_all(digest, part.content())
     elif is_dataclass(part) and not isinstance(part, type):
@@ -128,6 +137,8 @@ def _update(digest: Any, part: Any) -> None:
         _update_all(digest, [item for pair in part.items() for item in pair])
     elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
         _update_all(digest, part)
+    elif isinstance(part, Set):
+        _update_all(digest, sorted(part, key=repr))
     elif isinstance(part, type(None) | bool | int | float | str | bytes):
         digest.update(repr(part).encode())
     else:

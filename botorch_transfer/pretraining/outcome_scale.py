@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
+from botorch_transfer.outcome_transforms import usable_deviation
 from botorch_transfer.pretraining.padding import PaddedTasks
 
 OutcomeScale = Literal["per_task", "pooled", "raw"]
@@ -32,8 +34,9 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     if scale == "raw":
         return mean.new_zeros(mean.shape), std.new_ones(std.shape)
     if scale == "pooled":
-        outcomes = tasks.Y[tasks.mask]
-        deviation = float(outcomes.std()) if len(outcomes) > 1 else 0.0
-        pooled = deviation if deviation > 1e-8 else 1.0
-        return mean.new_full(mean.shape, float(outcomes.mean())), std.new_full(std.shape, pooled)
+        outcomes = tasks.Y[tasks.mask].double()
+        pooled_mean = outcomes.mean()
+        deviation = outcomes.std() if len(outcomes) > 1 else torch.zeros_like(pooled_mean)
+        pooled_std = usable_deviation(deviation, pooled_mean)
+        return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
     return mean, std

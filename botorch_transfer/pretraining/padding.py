@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from botorch_transfer.data import MAX_JOINT_BYTES
+from botorch_transfer.kernels.conditioned import pad_inputs
+from botorch_transfer.outcome_transforms import usable_deviation
+
+MAX_PADDED_BYTES = MAX_JOINT_BYTES
+"""Memory that a padded batch may take by default."""
+
+_BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
+"""Peak memory for an element of a covariance matrix, in double precision (measured)."""
+
+
+def check_padded_size(
+    names: Sequence[str], sizes: Sequence[int], max_bytes: float = MAX_PADDED_BYTES
+) -> None:
+    """Refuses source data of which the padded batch would not fit into memory.
+
+    Every task takes as much as the largest, so one large task among many small ones is what makes
+    the batch large.
+
+    Args:
+        names: The tasks' names.
+        sizes: The tasks' numbers of points.
+        max_bytes: Memory that the batch may take.
+
+    Raises:
+        InputDataError: If it would take more.
+
+    Example:
+        >>> check_padded_size(["monday", "tuesday"], [100, 200])
+    """
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    needed = max(_BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED * len(sizes)) * sizes[largest] ** 2
+    if needed > max_bytes:
+        raise InputDataError(
+            f"Source task {names[largest]!r} has {sizes[largest]:,} points, and a batch of "
+            f"{len(sizes)} tasks of that size would take about {needed / 2**30:,.1f} GiB of memory "
+            f"(the limit is {max_bytes / 2**30:,.1f} GiB): thin out the largest tasks, or raise "
+            "max_bytes."
+        )
+
 
 @dataclass(frozen=True)
 class PaddedTasks:
-    """The data of ``M`` tasks, padded with zeros to the ``N`` points of the largest.
+    """The data of ``M`` tasks, padded to the ``N`` points of the largest.
 
     Args:
-        X: An ``M x N x d`` tensor of inputs.
-        Y: An ``M x N`` tensor of outcomes.
-        Yvar: An ``M x N`` tensor of known noise variances, zero for tasks whose noise is inferred.
+        X: An ``M x N x d`` tensor of inputs, finite at the padding.
+        Y: An ``M x N`` tensor of outcomes, zero at the padding.
+        Yvar: An ``M x N`` tensor of known noise variances, zero at the padding and for tasks whose
+            noise is inferred.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
+        covariance: An ``M x N x N`` tensor: covariance that the data have besides the kernel and
+            the noise, for instance what the level below is unsure of.
     """
 
     X: Tensor
@@ -29,6 +73,7 @@ class PaddedTasks:
     Yvar: Tensor
     mask: Tensor
     fixed_noise: Tensor
+    covariance: Tensor | None = None
 
     @classmethod
     def from_datasets(
@@ -51,11 +96,12 @@ class PaddedTasks:
         ]
         device = outcomes[0].device
         sizes = torch.tensor([len(outcome) for outcome in outcomes], device=device)
+        mask = torch.arange(int(sizes.max()), device=device) < sizes.unsqueeze(-1)
         return cls(
-            X=pad_sequence(inputs, batch_first=True),
+            X=pad_inputs(pad_sequence(inputs, batch_first=True), mask),
             Y=pad_sequence(outcomes, batch_first=True),
             Yvar=pad_sequence(noises, batch_first=True),
-            mask=torch.arange(int(sizes.max()), device=device) < sizes.unsqueeze(-1),
+            mask=mask,
             fixed_noise=torch.tensor(
                 [dataset.Yvar is not None for dataset in datasets], device=device
             ),
@@ -71,6 +117,17 @@ class PaddedTasks:
             Yvar=self.Yvar[index, :size],
             mask=mask[:, :size],
             fixed_noise=self.fixed_noise[index],
+            covariance=None if self.covariance is None else self.covariance[index, :size, :size],
+        )
+
+    def double(self) -> PaddedTasks:
+        """The same tasks in double precision."""
+        return replace(
+            self,
+            X=self.X.double(),
+            Y=self.Y.double(),
+            Yvar=self.Yvar.double(),
+            covariance=None if self.covariance is None else self.covariance.double(),
         )
 
     @property
@@ -84,17 +141,18 @@ class PaddedTasks:
         The deviation is unbiased, as in BoTorch's ``Standardize``, and one for a task whose
         outcomes do not vary.
         """
-        count = self.num_points
-        mean = self.Y.sum(dim=-1) / count
-        squares = ((self.Y - mean.unsqueeze(-1)).square() * self.mask).sum(dim=-1)
+        # Squares of large outcomes overflow in single precision.
+        Y, count = self.Y.double(), self.num_points
+        mean = Y.sum(dim=-1) / count
+        squares = ((Y - mean.unsqueeze(-1)).square() * self.mask).sum(dim=-1)
         std = (squares / (count - 1).clamp_min(1)).sqrt()
-        return mean, torch.where(std > 1e-8, std, 1.0)
+        return mean.to(self.Y), usable_deviation(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
         """Moves the outcomes to ``(Y - mean) / std`` for ``M`` tensors of means and deviations."""
         Y = (self.Y - mean.unsqueeze(-1)) / std.unsqueeze(-1) * self.mask
         Yvar = self.Yvar / std.square().unsqueeze(-1)
-        return PaddedTasks(self.X, Y, Yvar, self.mask, self.fixed_noise)
+        return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
         """Each point's noise variance: known, or its task's of an ``M`` tensor."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
+from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
@@ -19,7 +20,7 @@ from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.map_fit import MAPOptions, fit_map
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
 from botorch_transfer.pretraining.prior import TransferPrior
 
 _pretrained = Memo(size=8)
@@ -100,13 +101,14 @@ class SourceGPs(TransferPrior):
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             **options: See :class:`~.map_fit.MAPOptions`: ``num_restarts``, ``max_iter``, ``seed``,
-                ``chunk_elements``, ``n_jobs`` and ``progress``.
+                ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
 
         Raises:
-            InputDataError: If the source data are unfit; the message names the task.
+            InputDataError: If the source data are unfit, or too large for the memory; the message
+                names the task.
             ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
@@ -114,13 +116,16 @@ class SourceGPs(TransferPrior):
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
         names = task_names(source_data)
+        datasets = as_datasets(source_data)
+        map_options = MAPOptions(**options)
+        check_padded_size(names, [len(data.X) for data in datasets], map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
-        tasks = PaddedTasks.from_datasets(as_datasets(source_data), transform)
+        tasks = PaddedTasks.from_datasets(datasets, transform)
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
-        result = fit_map(tasks, kernel, hyperpriors, MAPOptions(**options))
+        result = fit_map(tasks, kernel, hyperpriors, map_options)
         gps = ConditionedGPs(
             train_X=tasks.X,
             train_Y=tasks.Y,
@@ -178,14 +183,15 @@ class SourceGPs(TransferPrior):
 
     def append(
         self,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         hyperpriors: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         **options: Any,
     ) -> Self:
         """Adds source tasks without fitting the others again.
 
         Args:
-            source_data: The new task or tasks, as in :meth:`fit`: a list or a mapping.
+            source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
+                A new task whose name is taken already gets a number.
             hyperpriors: As in :meth:`fit`.
             **options: As in :meth:`fit`.
 
@@ -199,26 +205,29 @@ class SourceGPs(TransferPrior):
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> more = sources.append({"tuesday": (X, X.prod(-1, keepdim=True))})
+            >>> sources = SourceGPs.fit({"monday": (X, X.sum(-1, keepdim=True))})
+            >>> sources.append({"tuesday": (X, X.prod(-1, keepdim=True))}).task_names
+            ('monday', 'tuesday')
         """
         if self.outcome_scale == "pooled":
             raise ValueError(
                 "The prior's outcomes were standardized all together, and a new task would change "
                 "their units: fit all tasks again by SourceGPs.fit."
             )
+        tasks = _as_named(source_data, default=f"source task {self.num_tasks}")
+        name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
+        if dim != self.dim:
+            raise InputDataError(
+                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
+            )
         new = type(self).fit(
-            source_data,
+            tasks,
             kernel=self.gps.kernel,
             hyperpriors=hyperpriors,
             outcome_scale=self.outcome_scale,
             input_transform=self.input_transform,
             **options,
         )
-        if new.dim != self.dim:
-            raise InputDataError(
-                f"The new source task {new.task_names[0]!r} has {new.dim} inputs, but the prior "
-                f"has {self.dim}."
-            )
         return type(self)(
             self.gps.join(new.gps.to(self.gps.train_X)),
             torch.cat([self.outcome_mean, new.outcome_mean.to(self.outcome_mean)]),
@@ -241,8 +250,15 @@ class SourceGPs(TransferPrior):
 
         Returns:
             The prior; treat it as immutable, others may hold it.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
+            >>> sources is SourceGPs.fit_once([(X.clone(), X.sum(-1, keepdim=True))])
+            True
         """
         datasets = as_datasets(source_data)
+        kwargs = dict(sorted(kwargs.items()))
         key = content_key(cls.__qualname__, datasets, task_names(source_data), kwargs)
         return _pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))
 
@@ -326,6 +342,17 @@ class SourceGPs(TransferPrior):
             input_transform=input_transform,
             **{name: tensors[name] for name in _SAVED},
         )
+
+
+def _as_named(
+    source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData], default: str
+) -> Sequence[SourceData] | Mapping[str, SourceData]:
+    """Makes one single task a collection of tasks."""
+    if isinstance(source_data, SupervisedDataset):
+        return [source_data]
+    if isinstance(source_data, tuple) and all(isinstance(part, Tensor) for part in source_data):
+        return {default: cast(SourceData, source_data)}
+    return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
 
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
