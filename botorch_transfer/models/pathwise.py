@@ -23,29 +23,33 @@ from botorch.sampling.pathwise.prior_samplers import (
     _draw_kernel_feature_paths_fallback,
 )
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
+from botorch.utils.sampling import draw_sobol_normal_samples
 from torch import Tensor
 
-from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.task_weights import TaskWeights
 from botorch_transfer.models.modular import ModularTransferGP
 
-MIN_FEATURES = 256
-"""The least number of random features of one source task."""
+MIN_FEATURES = 4096
+"""The least number of random features of one kernel."""
 
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 class SourcePath(SamplePath):
-    r"""Draws of ``Σ_m w_m (f_m - μ_m)``, the source posteriors' deviation from their means.
+    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, the source posteriors' deviation from their means.
+
+    Each kernel's function is drawn by random features, and corrected by what it has at the source
+    data, with noise: ``f(x) - k(x, X) solve(f(X) + ε)``.
 
     Args:
         gps: The source GPs.
-        task_weights: Their weights; every task counts once if omitted.
+        task_weights: Their weights; every GP counts once if omitted.
         sample_shape: The sample shape.
-        num_features: The number of random features of each task.
+        num_features: The number of random features of each kernel.
     """
 
-    gps: ConditionedGPs
+    gps: ConditionedBatch
     weights: Tensor
     frequencies: Tensor
     theta: Tensor
@@ -53,7 +57,7 @@ class SourcePath(SamplePath):
 
     def __init__(
         self,
-        gps: ConditionedGPs,
+        gps: ConditionedBatch,
         task_weights: TaskWeights | None,
         sample_shape: torch.Size,
         num_features: int,
@@ -61,23 +65,25 @@ class SourcePath(SamplePath):
         super().__init__()
         self.gps = gps
         batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
-        task_shape = torch.Size([gps.num_tasks])
-        weights = gps.alpha.new_ones(task_shape) if task_weights is None else task_weights.weights
+        weights = (
+            gps.alpha.new_ones(len(gps.alpha)) if task_weights is None else task_weights.weights
+        )
         self.register_buffer("weights", weights.detach())
         self.register_buffer("frequencies", _draw_frequencies(gps, num_features // 2))
-        shape = sample_shape + batch_shape + task_shape
-        self.register_buffer("theta", gps.alpha.new_empty(*shape, num_features).normal_())
-        noise = gps.alpha.new_empty(*shape, gps.mask.shape[-1]).normal_() * gps.noise.sqrt()
-        prior_values = (self._features(gps.train_X) @ self.theta.unsqueeze(-1)).squeeze(-1)
-        residual = ((-prior_values - noise) * gps.mask).unsqueeze(-1)
-        correction = gps.inverse_root.mT @ (gps.inverse_root @ residual)
-        self.register_buffer("correction", correction.squeeze(-1))
+        shape = sample_shape + batch_shape
+        num_kernels = len(gps.outputscale)
+        theta = gps.alpha.new_empty(*shape, num_kernels, num_features).normal_()
+        self.register_buffer("theta", theta)
+        noise = gps.alpha.new_empty(*shape, *gps.alpha.shape).normal_() * gps.noise.sqrt()
+        observed = gps.aggregate_at_data(self._values(gps.train_X)) + noise * gps.mask
+        self.register_buffer("correction", -gps.solve(observed))
 
-    def _features(self, x: Tensor) -> Tensor:
-        """Random features of ``... x [M] x n x d`` inputs: ``... x M x n x num_features``."""
+    def _values(self, x: Tensor) -> Tensor:
+        """Each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""
         phase = (x / self.gps.lengthscale.unsqueeze(-2)) @ self.frequencies.mT
         scale = (self.gps.outputscale / self.frequencies.shape[-2]).sqrt()
-        return torch.cat([phase.sin(), phase.cos()], dim=-1) * scale[:, None, None]
+        features = torch.cat([phase.sin(), phase.cos()], dim=-1) * scale[:, None, None]
+        return (features @ self.theta.unsqueeze(-1)).squeeze(-1)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the draws.
@@ -89,23 +95,23 @@ class SourcePath(SamplePath):
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        prior = self._features(x.unsqueeze(-3)) @ self.theta.unsqueeze(-1)
-        update = self.gps.cross(x) @ self.correction.unsqueeze(-1)
-        return (self.weights.unsqueeze(-1) * (prior + update).squeeze(-1)).sum(dim=-2)
+        prior = self.gps.aggregate(self._values(x.unsqueeze(-3)), dim=-2)
+        update = (self.gps.cross(x) @ self.correction.unsqueeze(-1)).squeeze(-1)
+        return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2)
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing: there is no ensemble dimension."""
 
 
-def _draw_frequencies(gps: ConditionedGPs, num: int) -> Tensor:
+def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     """Draws from the spectral density of the kernel at unit lengthscale: ``M x num x d``.
 
-    Each task has its own, so that their errors average out in the sum.
+    Each kernel has its own, so that their errors average out in the sum.
 
     That of a Matérn kernel is a multivariate t distribution with twice its smoothness as degrees of
     freedom.
     """
-    normal = gps.alpha.new_empty(gps.num_tasks, num, gps.dim).normal_()
+    normal = gps.alpha.new_empty(len(gps.outputscale), num, gps.dim).normal_()
     smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
     if smoothness is None:
         return normal
@@ -125,11 +131,13 @@ def _draw_kernel_feature_paths(
         num_features=num_features,
         **kwargs,
     )
-    gps, task_weights = model.mean_module.gps, model.mean_module.task_weights
-    share = max(num_features // gps.num_tasks, MIN_FEATURES)
-    sources = SourcePath(gps, task_weights, sample_shape, share)
+    paths: dict[str, SamplePath] = {"residual": residual}
+    if model.has_source_covariance:
+        gps, task_weights = model.mean_module.gps, model.mean_module.task_weights
+        share = max(num_features // len(gps.outputscale) // 2 * 2, MIN_FEATURES)
+        paths["sources"] = SourcePath(gps, task_weights, sample_shape, share)
     return PathDict(
-        paths={"residual": residual, "sources": sources},
+        paths=paths,
         join=_sum,
         input_transform=get_input_transform(model),
         output_transform=get_output_transform(model),
