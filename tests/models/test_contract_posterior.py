@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from botorch.acquisition.objective import ExpectationPosteriorTransform, ScalarizedPosteriorTransform
+from botorch.acquisition.objective import (
+    ExpectationPosteriorTransform,
+    ScalarizedPosteriorTransform,
+)
 from botorch.sampling.normal import SobolQMCNormalSampler
 
 from tests.families import SCALE, ShiftedSines
