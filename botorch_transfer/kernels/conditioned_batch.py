@@ -43,12 +43,23 @@ def shallow_copy(module: M) -> M:
     return twin
 
 
+def own_buffers(module: Module) -> None:
+    """Replaces a module's buffers by copies of their own, before something is written into them.
+
+    Args:
+        module: A module that may share its buffers with a :func:`shallow_copy`.
+    """
+    for name, buffer in module._buffers.items():
+        module._buffers[name] = None if buffer is None else buffer.clone()
+
+
 class ConditionedBatch(Module, ABC):
-    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, each conditioned on ``N`` rows of data.
+    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, each conditioned on ``N`` rows of
+    data.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
-    the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register the
-    data and a factor as buffers: there is nothing to fit.
+    the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register
+    the data and a factor as buffers: there is nothing to fit.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -210,8 +221,7 @@ class ConditionedBatch(Module, ABC):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         # Views of a prior share its tensors: new ones are loaded into, not those.
-        for name, buffer in self._buffers.items():
-            self._buffers[name] = None if buffer is None else buffer.clone()
+        own_buffers(self)
         super()._load_from_state_dict(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

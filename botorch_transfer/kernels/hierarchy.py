@@ -1,16 +1,16 @@
 r"""The posteriors of a sequence of source tasks, each a GP on top of the one before.
 
-In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data of all
-levels. What is observed at a row of level ``l`` then has the covariance
+In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data
+of all levels. What is observed at a row of level ``l`` then has the covariance
 
 .. code-block:: text
 
     K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
 
-and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it. Conditioning
-on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
-[Tighineanu2022hierarchical]_ also SHGP. Passing on the mean alone, level by level, is another set of
-coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
+and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it.
+Conditioning on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
+[Tighineanu2022hierarchical]_ also SHGP. Passing on the mean alone, level by level, is another set
+of coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
 triangular matrix
 
 .. code-block:: text
@@ -166,7 +166,9 @@ class BoostedHierarchy(ConditionedHierarchy):
         own = self.level == torch.arange(self.num_tasks, device=self.level.device).unsqueeze(-1)
         self.register_buffer("own", own)
         # Row s, column s': the kernel of the level of s', where that of s is not below it.
-        F = torch.einsum("ma,mb,mab->ab", self.includes.double(), own.double(), self._kernels_of_data())
+        F = torch.einsum(
+            "ma,mb,mab->ab", self.includes.double(), own.double(), self._kernels_of_data()
+        )
         F = F + self.noise.double().diag()
         inverse_root = self.inverse_root[0].double()
         coefficients = torch.linalg.inv(F)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -20,7 +20,10 @@ P = TypeVar("P", bound=TransferPrior)
 
 
 def resolve_prior(
-    prior_class: type[P], prior: PriorOrData, input_transform: InputTransform | None = None
+    prior_class: type[P],
+    prior: PriorOrData,
+    input_transform: InputTransform | None = None,
+    **options: Any,
 ) -> P:
     """Makes what the user hands over a model's own view of a prior.
 
@@ -29,6 +32,7 @@ def resolve_prior(
         prior: A prior of that class, or source data to pre-train one from. The same data are
             pre-trained once.
         input_transform: The frozen input transform, for pre-training.
+        **options: Further options of pre-training.
 
     Returns:
         A view of the prior.
@@ -43,7 +47,7 @@ def resolve_prior(
             f"Expected a {prior_class.__name__} or source data as prior, not a "
             f"{type(prior).__name__}."
         )
-    return prior_class.fit_once(prior, input_transform=input_transform).view()
+    return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
 
 
 class ModularTransferGP(TargetGP):
@@ -65,6 +69,9 @@ class ModularTransferGP(TargetGP):
     """
 
     source_argument = "prior"
+    has_source_covariance: ClassVar[bool] = True
+    """Whether the sources' posterior covariance is part of the model's own."""
+
     prior: TransferPrior
 
     def __init__(

@@ -30,7 +30,7 @@ from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.task_weights import TaskWeights
 from botorch_transfer.models.modular import ModularTransferGP
 
-MIN_FEATURES = 4096
+MIN_FEATURES = 512
 """The least number of random features of one kernel."""
 
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
@@ -111,7 +111,10 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     That of a Matérn kernel is a multivariate t distribution with twice its smoothness as degrees of
     freedom.
     """
-    normal = gps.alpha.new_empty(len(gps.outputscale), num, gps.dim).normal_()
+    # Quasi-random within a kernel, which about halves the error of the variance.
+    like = {"dtype": gps.alpha.dtype, "device": gps.alpha.device}
+    draws = [draw_sobol_normal_samples(gps.dim, num, **like) for _ in gps.outputscale]
+    normal = torch.stack(draws)
     smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
     if smoothness is None:
         return normal
@@ -134,7 +137,7 @@ def _draw_kernel_feature_paths(
     paths: dict[str, SamplePath] = {"residual": residual}
     if model.has_source_covariance:
         gps, task_weights = model.mean_module.gps, model.mean_module.task_weights
-        share = max(num_features // len(gps.outputscale) // 2 * 2, MIN_FEATURES)
+        share = max(num_features // len(gps.outputscale) * 2, MIN_FEATURES)
         paths["sources"] = SourcePath(gps, task_weights, sample_shape, share)
     return PathDict(
         paths=paths,
