@@ -17,8 +17,14 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models import (
+    BoostedHierarchicalGP,
+    MeanHierarchicalGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+)
 from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
 
@@ -130,13 +136,20 @@ def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
 def assert_same_posterior(left: Any, right: Any, rtol: float = 1e-6, atol: float = 1e-8) -> None:
     """Compares means and joint covariances of two posteriors."""
     close = partial(torch.testing.assert_close, rtol=rtol)
-    spread = float(right.variance.max())
+    spread = float(right.variance.detach().max())
     close(left.mean, right.mean, atol=max(atol, atol * spread**0.5))
     left_covariance = left.distribution.covariance_matrix
     right_covariance = right.distribution.covariance_matrix
     close(left_covariance, right_covariance, atol=atol * max(spread, 1.0))
 
 
+def _hierarchy(propagate: str) -> Callable[..., Any]:
+    return partial(SourceHierarchy.fit, propagate=propagate, num_restarts=0)
+
+
 CASES = [
     ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
+    ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
+    ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True),
+    ModelCase(BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False),
 ]

@@ -1,0 +1,166 @@
+"""The contract of every model, 3: conditioning and fantasies equal a rebuilt model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch import settings
+from botorch.models.transforms.input import Normalize
+from botorch.sampling.normal import SobolQMCNormalSampler
+
+from tests.families import ShiftedSines
+from tests.models.contract import assert_same_posterior, in_users_units, own_units
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(5, seed=31)
+YVAR = 0.7
+"""A known noise variance, in the user's units."""
+
+
+def build(case, n, known_noise=False):
+    X, Y = FAMILY.target(n)
+    return case.build(X, Y, train_Yvar=torch.full_like(Y, YVAR) if known_noise else None)
+
+
+def own_noise(model, Y):
+    """The known noise variance in the model's own units."""
+    return YVAR / (own_units(model, Y + 1.0) - own_units(model, Y)).pow(-2)
+
+
+def assert_equals_rebuilt(case, model, conditioned, X, Y, known_noise=False):
+    """Compares with a model built on all points at once, transforms kept."""
+    old_X, old_Y = FAMILY.target(model.num_target_points)
+    shape = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
+    all_X, all_Y = (
+        torch.cat([old.expand(*shape, *old.shape), new.expand(*shape, *new.shape[-2:])], dim=-2)
+        for old, new in ((old_X, X), (old_Y, Y))
+    )
+    noise = own_noise(model, all_Y).squeeze(-1) if known_noise else None
+    twin = case.rebuild(model, all_X, own_units(model, all_Y).squeeze(-1), noise)
+    test_X = TEST_X.expand(*shape, *TEST_X.shape)
+    expected = in_users_units(model, twin.posterior(test_X))
+    assert_same_posterior(conditioned.posterior(test_X), expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("q", [1, 3])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_conditioning(case, n, q, known_noise):
+    model = build(case, n, known_noise)
+    X = FAMILY.inputs(q, seed=41)
+    Y = FAMILY.value(X)
+    model.posterior(X)
+    noise = own_noise(model, Y) if known_noise else None
+    conditioned = model.condition_on_observations(X, Y, noise=noise)
+    assert conditioned.num_target_points == n + q
+    assert_equals_rebuilt(case, model, conditioned, X, Y, known_noise)
+    assert model.num_target_points == n
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("outcomes_first", [False, True])
+def test_conditioning_on_batches(case, n, outcomes_first):
+    model = build(case, n)
+    model.posterior(TEST_X)
+    X = FAMILY.inputs(3, 2, seed=41)
+    Y = FAMILY.value(X)
+    if outcomes_first:  # many outcomes at the same inputs, as fantasies are
+        X = X[0].expand(3, 2, 2)
+        Y = FAMILY.value(X) + torch.arange(3, dtype=torch.double).reshape(3, 1, 1)
+    conditioned = model.condition_on_observations(X, Y)
+    assert conditioned.posterior(TEST_X).mean.shape == (3, 5, 1)
+    assert_equals_rebuilt(case, model, conditioned, X, Y)
+
+
+def test_conditioning_again(case):
+    model = build(case, 2)
+    X = FAMILY.inputs(4, seed=41)
+    conditioned = model
+    for rows in (slice(0, 1), slice(1, 4)):
+        conditioned.posterior(TEST_X)
+        conditioned = conditioned.condition_on_observations(X[rows], FAMILY.value(X[rows]))
+    assert_equals_rebuilt(case, model, conditioned, X, FAMILY.value(X))
+
+
+def test_conditioning_on_raw_inputs(case):
+    raw_bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=raw_bounds)
+    unit_model = build(case, 4)
+    X, Y = FAMILY.target(4)
+    model = case.build(transform.untransform(X), Y, input_transform=transform)
+    new_X = FAMILY.inputs(2, seed=41)
+    posteriors = []
+    for each, to_raw in ((unit_model, lambda X: X), (model, transform.untransform)):
+        each.posterior(to_raw(TEST_X))
+        conditioned = each.condition_on_observations(to_raw(new_X), FAMILY.value(new_X))
+        posteriors.append(conditioned.posterior(to_raw(TEST_X)))
+    assert_same_posterior(*posteriors)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_fantasies(case, n, known_noise, batch_shape):
+    if known_noise and n == 0:
+        pytest.skip(
+            "without points, there is no mean of the known noise: test_fantasies_with_noise"
+        )
+    model = build(case, n, known_noise)
+    X = FAMILY.inputs(*batch_shape, 2, seed=41)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=5)
+    fantasies = model.fantasize(X, sampler)
+    drawn = fantasies.train_targets[..., n:].unsqueeze(-1)
+    noisy = SobolQMCNormalSampler(torch.Size([3]), seed=5)(
+        model.posterior(X, observation_noise=True)
+    )
+    torch.testing.assert_close(drawn, own_units(model, noisy).detach())
+    assert fantasies.posterior(TEST_X.expand(*batch_shape, 5, 2)).mean.shape == (
+        3,
+        *batch_shape,
+        5,
+        1,
+    )
+    assert_equals_rebuilt(case, model, fantasies, X, noisy.detach(), known_noise)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_fantasies_with_noise(case, n):
+    model = build(case, n, known_noise=True)
+    X = FAMILY.inputs(2, seed=41)
+    noise = own_noise(model, FAMILY.value(X))
+    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
+    posterior = fantasies.posterior(X)
+    assert posterior.mean.shape == (3, 2, 1)
+    assert (posterior.variance < model.posterior(X).variance).all()
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_fantasies_are_differentiable(case, n):
+    model = build(case, n)
+    X = FAMILY.inputs(1, seed=41).requires_grad_()
+
+    def value(X):
+        sampler = SobolQMCNormalSampler(torch.Size([3]), seed=5)
+        with settings.propagate_grads(True):
+            return model.fantasize(X, sampler, propagate_grads=True).posterior(TEST_X[:2]).mean
+
+    assert torch.autograd.gradcheck(value, X, atol=1e-3, rtol=1e-4)
+
+
+def test_fantasizing_leaves_the_model_as_it_is(case):
+    model = build(case, 4)
+    before = model.posterior(TEST_X)
+    fantasies = model.fantasize(FAMILY.inputs(2), SobolQMCNormalSampler(torch.Size([3])))
+    fantasies.posterior(TEST_X)
+    after = model.posterior(TEST_X)
+    assert torch.equal(before.mean, after.mean)
+    assert torch.equal(before.variance, after.variance)
+    assert model.num_target_points == 4
+
+
+@pytest.mark.filterwarnings("ignore:Non-strict enforcement")  # SingleTaskGP warns, too
+def test_fantasies_at_no_points(case):
+    model = build(case, 3)
+    expected = model.posterior(TEST_X).mean.expand(3, 5, 1)
+    fantasies = model.fantasize(FAMILY.inputs(0), SobolQMCNormalSampler(torch.Size([3])))
+    torch.testing.assert_close(fantasies.posterior(TEST_X).mean, expected)
