@@ -54,8 +54,7 @@ def own_buffers(module: Module) -> None:
 
 
 class ConditionedBatch(Module, ABC):
-    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, each conditioned on ``N`` rows of
-    data.
+    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
     the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register

@@ -67,9 +67,10 @@ class InputCache:
         for inputs, value in self._entries:
             if inputs.shape == x.shape and torch.equal(inputs, x):
                 return value
-        with torch.no_grad():
-            value = function(x)
-        self._entries.append((x.clone(), value))
+        # Tensors made in inference mode could not enter a later fit.
+        with torch.inference_mode(False), torch.no_grad():
+            value, inputs = function(x), x.clone()
+        self._entries.append((inputs, value))
         return value
 
     def _forget_if_stale(self, state: Tensor) -> None:

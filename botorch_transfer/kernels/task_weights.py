@@ -23,7 +23,7 @@ class TaskWeights(Module):
     not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
 
     Args:
-        num_tasks: The number of source tasks ``M``.
+        num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
         batch_shape: The batch shape of the target model.
         prior: An optional hyperprior for the weights.
 
@@ -49,7 +49,7 @@ class TaskWeights(Module):
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
 
     def __getitem__(self, index: Any) -> TaskWeights:
-        """Selects from the batch."""
+        """Selects from the batch: what an index of ``batch_shape`` selects."""
         index = index if isinstance(index, tuple) else (index,)
         twin = deepcopy(self)
         twin.raw_weights = Parameter(self.raw_weights[(*index, slice(None))])
@@ -76,4 +76,5 @@ def _get_weights(module: TaskWeights) -> Tensor:
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
-    module.weights = value
+    # Few, but some draws from a hyperprior lie below the bound.
+    module.weights = value.clamp_min(MIN_WEIGHT)

@@ -26,8 +26,9 @@ class WeightedSumKernel(Kernel):
         task_weights: The weights; every task counts once if omitted.
 
     Example:
-        >>> kernel = WeightedSumKernel(gps, TaskWeights(gps.num_tasks))
-        >>> kernel(torch.rand(4, 2, dtype=torch.double)).shape
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> WeightedSumKernel(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
         torch.Size([4, 4])
     """
 

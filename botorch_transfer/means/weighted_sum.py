@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
@@ -21,8 +22,9 @@ class WeightedSumMean(Mean):
         task_weights: The weights; every task counts once if omitted.
 
     Example:
-        >>> mean = WeightedSumMean(gps, TaskWeights(gps.num_tasks))
-        >>> mean(torch.rand(4, 2, dtype=torch.double)).shape
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> WeightedSumMean(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
         torch.Size([4])
     """
 
@@ -46,4 +48,4 @@ class WeightedSumMean(Mean):
         if self.task_weights is None:
             return means.sum(dim=-2).expand(x.shape[:-1])
         mean = (self.task_weights.weights.unsqueeze(-1) * means).sum(dim=-2)
-        return mean.expand(*x.shape[:-1])
+        return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))

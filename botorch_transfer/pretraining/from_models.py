@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform, Normalize
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms.outcome import Standardize, StratifiedStandardize
 from botorch.sampling.pathwise.utils import get_train_inputs, get_train_targets
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -74,11 +76,18 @@ def read_models(
             raw inputs.
 
     Returns:
-        What was read.
+        What was read; the models stay as they are.
 
     Raises:
         ValueError: If a model is of a kind that cannot be taken over; the message names it.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> read_models([SingleTaskGP(X, X.sum(-1, keepdim=True))], None).kernel
+        'rbf'
     """
+    if isinstance(models, Model):
+        raise ValueError("There is one model, but a sequence was expected: put it into a list.")
     if len(models) == 0:
         raise ValueError("There are no models: give at least one.")
     named = dict(models) if isinstance(models, Mapping) else dict(enumerate(models))
@@ -132,12 +141,11 @@ def _read_model(
             f"{name!r} is no SingleTaskGP with one outcome and no batch: only such GPs can be "
             "taken over."
         )
-    model = model.eval()
     (X,) = get_train_inputs(model, transformed=False)
     Y = get_train_targets(model, transformed=True)
     kernel, lengthscale, outputscale = _read_kernel(name, model.covar_module, X)
-    coefficient = _normalize_coefficient(name, getattr(model, "input_transform", None), X)
-    prior_coefficient = _normalize_coefficient(name, input_transform, X)
+    coefficient = _normalize_coefficient(repr(name), getattr(model, "input_transform", None), X)
+    prior_coefficient = _normalize_coefficient("The prior", input_transform, X)
     outcome_mean, outcome_std = _read_standardize(name, model, Y)
     return _ReadModel(
         kernel=kernel,
@@ -156,7 +164,7 @@ def _read_model(
 
 def _read_kernel(name: str, kernel: Kernel, X: Tensor) -> tuple[str, Tensor, Tensor]:
     outputscale = X.new_ones(())
-    if isinstance(kernel, ScaleKernel):
+    if type(kernel) is ScaleKernel and kernel.active_dims is None:
         kernel, outputscale = kernel.base_kernel, kernel.outputscale.reshape(())
     if kernel.active_dims is None and type(kernel) is RBFKernel:
         kind = "rbf"
@@ -185,8 +193,8 @@ def _read_noise(name: str, model: SingleTaskGP, Y: Tensor) -> Tensor:
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood | GaussianLikelihood):
         return model.likelihood.noise.expand(Y.shape)
     raise ValueError(
-        f"{name!r} has a {type(model.likelihood).__name__}: only Gaussian noise, known or inferred, can "
-        "be taken over."
+        f"{name!r} has a {type(model.likelihood).__name__}: only Gaussian noise, known or "
+        "inferred, can be taken over."
     )
 
 
@@ -194,23 +202,23 @@ def _read_standardize(name: str, model: SingleTaskGP, Y: Tensor) -> tuple[Tensor
     transform = getattr(model, "outcome_transform", None)
     if transform is None:
         return Y.new_zeros(()), Y.new_ones(())
-    if not isinstance(transform, Standardize):
+    if not isinstance(transform, Standardize) or isinstance(transform, StratifiedStandardize):
         raise ValueError(
-            f"{name!r} has the outcome transform {type(transform).__name__}: only Standardize can be "
-            "folded in."
+            f"{name!r} has the outcome transform {type(transform).__name__}: only Standardize can "
+            "be folded in."
         )
     return transform.means.reshape(()), transform.stdvs.reshape(())
 
 
-def _normalize_coefficient(name: str, transform: InputTransform | None, X: Tensor) -> Tensor:
+def _normalize_coefficient(owner: str, transform: InputTransform | None, X: Tensor) -> Tensor:
     """The factors by which a ``Normalize`` shrinks differences of inputs, a ``d`` tensor."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     if not isinstance(transform, Normalize):
         raise ValueError(
-            f"{name!r} has the input transform {type(transform).__name__}: only Normalize can be "
+            f"{owner} has the input transform {type(transform).__name__}: only Normalize can be "
             "folded in."
         )
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])
-    low, high = transform(ends)
+    low, high = deepcopy(transform).eval()(ends)
     return (high - low).reciprocal()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 
+import torch
 from botorch.models.transforms.input import InputTransform, Normalize
 from torch import Tensor
 
@@ -16,25 +17,30 @@ def frozen_input_transform(transform: InputTransform | None) -> InputTransform |
         transform: The transform, or ``None``.
 
     Returns:
-        A copy in evaluation mode.
+        A copy in evaluation mode, ``None`` for ``None``.
 
     Raises:
         ValueError: If the transform would learn its coefficients from data, or has parameters to
             fit.
+
+    Example:
+        >>> bounds = torch.tensor([[0.0, 10.0], [1.0, 20.0]])
+        >>> frozen_input_transform(Normalize(2, bounds=bounds)).training
+        False
     """
     if transform is None:
         return None
     parts = list(transform.modules())
     if any(getattr(part, "learn_coefficients", False) for part in parts):
         raise ValueError(
-            f"{type(transform).__name__} would learn its coefficients from the data of one task, but "
-            "all tasks need the same transform: give it bounds, for example "
+            f"{type(transform).__name__} would learn its coefficients from the data of one task, "
+            "but all tasks need the same transform: give it bounds, for example "
             "Normalize(d, bounds=torch.tensor([lower, upper]))."
         )
     if any(parameter.requires_grad for parameter in transform.parameters()):
         raise ValueError(
-            f"{type(transform).__name__} has parameters to fit, but source and target need the same, "
-            "frozen transform: call requires_grad_(False) on it once its parameters are set."
+            f"{type(transform).__name__} has parameters to fit, but source and target need the "
+            "same, frozen transform: call requires_grad_(False) on it once its parameters are set."
         )
     return deepcopy(transform).eval()
 
@@ -49,7 +55,7 @@ def resolve_input_transform(
         given: The model's argument.
 
     Returns:
-        The transform to use.
+        The transform to use, a copy in evaluation mode.
 
     Raises:
         ValueError: If the argument is not frozen, or is another transform than the prior's.
@@ -57,10 +63,10 @@ def resolve_input_transform(
     if given is None:
         return deepcopy(inherited)
     given = frozen_input_transform(given)
-    if inherited is not None and given is not None and not given.equals(inherited):
+    if inherited is not None and given is not None and not _equal(inherited, given):
         raise ValueError(
-            "The input_transform is not the one that the prior was pre-trained with: leave it out, and "
-            "the model inherits the prior's."
+            "The input_transform is not the one that the prior was pre-trained with: leave it out, "
+            "and the model inherits the prior's."
         )
     return given
 
@@ -75,10 +81,8 @@ def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor
         Its kind, ``"normalize"`` or ``"custom"``, and its tensors; of a custom one the file only
         says that there is one.
     """
-    if isinstance(transform, Normalize):
-        bounds = transform.bounds
-        if transform.equals(_normalize(bounds)):
-            return "normalize", {"bounds": bounds}
+    if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
+        return "normalize", {"offset": transform.offset, "coefficient": transform.coefficient}
     return "custom", {}
 
 
@@ -101,15 +105,32 @@ def restore_transform(
     if kind == "custom":
         if given is None:
             raise ValueError(
-                "The prior has an input transform of its own kind, which its file does not hold: hand "
-                "it over by load(path, input_transform=...)."
+                "The prior has an input transform of its own kind, which its file does not hold: "
+                "hand it over by load(path, input_transform=...)."
             )
         return frozen_input_transform(given)
-    saved = _normalize(tensors["bounds"]) if kind == "normalize" else None
-    if saved is None and given is not None:
-        raise ValueError("The saved prior has no input transform: leave out input_transform.")
+    if kind is None:
+        if given is not None:
+            raise ValueError("The saved prior has no input transform: leave out input_transform.")
+        return None
+    offset, coefficient = tensors["offset"], tensors["coefficient"]
+    saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
+    saved.coefficient.copy_(coefficient)  # bounds round it
     return resolve_input_transform(saved, given)
 
 
 def _normalize(bounds: Tensor) -> Normalize:
     return Normalize(bounds.shape[-1], bounds=bounds).to(bounds).eval()
+
+
+def _equal(first: InputTransform, second: InputTransform) -> bool:
+    """Compares two transforms, up to rounding; BoTorch's comparison wants equal dtypes and keys."""
+    states = first.state_dict(), second.state_dict()
+    shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
+    if type(first) is not type(second) or shapes[0] != shapes[1]:
+        return False
+    return deepcopy(first).double().equals(deepcopy(second).to(_device(first)).double())
+
+
+def _device(transform: InputTransform) -> torch.device | None:
+    return next((tensor.device for tensor in transform.buffers()), None)

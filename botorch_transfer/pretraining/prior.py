@@ -13,7 +13,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer.kernels.conditioned_batch import shallow_copy
+from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
@@ -87,9 +87,15 @@ class TransferPrior(Module, ABC):
         Args:
             path: Where to write; an existing file is replaced once the new one is complete.
 
+        Raises:
+            FileNotFoundError: If there is no such folder.
+
         Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit({"monday": (X, X.sum(-1, keepdim=True))})
             >>> sources.save("sources.safetensors")
-            >>> again = SourceGPs.load("sources.safetensors")
+            >>> SourceGPs.load("sources.safetensors").task_names
+            ('monday',)
         """
         config, tensors = self._config(), self._tensors()
         config["outcome_scale"] = self.outcome_scale
@@ -129,6 +135,12 @@ class TransferPrior(Module, ABC):
         }
         transform = restore_transform(config.pop("input_transform", None), saved, input_transform)
         return cls._restore(config, tensors, transform).to(device)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        # Views share their tensors: new ones are loaded into, not those.
+        for module in self.modules():
+            own_buffers(module)
+        super()._load_from_state_dict(*args, **kwargs)
 
     def view(self) -> Self:
         """Another prior on the same tensors: moving or loading one does not change the other."""

@@ -1,10 +1,12 @@
 """One file for one prior: tensors and a JSON header, in the safetensors format.
 
-Loading never unpickles, so a file from a stranger can do no more than fail.
+Loading never unpickles, so a file from a stranger can do no more than fail. A checksum finds what
+has changed in a file since it was written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -33,16 +35,23 @@ def write_prior(
         class_name: The prior's class.
         config: What JSON can hold of it.
         tensors: Its tensors.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
     """
     path = Path(path)
-    header = {"class": class_name, "format_version": FORMAT_VERSION, "config": dict(config)}
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {
+        "class": class_name,
+        "format_version": FORMAT_VERSION,
+        "config": dict(config),
+        "checksum": _checksum(config, tensors),
+    }
     unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
     try:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            unfinished,
-            metadata={_HEADER: json.dumps(header)},
-        )
+        save_file(tensors, unfinished, metadata={_HEADER: json.dumps(header)})
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -69,15 +78,25 @@ def read_prior(
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     try:
-        with safe_open(path, framework="pt", device=str(device or "cpu")) as file:
+        with safe_open(path, framework="pt") as file:
             header = _check_header(path, file.metadata(), class_name)
             # safe_open's handle has keys() but is no mapping.
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{str(path)!r} is damaged or is no safetensors file ({error}); save the prior again."
+            f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
         ) from error
-    return header["config"], tensors
+    if header.get("checksum") != _checksum(header.get("config", {}), tensors):
+        raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
+    return header["config"], {name: tensor.to(device or "cpu") for name, tensor in tensors.items()}
+
+
+def _checksum(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.blake2b(json.dumps(dict(config)).encode(), digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_header(
