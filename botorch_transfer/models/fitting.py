@@ -8,6 +8,7 @@ import torch
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters, sample_all_priors
+from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
@@ -46,14 +47,15 @@ def _draw_starts(
 ) -> dict[str, Tensor]:
     """Stacks the present values and draws from the hyperpriors along a new first dimension."""
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
-    with torch.random.fork_rng(devices=[]):
+    devices = {parameter.device for parameter in parameters.values() if parameter.is_cuda}
+    # Hyperparameters that are not fitted have hyperpriors, too, and are drawn with the others.
+    everything = dict(model.named_parameters())
+    with torch.random.fork_rng(devices=list(devices)), parameter_rollback_ctx(everything):
         torch.manual_seed(seed)
         for _ in range(num_restarts):
             sample_all_priors(model)
             for name, parameter in parameters.items():
                 drawn[name].append(parameter.detach().clone())
-    for name, parameter in parameters.items():
-        parameter.data.copy_(drawn[name][0])
     return {name: torch.stack(values) for name, values in drawn.items()}
 
 
