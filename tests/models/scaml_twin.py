@@ -1,4 +1,4 @@
-"""ScaML-GP written down from its formula: loops over tasks, dense solves, nothing shared or kept."""
+"""ScaML-GP written down from its formula: loops over tasks, dense solves, nothing kept."""
 
 from __future__ import annotations
 

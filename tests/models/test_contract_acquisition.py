@@ -92,7 +92,7 @@ GREEDY = ("qMES", "GIBBON")  # BoTorch fills these batches one by one
 BATCHES = [name for name in [*MONTE_CARLO, *LOOK_AHEAD] if name != "PES"]
 
 
-# BoTorch's own derivatives are approximate: that of NIPV leaves out how the data's covariance moves,
+# BoTorch's own derivatives are approximate: that of NIPV leaves out how the covariance moves,
 # and the values of PES come from iterations that stop at a threshold.
 INEXACT = ("NIPV", "PES")
 

@@ -1,0 +1,178 @@
+"""The contract of every model, 4: ``fit_gpytorch_mll`` fits the target and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.optim.fit import fit_gpytorch_mll_torch
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from tests.families import ShiftedSines
+
+FAMILY = ShiftedSines()
+
+
+def objective(model) -> float:
+    """The fit's objective: log marginal likelihood and log hyperpriors, per point."""
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return float(value)
+
+
+def fit(model, **kwargs):
+    mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **kwargs)
+    assert not model.training
+    assert not model.likelihood.training
+    return mll
+
+
+def snapshot(module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]) or torch.equal(
+            tensor.isnan(), right[name].isnan()
+        ), name
+
+
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_fit_improves_the_objective(case, n):
+    model = case.target(n)
+    before = objective(model)
+    fit(model)
+    after = objective(model)
+    assert after > before
+    posterior = model.posterior(FAMILY.inputs(5))
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+
+
+def test_more_starts_are_no_worse(case):
+    few, many = case.target(6), case.target(6)
+    fit(few, num_restarts=0)
+    fit(many, num_restarts=5)
+    assert objective(many) >= objective(few) - 1e-6
+
+
+def test_a_fitted_model_is_at_an_optimum(case):
+    model = case.target(8)
+    fit(model)
+    best = objective(model)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        kept = parameter.detach().clone()
+        for scale in (1e-2, 1e-1):
+            noise = torch.randn(kept.shape, generator=generator, dtype=kept.dtype)
+            with torch.no_grad():
+                parameter.copy_(kept + scale * noise.abs())
+            assert objective(model) <= best + 1e-3
+        with torch.no_grad():
+            parameter.copy_(kept)
+
+
+@pytest.mark.parametrize("n", [0, 6])
+def test_fit_leaves_the_prior_as_it_is(case, n):
+    prior = case.prior()
+    if not isinstance(prior, torch.nn.Module):
+        pytest.skip("a joint model, which has no prior")
+    before = snapshot(prior)
+    parameters = [parameter.clone() for parameter in prior.parameters()]
+    model = case.target(n)
+    own = snapshot(model.prior)
+    fit(model)
+    model.posterior(FAMILY.inputs(3))
+    assert_equal_bits(before, snapshot(prior))
+    assert_equal_bits(own, snapshot(model.prior))
+    assert all(map(torch.equal, parameters, prior.parameters()))
+
+
+def test_fit_is_reproducible(case):
+    models = [case.target(6) for _ in range(2)]
+    for seed, model in enumerate(models):
+        torch.manual_seed(seed)  # the fit has a seed of its own
+        fit(model)
+    for left, right in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(left, right)
+    fit(models[1], seed=1)  # other starts are legal
+
+
+def test_fit_leaves_the_random_state_as_it_is(case):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    fit(case.target(3))
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_without_target_data_returns_at_once(case):
+    model = case.target(0)
+    before = snapshot(model)
+    mll = fit(model)
+    assert mll.model is model
+    assert_equal_bits(before, snapshot(model))
+
+
+def test_with_nothing_to_fit_returns_at_once(case):
+    model = case.target(4)
+    before = snapshot(model)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    fit(model)
+    assert_equal_bits(before, snapshot(model))
+
+
+def test_frozen_parameters_stay(case):
+    model = case.target(5)
+    noise = model.likelihood.noise_covar.raw_noise.requires_grad_(False)
+    kept = noise.clone()
+    fit(model)
+    assert torch.equal(kept, model.likelihood.noise_covar.raw_noise)
+
+
+def test_known_noise_is_not_fitted(case):
+    X, Y = FAMILY.target(5)
+    model = case.build(X, Y, train_Yvar=torch.full_like(Y, 0.3))
+    before = model.likelihood.noise.clone()
+    fit(model)
+    assert torch.equal(before, model.likelihood.noise)
+
+
+def test_other_optimizers(case):
+    model = case.target(5)
+    before = objective(model)
+    fit(model, optimizer=fit_gpytorch_mll_torch, optimizer_kwargs={"step_limit": 20})
+    assert objective(model) > before
+
+
+def test_optimizer_arguments(case):
+    model = case.target(5)
+    before = objective(model)
+    fit(model, optimizer_kwargs={"options": {"maxiter": 200}})
+    assert objective(model) > before
+
+
+def test_fit_of_constant_outcomes(case):
+    X, Y = FAMILY.target(4)
+    model = case.build(X, torch.full_like(Y, float(Y[0])))
+    fit(model)
+    posterior = model.posterior(FAMILY.inputs(5))
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+
+
+def test_fit_of_repeated_points(case):
+    X, Y = FAMILY.target(3)
+    model = case.build(X.repeat(3, 1), Y.repeat(3, 1))
+    fit(model)
+    posterior = model.posterior(FAMILY.inputs(5))
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
