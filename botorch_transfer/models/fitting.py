@@ -49,7 +49,7 @@ def _draw_starts(
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
     devices = {parameter.device for parameter in parameters.values() if parameter.is_cuda}
     # Hyperparameters that are not fitted have hyperpriors, too, and are drawn with the others.
-    everything = dict(model.named_parameters())
+    everything: dict[str, Tensor] = dict(model.named_parameters())
     with torch.random.fork_rng(devices=list(devices)), parameter_rollback_ctx(everything):
         torch.manual_seed(seed)
         for _ in range(num_restarts):

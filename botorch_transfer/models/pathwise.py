@@ -10,6 +10,7 @@ functions are drawn by the same rule, one level below.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,9 +113,8 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     freedom.
     """
     # Quasi-random within a kernel, which about halves the error of the variance.
-    like = {"dtype": gps.alpha.dtype, "device": gps.alpha.device}
-    draws = [draw_sobol_normal_samples(gps.dim, num, **like) for _ in gps.outputscale]
-    normal = torch.stack(draws)
+    draw = partial(draw_sobol_normal_samples, gps.dim, num, gps.alpha.device, gps.alpha.dtype)
+    normal = torch.stack([draw() for _ in gps.outputscale])
     smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
     if smoothness is None:
         return normal

@@ -5,6 +5,7 @@ A model joins by one line in ``CASES``: every test of ``test_contract_*.py`` the
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -54,6 +55,11 @@ class ModelCase:
     def name(self) -> str:
         """The model's name."""
         return self.model_class.__name__
+
+    @property
+    def source_argument(self) -> str:
+        """The constructor's name for the source tasks."""
+        return list(inspect.signature(self.model_class).parameters)[2]
 
     @cache  # noqa: B019  (cases live as long as the tests do)
     def prior(

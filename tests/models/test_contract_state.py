@@ -1,0 +1,210 @@
+"""The contract of every model, 5: states, copies, pickles, devices, cross-validation."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds, loo_cv
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.outcome import Standardize
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from tests.families import SCALE, ShiftedSines
+from tests.models.contract import (
+    assert_same_posterior,
+    copy_hyperparameters,
+    in_users_units,
+    own_units,
+)
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(5, seed=51)
+
+
+def fitted(case, n, **kwargs):
+    model = case.target(n, **kwargs)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    return model
+
+
+def leave_one_out(case, model):
+    """The model's own closed form of leave-one-out predictions, noise included."""
+    return loo_cv(model).posterior if case.exact else model.loo_posterior()
+
+
+@pytest.mark.parametrize("n", [0, 5])
+def test_state_dict_round_trip(case, n):
+    model, other = fitted(case, n), case.target(n)
+    assert other.load_state_dict(model.state_dict()) is None
+    assert_same_posterior(other.posterior(TEST_X), model.posterior(TEST_X))
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 4), (4, 5), (5, 0), (0, 5), (1, 0), (0, 1)])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_state_dict_of_other_data(case, n, m, known_noise):
+    """As in Ax, which loads the state of all data into the model of a fold."""
+    X, Y = FAMILY.target(5)
+    noise = torch.full_like(Y, 0.4) if known_noise else None
+    model, other = (
+        case.build(X[:size], Y[:size], train_Yvar=None if noise is None else noise[:size])
+        for size in (n, m)
+    )
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    model.posterior(TEST_X)
+    other.posterior(TEST_X)
+    other.load_state_dict(deepcopy(model.state_dict()))
+    targets = own_units(model, Y[:m]).squeeze(-1)
+    own_noise = None if noise is None else other.likelihood.noise
+    twin = case.rebuild(model, X[:m], targets, own_noise)
+    expected = in_users_units(model, twin.posterior(TEST_X))
+    assert_same_posterior(other.posterior(TEST_X), expected)
+
+
+def test_states_have_no_shape_of_the_targets(case):
+    small, large = case.target(1).state_dict(), case.target(6).state_dict()
+    assert {name: tensor.shape for name, tensor in small.items()} == {
+        name: tensor.shape for name, tensor in large.items()
+    }
+
+
+def test_loading_leaves_other_models_of_the_prior_alone(case):
+    bystander, target = case.target(3), case.target(3)
+    before = bystander.posterior(TEST_X)
+    state = {
+        name: tensor + 0.1 if tensor.is_floating_point() and "prior" in name else tensor
+        for name, tensor in target.state_dict().items()
+    }
+    target.load_state_dict(state)
+    after = bystander.posterior(TEST_X)
+    assert torch.equal(before.mean, after.mean)
+    again = case.target(3).posterior(TEST_X)
+    assert torch.equal(before.mean, again.mean)
+    assert torch.equal(before.variance, again.variance)
+
+
+def _deepcopied(model):
+    return deepcopy(model)
+
+
+def _pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def _saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [_deepcopied, _pickled, _saved])
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("used", [False, True])
+def test_copies(case, copied, n, used):
+    model = fitted(case, n)
+    if used:
+        model.posterior(TEST_X.clone().requires_grad_())
+        model.posterior(TEST_X)
+    twin = copied(model)
+    assert_same_posterior(twin.posterior(TEST_X), model.posterior(TEST_X), rtol=1e-12)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(0.01)
+    twin.train()
+    unchanged = model.posterior(TEST_X)
+    assert_same_posterior(unchanged, fitted(case, n).posterior(TEST_X), rtol=1e-12)
+
+
+def test_copies_fit_on_their_own(case):
+    model = case.target(4)
+    twin = deepcopy(model)
+    before = model.posterior(TEST_X)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), num_restarts=0)
+    assert torch.equal(before.mean, model.posterior(TEST_X).mean)
+    assert not torch.equal(before.mean, twin.posterior(TEST_X).mean)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_conversion_to_single_precision(case, n):
+    model = fitted(case, n)
+    expected = model.posterior(TEST_X)
+    prior_dtypes = {tensor.dtype for tensor in case.prior().state_dict().values()}
+    single = deepcopy(model).to(torch.float)
+    posterior = single.posterior(TEST_X.float())
+    assert posterior.mean.dtype == torch.float
+    assert {p.dtype for p in single.parameters()} <= {torch.float}
+    torch.testing.assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
+    after = {tensor.dtype for tensor in case.prior().state_dict().values()}
+    assert after == prior_dtypes, "moving a model moved the prior"
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_batch_cross_validation(case, known_noise):
+    X, Y = FAMILY.target(5)
+    noise = torch.full_like(Y, 0.4) if known_noise else None
+    folds = gen_loo_cv_folds(X, Y, noise)
+    results = batch_cross_validation(
+        case.model_class,
+        ExactMarginalLogLikelihood,
+        folds,
+        fit_args={"num_restarts": 0},
+        model_init_kwargs={case.source_argument: case.prior(), **case.options},
+    )
+    assert results.posterior.mean.shape == (5, 1, 1)
+    for fold in range(5):
+        single = case.build(
+            folds.train_X[fold],
+            folds.train_Y[fold],
+            train_Yvar=None if noise is None else folds.train_Yvar[fold],
+        )
+        parameters = dict(single.named_parameters())
+        for name, parameter in results.model.named_parameters():
+            parameters[name].data.copy_(parameter[fold].reshape_as(parameters[name]))
+        expected = single.posterior(folds.test_X[fold])
+        torch.testing.assert_close(
+            results.posterior.mean[fold], expected.mean, rtol=1e-6, atol=1e-6
+        )
+        torch.testing.assert_close(
+            results.posterior.variance[fold], expected.variance, rtol=1e-4, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize("n", [2, 6])
+def test_leave_one_out(case, known_noise, n):
+    X, Y = FAMILY.target(n)
+    noise = torch.full_like(Y, 0.4) if known_noise else None
+    model = case.build(X, Y, train_Yvar=noise)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    model.posterior(TEST_X)
+    predictions = leave_one_out(case, model)
+    targets, own_noise = own_units(model, Y).squeeze(-1), model.likelihood.noise.expand(n)
+    for left_out in range(n):
+        rows = torch.arange(n) != left_out
+        twin = case.rebuild(model, X[rows], targets[rows], own_noise[rows] if known_noise else None)
+        latent = twin.posterior(X[left_out : left_out + 1])
+        expected = in_users_units(model, latent)
+        added = in_users_units_variance(model, own_noise[left_out])
+        mean, variance = predictions.mean[left_out], predictions.variance[left_out]
+        torch.testing.assert_close(mean, expected.mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(variance, expected.variance + added, rtol=1e-4, atol=1e-7)
+
+
+def in_users_units_variance(model, variance):
+    transform = getattr(model, "outcome_transform", None)
+    return variance if transform is None else variance * transform.stdvs.square()
+
+
+def test_an_outcome_transform_of_the_users_own(case):
+    X, Y = FAMILY.target(5)
+    model = case.build(X, Y, outcome_transform=Standardize(1))
+    assert isinstance(model.outcome_transform, Standardize)
+    torch.testing.assert_close(model.train_targets.mean(), torch.zeros_like(Y[0, 0]))
+    twin = case.build(X, (Y - Y.mean()) / Y.std(), outcome_transform=None)
+    copy_hyperparameters(model, twin)
+    expected = twin.posterior(TEST_X).mean * Y.std() + Y.mean()
+    torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
