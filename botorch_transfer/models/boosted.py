@@ -14,6 +14,7 @@ from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
@@ -94,16 +95,19 @@ class BoostedHierarchicalGP(AdjustedHierarchicalGP):
 
     def _adjust(self, mvn: MultivariateNormal, X: Tensor) -> MultivariateNormal:
         """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""
+        (train_X,) = self.train_inputs
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
         boost = self.source_covar_module(X).to_dense()
         if self.num_target_points > 0:
-            (train_X,) = self.train_inputs
-            points = train_X.expand(*X.shape[:-2], *train_X.shape[-2:])
-            cross = self.residual_covar_module(train_X, X).to_dense()
+            points = train_X.expand(*batch_shape, *train_X.shape[-2:])
+            cross = self.residual_covar_module(points, X).to_dense()
             A = torch.cholesky_solve(cross, self._residual_root(train_X)).mT
             between = A @ self.source_covar_module(points, X).to_dense()
             spread = A @ self.source_covar_module(train_X).to_dense() @ A.mT
             boost = boost - between - between.mT + spread
-        return MultivariateNormal(mvn.mean, mvn.covariance_matrix + boost)
+        covariance = mvn.covariance_matrix + boost
+        return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _loo_variance(self, variance: Tensor, weights: Tensor) -> Tensor:
         covariance = self.source_covar_module(*self.train_inputs).to_dense()

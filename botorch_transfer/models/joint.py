@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self, cast
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
@@ -30,8 +31,8 @@ from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.outcome_scale import outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks
 
-NUM_RESTARTS = 2
-"""The number of further starts of a fit, where memory allows; each repeats the joint model."""
+MAX_RESTARTS = 2
+"""The default number of further starts of a fit, where memory allows it: each repeats the model."""
 
 
 class JointTransferGP(TargetGP):
@@ -66,6 +67,7 @@ class JointTransferGP(TargetGP):
     """
 
     source_argument = "source_data"
+    covar_module: SourceConditionalKernel
 
     def __init__(
         self,
@@ -81,20 +83,22 @@ class JointTransferGP(TargetGP):
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
         sizes = [len(dataset.X) for dataset in source_data]
-        independent = kernel.sources_are_independent
-        self._needed_size = _largest_matrix(sizes, train_X.shape[-2], independent)
-        if 
+        self.num_restarts = _affordable_restarts(
+            sizes, kernel.sources_are_independent, train_X, max_bytes
+        )
         input_transform = frozen_input_transform(input_transform)
         batch_shape = train_X.shape[:-2]
         if isinstance(outcome_transform, _DefaultType):
             outcomes = torch.cat([dataset.Y for dataset in source_data])
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
-        points, noise = _prepare(source_data, input_transform, batch_shape)
+        points = _standardized_points(source_data, input_transform)
+        known = [dataset.Yvar is not None for dataset in source_data]
+        noise = SourceNoise(known, SOURCE_HYPERPARAMETERS.noise, batch_shape)
         conditional = SourceConditional(kernel, points, noise)
         super().__init__(
             train_X,
             train_Y,
-            dim=points.X.shape[-1],
+            dim=source_data[0].X.shape[-1],
             mean_module=SourceConditionalMean(conditional),
             covar_module=SourceConditionalKernel(conditional),
             train_Yvar=train_Yvar,
@@ -103,5 +107,169 @@ class JointTransferGP(TargetGP):
             input_transform=input_transform,
             task_feature=task_feature,
         )
-        self.conditional = conditional
-        self.register_added_loss_term("source_log_likelihood")
+        self.register_added_loss_term(_SOURCE_TERM)
+
+    @property
+    def conditional(self) -> SourceConditional:
+        """The joint GP's target task, given the source data."""
+        return self.covar_module.conditional
+
+    @property
+    def covar_modules(self) -> list[Kernel]:
+        """The data kernels ``k_ν``, one a task and the target's last, or one that all share."""
+        return [cast(Kernel, kernel) for kernel in self.conditional.kernel.data_kernels]
+
+    @property
+    def source_noise(self) -> Tensor:
+        """The inferred noise variances of the sources that have no known ones."""
+        return self.conditional.noise.noise
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the target's prior, given the source data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The prior. In training mode ``log p(y_s)`` becomes the added loss term.
+        """
+        if not self.training:
+            return super().forward(x)
+        x = self.transform_inputs(x)
+        factor = self.conditional.factor()
+        self.update_added_loss_term(_SOURCE_TERM, _SourceLogLikelihood(factor.log_likelihood))
+        mean = self.conditional.mean(x, factor)
+        return MultivariateNormal(mean, self.conditional.covariance(x, factor=factor))
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training or evaluation mode; the added loss term ends with training.
+
+        Args:
+            mode: Whether to train.
+
+        Returns:
+            The model.
+        """
+        if not mode:
+            self._forget_source_term()
+        return super().train(mode)
+
+    def _forget_source_term(self) -> None:
+        cast(dict[str, AddedLossTerm | None], self._added_loss_terms)[_SOURCE_TERM] = None
+
+    def custom_fit(
+        self,
+        mll: ExactMarginalLogLikelihood,
+        num_restarts: int | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            num_restarts: The number of starts drawn from the hyperpriors, besides the present
+                values; by default two, or fewer if their joint models would not fit into
+                ``max_bytes`` together.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode. Without target points the
+            hyperparameters stay as they are.
+        """
+        num_restarts = self.num_restarts if num_restarts is None else num_restarts
+        return super().custom_fit(mll, num_restarts, *args, **kwargs)
+
+
+_SOURCE_TERM = "source_log_likelihood"
+
+
+class _SourceLogLikelihood(AddedLossTerm):
+    """``log p(y_s)``, the sources' share of the joint likelihood.
+
+    Args:
+        value: A ``batch_shape`` tensor, with its graph.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+
+    def loss(self, *params: Any) -> Tensor:
+        return self._value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _SourceLogLikelihood:
+        return _SourceLogLikelihood(self._value.detach())
+
+    def __getstate__(self) -> dict[str, Tensor]:
+        return {"_value": self._value.detach()}
+
+
+def task_kernels(
+    covar_modules: Sequence[Kernel] | None, num_sources: int, dim: int, batch_shape: torch.Size
+) -> list[Kernel]:
+    """Checks the user's kernels, or builds the default ones.
+
+    Args:
+        covar_modules: One kernel a task, target last; ``None`` for the defaults.
+        num_sources: The number of source tasks.
+        dim: The number of inputs.
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        One kernel a task. The default is a scaled RBF kernel with a lengthscale for each input,
+        hyperpriors those of ScaML-GP's source tasks and of its target's residual.
+
+    Raises:
+        ValueError: If there are too few or too many.
+    """
+    if covar_modules is not None:
+        if len(covar_modules) != num_sources + 1:
+            raise ValueError(
+                f"There are {len(covar_modules)} covar_modules for {num_sources} source tasks and "
+                f"the target: give {num_sources + 1}, the target's last."
+            )
+        return list(covar_modules)
+    sources = [
+        residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS) for _ in range(num_sources)
+    ]
+    return [*sources, residual_kernel(dim, batch_shape, RESIDUAL_HYPERPARAMETERS)]
+
+
+def _standardized_points(
+    source_data: Sequence[SupervisedDataset], transform: InputTransform | None
+) -> SourcePoints:
+    tasks = PaddedTasks.from_datasets(source_data, transform)
+    tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
+    sizes = tasks.num_points.tolist()
+    mask = tasks.mask
+    return SourcePoints(
+        tasks.X[mask], tasks.Y[mask], tasks.Yvar[mask], sizes, task_names(source_data)
+    )
+
+
+def _affordable_restarts(
+    sizes: Sequence[int], independent: bool, train_X: Tensor, max_bytes: float
+) -> int:
+    """Refuses source data that are too large, and finds how many starts fit into memory."""
+    num_points = sum(sizes) + train_X.shape[-2]
+    # A dense matrix that takes the memory of the block diagonal one.
+    dense = math.isqrt(sum(size**2 for size in sizes)) + train_X.shape[-2]
+    size = dense if independent else num_points
+    if not _fits(size, train_X.dtype, max_bytes):
+        check_joint_size(num_points, train_X.dtype, max_bytes)
+    batches = train_X.shape[:-2].numel()
+    starts = [
+        n
+        for n in range(MAX_RESTARTS + 1)
+        if _fits(size, train_X.dtype, max_bytes / (n + 1) / batches)
+    ]
+    return max(starts, default=0)
+
+
+def _fits(num_points: int, dtype: torch.dtype, max_bytes: float) -> bool:
+    try:
+        check_joint_size(num_points, dtype, max_bytes)
+    except InputDataError:
+        return False
+    return True

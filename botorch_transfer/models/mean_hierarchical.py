@@ -15,6 +15,7 @@ from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.kernels.hierarchy import BoostedHierarchy
@@ -104,7 +105,7 @@ class MeanHierarchicalGP(AdjustedHierarchicalGP):
         combined = self._combined_variance(mvn.variance, X, self.num_target_points)
         scale = (combined / mvn.variance).sqrt()
         covariance = mvn.covariance_matrix * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-        return MultivariateNormal(mvn.mean, covariance)
+        return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _loo_variance(self, variance: Tensor, weights: Tensor) -> Tensor:
         if self.deviation_weight is None:
