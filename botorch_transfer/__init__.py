@@ -1,17 +1,38 @@
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax."""
 
 from botorch_transfer.data import SourceData, as_datasets, from_dataframe
-from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.pretraining.source_gps import SourceGPs
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.models import (
+    BoostedHierarchicalGP,
+    MeanHierarchicalGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+)
+from botorch_transfer.pretraining import SourceGPs, SourceHierarchy
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    SearchSpace,
+    SimplexParameter,
+)
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BoostedHierarchicalGP",
+    "CategoricalParameter",
+    "FloatParameter",
+    "IntegerParameter",
+    "MeanHierarchicalGP",
+    "OrdinalParameter",
     "ScaMLGP",
     "SearchSpace",
+    "SequentialHierarchicalGP",
+    "SimplexParameter",
     "SourceData",
     "SourceGPs",
+    "SourceHierarchy",
     "as_datasets",
     "from_dataframe",
 ]

@@ -335,7 +335,7 @@ def _condition(
 
 
 def _left_over(own: PaddedTasks, below: ConditionedHierarchy) -> PaddedTasks:
-    """What a level has to explain: its data less the mean of the level below, and how unsure it is."""
+    """What a level has to explain: its data less the mean of the level below, unsure as that is."""
     X = own.X[0]
     residual = (own.Y - below.mean(X)) * own.mask
     covariance = None if isinstance(below, BoostedHierarchy) else below.covariance(X)
