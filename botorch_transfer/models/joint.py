@@ -67,6 +67,7 @@ class JointTransferGP(TargetGP):
     """
 
     source_argument = "source_data"
+    max_fit_iterations = 200  # free matrices have flat ridges, along which a fit goes on for long
     covar_module: SourceConditionalKernel
 
     def __init__(
@@ -107,7 +108,7 @@ class JointTransferGP(TargetGP):
             input_transform=input_transform,
             task_feature=task_feature,
         )
-        self.register_added_loss_term(_SOURCE_TERM)
+        self._set_source_term(None)
 
     @property
     def conditional(self) -> SourceConditional:
@@ -137,7 +138,7 @@ class JointTransferGP(TargetGP):
             return super().forward(x)
         x = self.transform_inputs(x)
         factor = self.conditional.factor()
-        self.update_added_loss_term(_SOURCE_TERM, _SourceLogLikelihood(factor.log_likelihood))
+        self._set_source_term(_SourceLogLikelihood(factor.log_likelihood))
         mean = self.conditional.mean(x, factor)
         return MultivariateNormal(mean, self.conditional.covariance(x, factor=factor))
 
@@ -151,11 +152,11 @@ class JointTransferGP(TargetGP):
             The model.
         """
         if not mode:
-            self._forget_source_term()
+            self._set_source_term(None)
         return super().train(mode)
 
-    def _forget_source_term(self) -> None:
-        cast(dict[str, AddedLossTerm | None], self._added_loss_terms)[_SOURCE_TERM] = None
+    def _set_source_term(self, term: AddedLossTerm | None) -> None:
+        cast(Any, self)._added_loss_terms[_SOURCE_TERM] = term
 
     def custom_fit(
         self,

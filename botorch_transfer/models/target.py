@@ -61,6 +61,9 @@ class TargetGP(SingleTaskGP):
     source_argument: ClassVar[str]
     """The constructor's name for the source tasks."""
 
+    max_fit_iterations: ClassVar[int | None] = None
+    """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
+
     def __init__(
         self,
         train_X: Tensor,
@@ -227,7 +230,7 @@ class TargetGP(SingleTaskGP):
         theirs = {name: value for name, value in theirs.items() if value is not None}
         if theirs:
             return _fit_fallback(mll, **{"closure": None, **theirs, **kwargs})
-        fit_from_starts(mll.train(), num_restarts, seed)
+        fit_from_starts(mll.train(), num_restarts, seed, self.max_fit_iterations)
         return mll.eval()
 
 
