@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -216,9 +217,11 @@ def _optimize(
 
     bounds = _bounds(hyperparameters, tasks.X.shape[-1])
     x0 = np.repeat(starts, num_tasks, axis=0)
-    theta, value, _ = fmin_l_bfgs_b_batched(
-        evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
-    )
+    # SciPy's steps are a dozen numbers each: more threads would only wait for one another.
+    with threadpool_limits(1, user_api="blas"):
+        theta, value, _ = fmin_l_bfgs_b_batched(
+            evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
+        )
     return _best_of_starts(theta, value, len(starts), num_points.cpu())
 
 
