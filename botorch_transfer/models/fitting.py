@@ -11,6 +11,7 @@ from botorch.optim.utils import get_parameters, sample_all_priors
 from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 
@@ -34,7 +35,9 @@ def fit_from_starts(
     starts = _draw_starts(mll.model, parameters, num_restarts, seed)
     repeated = _repeat(mll, starts, 1 + num_restarts)
     options = None if max_iter is None else {"maxiter": max_iter}
-    fit_gpytorch_mll_scipy(repeated, options=options)
+    # SciPy's steps are a few dozen numbers each: more threads would only wait for one another.
+    with threadpool_limits(1, user_api="blas"):
+        fit_gpytorch_mll_scipy(repeated, options=options)
     with torch.no_grad():
         output = repeated.model(*repeated.model.train_inputs)
         value = repeated(output, repeated.model.train_targets)
