@@ -3,9 +3,14 @@
 from botorch_transfer.data import SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    IntrinsicCoregionalizationGP,
+    JointHierarchicalGP,
+    JointScaMLGP,
+    LinearCoregionalizationGP,
     MeanHierarchicalGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    WeightedSourceGP,
 )
 from botorch_transfer.pretraining import SourceGPs, SourceHierarchy
 from botorch_transfer.search_space import (
@@ -24,6 +29,10 @@ __all__ = [
     "CategoricalParameter",
     "FloatParameter",
     "IntegerParameter",
+    "IntrinsicCoregionalizationGP",
+    "JointHierarchicalGP",
+    "JointScaMLGP",
+    "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
     "OrdinalParameter",
     "ScaMLGP",
@@ -33,6 +42,7 @@ __all__ = [
     "SourceData",
     "SourceGPs",
     "SourceHierarchy",
+    "WeightedSourceGP",
     "as_datasets",
     "from_dataframe",
 ]

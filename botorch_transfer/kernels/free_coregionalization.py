@@ -60,7 +60,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     def task_factors(self) -> Tensor:
         """The factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
-        return self.raw_factors.tril()
+        return self.raw_factors
 
 
 class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
@@ -97,7 +97,10 @@ class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """The first columns of the Cholesky factor of ``11ᵀ + εI``.
+    """A factor of ``11ᵀ + εI``, to which a factor of lower rank comes close.
+
+    The full factor is the symmetric root: fits then treat all tasks alike. One of lower rank has
+    the first columns of the Cholesky factor.
 
     Args:
         num_tasks: The number of tasks ``T``.
@@ -115,5 +118,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
             f"rank={rank} is no rank of a matrix between {num_tasks} tasks (target included): "
             f"choose 1 to {num_tasks}."
         )
-    matrix = torch.ones(num_tasks, num_tasks) + INDEPENDENCE * torch.eye(num_tasks)
-    return torch.linalg.cholesky(matrix)[:, :rank]
+    ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
+    if rank < num_tasks:
+        return torch.linalg.cholesky(ones + INDEPENDENCE * eye)[:, :rank]
+    root = INDEPENDENCE**0.5
+    return root * eye + ((num_tasks + INDEPENDENCE) ** 0.5 - root) / num_tasks * ones

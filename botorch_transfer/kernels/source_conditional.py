@@ -166,6 +166,19 @@ class SourceConditional(Module):
         values = values.unflatten(-1, (extra.numel(), x.shape[-2])).movedim(-2, 0)
         return values.reshape(*extra, *values.shape[1:])
 
+    def cross(self, x: Tensor) -> Tensor:
+        """Evaluates the covariance of the target with the source data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x n x N_s`` tensor.
+        """
+        target = self._target(self._flat(x))
+        blocks = [self.kernel.covariance(points, target) for points, _ in self.groups]
+        return self._unflat(torch.cat(blocks, dim=-2), x).mT
+
     def mean(self, x: Tensor, factor: SourceFactor | None = None) -> Tensor:
         """Evaluates the target's mean, given the source data.
 

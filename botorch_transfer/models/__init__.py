@@ -1,14 +1,26 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.models import pathwise  # noqa: F401  (registers the samplers)
+from botorch_transfer.models import joint_pathwise, pathwise  # noqa: F401  (register the samplers)
 from botorch_transfer.models.boosted import BoostedHierarchicalGP
 from botorch_transfer.models.hierarchical import SequentialHierarchicalGP
+from botorch_transfer.models.joint_coregionalization import (
+    IntrinsicCoregionalizationGP,
+    LinearCoregionalizationGP,
+)
+from botorch_transfer.models.joint_hierarchical import JointHierarchicalGP
+from botorch_transfer.models.joint_scaml import JointScaMLGP
+from botorch_transfer.models.joint_weighted_source import WeightedSourceGP
 from botorch_transfer.models.mean_hierarchical import MeanHierarchicalGP
 from botorch_transfer.models.scaml import ScaMLGP
 
 __all__ = [
     "BoostedHierarchicalGP",
+    "IntrinsicCoregionalizationGP",
+    "JointHierarchicalGP",
+    "JointScaMLGP",
+    "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
     "ScaMLGP",
     "SequentialHierarchicalGP",
+    "WeightedSourceGP",
 ]
