@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import torch
 from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
@@ -80,6 +82,22 @@ class PooledStandardize(Standardize):
             self._learn(Y.detach())
         Yvar = None if Yvar is None else Yvar / self._stdvs_sq
         return (Y - self.means) / self.stdvs, Yvar
+
+    def subset_output(self, idcs: list[int]) -> PooledStandardize:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
 
     def _learn(self, Y: Tensor) -> None:
         """Pools the source outcomes' mean and squared deviations with those of the target."""

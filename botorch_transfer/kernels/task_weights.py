@@ -52,7 +52,8 @@ class TaskWeights(Module):
         """Selects from the batch: what an index of ``batch_shape`` selects."""
         index = index if isinstance(index, tuple) else (index,)
         twin = deepcopy(self)
-        twin.raw_weights = Parameter(self.raw_weights[(*index, slice(None))])
+        chosen = twin.raw_weights.detach()[(*index, slice(None))]
+        twin.raw_weights = Parameter(chosen.clone(), self.raw_weights.requires_grad)
         return twin
 
     @property
@@ -62,12 +63,15 @@ class TaskWeights(Module):
 
     @property
     def weights(self) -> Tensor:
-        """The weights, a ``batch_shape x M`` tensor."""
+        """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound."""
         return self.raw_weights_constraint.transform(self.raw_weights)
 
     @weights.setter
     def weights(self, value: Tensor) -> None:
         value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
+        if not bool((value >= 0).all()):
+            raise ValueError("A task's weight must not be negative.")
+        value = value.clamp_min(MIN_WEIGHT)
         self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
 
 
@@ -76,5 +80,5 @@ def _get_weights(module: TaskWeights) -> Tensor:
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
-    # Few, but some draws from a hyperprior lie below the bound.
+    # Draws from the user's own hyperprior may be negative.
     module.weights = value.clamp_min(MIN_WEIGHT)

@@ -63,8 +63,13 @@ class WeightedSumKernel(Kernel):
         without_graph = not (x1.requires_grad or x2.requires_grad)
         same = x1 is x2 or (without_graph and x1.shape == x2.shape and torch.equal(x1, x2))
         if diag:
-            return self._weigh(self._variance(x1, x2, same), event_dims=1)
-        return self._weigh(self._source_covariance(x1, x2, same), event_dims=2)
+            values, event_dims = self._variance(x1, x2, same), 1
+        else:
+            values, event_dims = self._source_covariance(x1, x2, same), 2
+        values = self._weigh(values, event_dims)
+        # Inputs that repeat themselves along a batch were evaluated once.
+        batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        return values.expand(*batch_shape, *values.shape[-event_dims:])
 
     def _source_covariance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
         """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import ScaleKernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.kernels.conditioned import ConditionedGPs, masked_covariance, pad_inputs
+from botorch_transfer.kernels.stationary import stationary_function
+from tests.kernels.tasks import KERNELS, Task, condition, draw_tasks, points
+
+sizes = st.lists(st.integers(1, 7), min_size=1, max_size=4)
+
+
+def all_values(gps: ConditionedGPs, x: torch.Tensor) -> list[torch.Tensor]:
+    x2 = points(2, gps.dim, seed=9).to(x)
+    return [gps.mean(x), gps.variance(x), gps.covariance(x), gps.covariance(x, x2), gps.cross(x)]
+
+
+@given(sizes, st.integers(1, 4), st.sampled_from(KERNELS), st.booleans(), st.integers(0, 3))
+def test_equals_the_formulas(
+    sizes: list[int], dim: int, kernel: str, shuffle: bool, extra_rows: int
+) -> None:
+    tasks = draw_tasks(sizes, dim, kernel)
+    gps = condition(tasks, num_rows=max(sizes) + extra_rows, shuffle=shuffle)
+    x1, x2 = points(4, dim), points(3, dim, seed=2)
+    for index, task in enumerate(tasks):
+        mean, covariance = task.posterior_mean(x1), task.posterior_covariance(x1, x1)
+        cross = task.posterior_covariance(x1, x2)
+        close = {"atol": 1e-9, "rtol": 0}
+        torch.testing.assert_close(gps.mean(x1)[index], mean, **close)
+        torch.testing.assert_close(gps.covariance(x1)[index], covariance, **close)
+        torch.testing.assert_close(gps.variance(x1)[index], covariance.diagonal(), **close)
+        torch.testing.assert_close(gps.covariance(x1, x2)[index], cross, **close)
+        torch.testing.assert_close(gps.prior_covariance(x1, x2)[index], task.prior(x1, x2), **close)
+        data = gps.cross(x1)[index]
+        torch.testing.assert_close(data[:, gps.mask[index]], task.prior(x1, task.X), **close)
+        assert (data[:, ~gps.mask[index]] == 0).all()
+
+
+def single_task_gp(task: Task) -> SingleTaskGP:
+    kernel = stationary_function(task.kernel).make_kernel(ard_num_dims=task.X.shape[-1])
+    Y, Yvar = task.Y.unsqueeze(-1), task.noise.unsqueeze(-1)
+    model = SingleTaskGP(
+        task.X, Y, Yvar, covar_module=ScaleKernel(kernel), outcome_transform=None
+    ).double()
+    model.covar_module.base_kernel.lengthscale = task.lengthscale
+    model.covar_module.outputscale = task.outputscale
+    model.mean_module.initialize(constant=task.mean)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dim", [1, 6])
+def test_equals_single_task_gps(kernel: str, dim: int) -> None:
+    tasks = draw_tasks([8, 1, 15], dim, kernel)
+    gps, x = condition(tasks), points(5, dim)
+    # GPyTorch's distances between coincident points are not exactly zero.
+    close = {"atol": 1e-7 if kernel == "matern12" else 1e-8, "rtol": 0}
+    for index, task in enumerate(tasks):
+        posterior = single_task_gp(task).posterior(x)
+        mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
+        torch.testing.assert_close(gps.mean(x)[index], mean, **close)
+        torch.testing.assert_close(gps.covariance(x)[index], covariance, **close)
+        variance = posterior.variance.squeeze(-1)
+        torch.testing.assert_close(gps.variance(x)[index], variance, **close)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("batch_shape", [(2,), (2, 1), (0,), (2, 3)])
+def test_batches_are_evaluated_one_by_one(batch_shape: tuple[int, ...], n: int) -> None:
+    gps = condition(draw_tasks([5, 3, 4], 2))
+    x1, x2 = points(*batch_shape, n, 2), points(*batch_shape, 2, 2, seed=2)
+    mean, variance, covariance = gps.mean(x1), gps.variance(x1), gps.covariance(x1)
+    pairs, shared = gps.covariance(x1, x2), gps.covariance(x1, points(2, 2, seed=3))
+    assert mean.shape == variance.shape == (*batch_shape, 3, n)
+    assert covariance.shape == (*batch_shape, 3, n, n)
+    assert pairs.shape == shared.shape == (*batch_shape, 3, n, 2)
+    close = {"atol": 1e-12, "rtol": 0}
+    for index in torch.cartesian_prod(*map(torch.arange, batch_shape)).reshape(
+        -1, len(batch_shape)
+    ):
+        at = tuple(index)
+        torch.testing.assert_close(mean[at], gps.mean(x1[at]), **close)
+        torch.testing.assert_close(variance[at], gps.variance(x1[at]), **close)
+        torch.testing.assert_close(covariance[at], gps.covariance(x1[at]), **close)
+        torch.testing.assert_close(pairs[at], gps.covariance(x1[at], x2[at]), **close)
+        expected = gps.covariance(x1[at], points(2, 2, seed=3))
+        torch.testing.assert_close(shared[at], expected, **close)
+
+
+def test_inputs_broadcast() -> None:
+    gps = condition(draw_tasks([5, 3], 2))
+    x1, x2 = points(4, 2), points(3, 2, 2, seed=2)
+    values = gps.covariance(x1, x2)
+    assert values.shape == (3, 2, 4, 2)
+    torch.testing.assert_close(values[1], gps.covariance(x1, x2[1]), atol=1e-12, rtol=0)
+    torch.testing.assert_close(gps.covariance(x2, x1), values.mT, atol=1e-12, rtol=0)
+
+
+def test_no_points() -> None:
+    gps = condition(draw_tasks([5, 3], 2))
+    assert gps.mean(points(0, 2)).shape == gps.variance(points(0, 2)).shape == (2, 0)
+    assert gps.covariance(points(0, 2)).shape == (2, 0, 0)
+    assert gps.covariance(points(4, 3, 2), points(0, 2)).shape == (4, 2, 3, 0)
+
+
+def test_whitened_inputs_are_used() -> None:
+    gps = condition(draw_tasks([5, 3], 2))
+    x1, x2 = points(4, 3, 2), points(2, 2, seed=2)
+    whitened = gps.whiten(x2)
+    assert whitened.shape == (2, 5, 2)
+    assert torch.equal(gps.covariance(x1, x2, whitened), gps.covariance(x1, x2))
+    explained = gps.prior_covariance(x2, x2) - whitened.mT @ whitened
+    torch.testing.assert_close(explained, gps.covariance(x2), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52"])
+def test_is_differentiable(kernel: str) -> None:
+    tasks = draw_tasks([4, 2], 2, kernel)
+    gps, x1 = condition(tasks), points(2, 3, 2).requires_grad_()
+    x2 = points(2, 2, seed=2).requires_grad_()
+    for function in (gps.mean, gps.variance, gps.covariance):
+        assert torch.autograd.gradcheck(function, (x1,))
+    assert torch.autograd.gradcheck(gps.covariance, (x1, x2))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradient_at_the_data(kernel: str) -> None:
+    tasks = draw_tasks([4, 2], 2, kernel)
+    gps, x = condition(tasks), tasks[0].X[:2].clone().requires_grad_()
+    for function in (gps.mean, gps.variance, gps.covariance):
+        (gradient,) = torch.autograd.grad(function(x).sum(), x)
+        assert gradient.isfinite().all()
+
+
+@settings(max_examples=30)
+@given(sizes, st.sampled_from([float("nan"), float("inf"), -1e30, 3.0]), st.booleans())
+def test_padding_is_inert_whatever_it_holds(
+    sizes: list[int], garbage: float, shuffle: bool
+) -> None:
+    tasks, x = draw_tasks(sizes, 2), points(3, 2)
+    clean = condition(tasks, num_rows=9, shuffle=shuffle)
+    dirty = condition(tasks, num_rows=9, filling=garbage, shuffle=shuffle)
+    for ours, expected in zip(all_values(dirty, x), all_values(clean, x), strict=True):
+        assert torch.equal(ours, expected)
+    for name, tensor in clean.state_dict().items():
+        assert torch.equal(dirty.state_dict()[name], tensor), name
+
+
+@given(sizes, st.sampled_from(KERNELS))
+def test_padding_changes_nothing(sizes: list[int], kernel: str) -> None:
+    tasks, x = draw_tasks(sizes, 2, kernel), points(3, 2)
+    padded = condition(tasks, num_rows=12)
+    for index, task in enumerate(tasks):
+        alone = condition([task])
+        pairs = zip(all_values(padded, x)[:4], all_values(alone, x)[:4], strict=True)
+        for ours, expected in pairs:
+            torch.testing.assert_close(ours[index], expected[0], atol=1e-12, rtol=0)
+
+
+def test_pad_inputs_repeats_one_of_the_tasks_own() -> None:
+    X = points(2, 3, 1)
+    mask = torch.tensor([[False, True, True], [True, True, False]])
+    padded = pad_inputs(X, mask)
+    assert torch.equal(padded[mask], X[mask])
+    assert padded[0, 0] == X[0, 1]
+    assert padded[1, 2] == X[1, 0]
+
+
+def test_masked_covariance() -> None:
+    (task,) = draw_tasks([3], 2)
+    mask = torch.tensor([[True, False, True]])
+    values = masked_covariance(
+        task.X[None],
+        task.lengthscale[None],
+        task.outputscale[None],
+        mask,
+        stationary_function("rbf"),
+    )[0]
+    expected = task.prior(task.X, task.X) * (mask.mT & mask)
+    torch.testing.assert_close(values, expected, atol=1e-12, rtol=0)
+
+
+def test_variances_are_never_negative() -> None:
+    (task,) = draw_tasks([7], 1)
+    precise = Task(**{**vars(task), "noise": torch.full_like(task.noise, 1e-8)})
+    for dtype in (torch.float32, torch.float64):
+        gps = condition([precise]).to(dtype)
+        assert (gps.variance(precise.X.to(dtype)) >= 0).all()
+        assert (gps.covariance(precise.X[:1].to(dtype)) >= 0).all()
+
+
+def test_single_precision() -> None:
+    gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3)
+    single = condition(draw_tasks([6, 9], 3)).float()
+    for ours, expected in zip(all_values(single, x.float()), all_values(gps, x), strict=True):
+        assert ours.dtype is torch.float32
+        torch.testing.assert_close(ours.double(), expected, atol=1e-3, rtol=0)
+
+
+def test_data_in_single_precision_are_factorized_in_double() -> None:
+    (task,) = draw_tasks([30], 1)
+    # Singular in single precision: 30 close points on a line, next to no noise.
+    smooth = {"Y": torch.sin(4 * task.X[:, 0]), "noise": torch.full_like(task.noise, 1e-8)}
+    essentials = condition([Task(**{**vars(task), **smooth})]).essentials()
+    single = {name: t.float() if t.is_floating_point() else t for name, t in essentials.items()}
+    gps, exact = (
+        ConditionedGPs(**single),
+        ConditionedGPs(
+            **{n: t.double() for n, t in single.items() if n != "mask"}, mask=single["mask"]
+        ),
+    )
+    assert gps.inverse_root.dtype is torch.float32
+    assert torch.equal(gps.inverse_root, exact.inverse_root.float())
+    assert torch.equal(gps.alpha, exact.alpha.float())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda() -> None:
+    gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3)
+    essentials = {name: tensor.cuda() for name, tensor in gps.essentials().items()}
+    for there in (condition(draw_tasks([6, 9], 3)).cuda(), ConditionedGPs(**essentials)):
+        for ours, expected in zip(all_values(there, x.cuda()), all_values(gps, x), strict=True):
+            assert ours.device.type == "cuda"
+            torch.testing.assert_close(ours.cpu(), expected, atol=1e-8, rtol=0)
+
+
+def test_join_equals_one_batch() -> None:
+    tasks, x = draw_tasks([5, 3, 8, 2], 2, "matern52"), points(3, 2)
+    joined, whole = condition(tasks[:2]).join(condition(tasks[2:])), condition(tasks)
+    assert joined.kernel == "matern52"
+    for ours, expected in zip(all_values(joined, x), all_values(whole, x), strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_join_leaves_both_as_they_are() -> None:
+    first, second = condition(draw_tasks([5], 2)), condition(draw_tasks([8], 2, seed=1))
+    before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    first.join(second)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_sizes() -> None:
+    gps = condition(draw_tasks([5, 3], 4))
+    assert (gps.num_tasks, gps.dim) == (2, 4)
+    assert not list(gps.parameters())
+
+
+def test_prior_mean_is_zero_if_omitted() -> None:
+    essentials = condition(draw_tasks([3, 2], 2)).essentials()
+    del essentials["prior_mean"]
+    assert torch.equal(ConditionedGPs(**essentials).prior_mean, torch.zeros(2).double())
+
+
+def test_duplicated_inputs() -> None:
+    (task,) = draw_tasks([3], 1)
+    X, Y = task.X.repeat(2, 1), torch.cat([task.Y, task.Y + 0.1])
+    doubled = Task(**{**vars(task), "X": X, "Y": Y, "noise": torch.full_like(Y, 1e-4)})
+    gps = condition([doubled])
+    torch.testing.assert_close(gps.mean(task.X)[0], task.Y + 0.05, atol=1e-2, rtol=0)
+
+
+def test_task_that_cannot_be_factorized_is_named() -> None:
+    tasks = draw_tasks([3, 4], 2)
+    tasks[1].X[2] = float("nan")
+    with pytest.raises(
+        InputDataError, match=r"source task 'task 1' is not positive definite: check"
+    ):
+        condition(tasks)
+
+
+def test_unknown_kernel() -> None:
+    essentials = condition(draw_tasks([3], 2)).essentials()
+    with pytest.raises(ValueError, match="Unknown kernel 'cubic'"):
+        ConditionedGPs(**essentials, kernel="cubic")

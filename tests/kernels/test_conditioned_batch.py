@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from linear_operator.utils.warnings import NumericalWarning
+from torch.nn import BatchNorm1d, Linear, Sequential
+
+from botorch_transfer.kernels.conditioned_batch import (
+    inverse_cholesky,
+    own_buffers,
+    shallow_copy,
+)
+from tests.kernels.tasks import condition, draw_tasks, points
+
+
+def test_shallow_copy_shares_tensors() -> None:
+    module = Sequential(Linear(2, 3), BatchNorm1d(3))
+    twin = shallow_copy(module)
+    assert twin[0] is not module[0]
+    assert twin[0].weight is module[0].weight
+    assert twin[1].running_mean is module[1].running_mean
+
+
+def test_shallow_copy_has_registers_of_its_own() -> None:
+    module = Sequential(Linear(2, 3), BatchNorm1d(3))
+    twin = shallow_copy(module)
+    twin[1].running_mean = torch.ones(3)
+    del twin[0]
+    assert len(module) == 2
+    assert not module[1].running_mean.any()
+
+
+def test_own_buffers() -> None:
+    module = BatchNorm1d(3)
+    twin = shallow_copy(module)
+    own_buffers(twin)
+    twin.running_mean.add_(1.0)
+    assert not module.running_mean.any()
+    assert torch.equal(twin.running_var, module.running_var)
+
+
+def test_inverse_cholesky() -> None:
+    root = points(2, 4, 4).tril() + torch.eye(4)
+    inverse = inverse_cholesky(root @ root.mT, ["a", "b"])
+    torch.testing.assert_close(inverse @ root, torch.eye(4).double().expand(2, 4, 4))
+
+
+def test_inverse_cholesky_adds_jitter() -> None:
+    singular = torch.ones(1, 3, 3).double()
+    with pytest.warns(NumericalWarning, match="added jitter"):
+        inverse = inverse_cholesky(singular, ["a"])
+    recovered = torch.linalg.inv(inverse)
+    torch.testing.assert_close(recovered @ recovered.mT, singular, atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.parametrize("bad", [torch.nan, -1.0])
+def test_inverse_cholesky_names_what_fails(bad: float) -> None:
+    covariance = torch.eye(3).double().repeat(3, 1, 1)
+    covariance[2, 1, 1] = bad
+    with pytest.raises(
+        InputDataError, match=r"task 'c' is not positive definite: check its inputs"
+    ):
+        inverse_cholesky(covariance, ["a", "b", "c"])
+
+
+def test_moving_a_copy_leaves_the_original() -> None:
+    gps, x = condition(draw_tasks([4, 2], 2)), points(3, 2)
+    before = gps.mean(x)
+    for twin in (deepcopy(gps), shallow_copy(gps)):
+        assert twin.alpha is gps.alpha
+        twin.float()
+        assert twin.alpha.dtype is torch.float32
+        assert gps.alpha.dtype is torch.float64
+        assert torch.equal(gps.mean(x), before)
+
+
+@pytest.mark.parametrize("copy", [deepcopy, shallow_copy])
+@pytest.mark.parametrize("assign", [False, True])
+def test_loading_into_a_copy_leaves_the_original(copy, assign: bool) -> None:
+    gps, other = condition(draw_tasks([4, 2], 2)), condition(draw_tasks([4, 2], 2, seed=1))
+    x = points(3, 2)
+    before = gps.mean(x), gps.covariance(x)
+    twin = copy(gps)
+    twin.load_state_dict(other.state_dict(), assign=assign)
+    assert torch.equal(twin.mean(x), other.mean(x))
+    assert torch.equal(twin.covariance(x), other.covariance(x))
+    assert torch.equal(gps.mean(x), before[0])
+    assert torch.equal(gps.covariance(x), before[1])
+
+
+def test_loading_into_the_original_leaves_its_copies() -> None:
+    gps, other = condition(draw_tasks([4, 2], 2)), condition(draw_tasks([4, 2], 2, seed=1))
+    x = points(3, 2)
+    twin, before = shallow_copy(gps), gps.mean(x)
+    gps.load_state_dict(other.state_dict())
+    assert torch.equal(gps.mean(x), other.mean(x))
+    assert torch.equal(twin.mean(x), before)
+
+
+def test_pickle_keeps_everything() -> None:
+    gps, x = condition(draw_tasks([4, 2], 2, "matern32")), points(3, 2)
+    again = pickle.loads(pickle.dumps(gps))
+    assert torch.equal(again.covariance(x), gps.covariance(x))
+    assert again.kernel == "matern32"
+
+
+def test_deepcopy_respects_the_memo() -> None:
+    gps = condition(draw_tasks([2], 1))
+    first, second = deepcopy([gps, gps])
+    assert first is second
+    assert first is not gps

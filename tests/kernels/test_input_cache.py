@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
+from tests.kernels.tasks import points
+
+
+class Counting:
+    """A function that counts its evaluations, and depends on a state."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.state = torch.ones(1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.state * x.square()
+
+
+def test_remembers_by_value() -> None:
+    function, cache, x = Counting(), InputCache(), points(3, 2)
+    value = cache(function, x, function.state)
+    assert torch.equal(value, x.square())
+    assert cache(function, x.clone(), function.state) is value
+    assert function.calls == 1
+
+
+def test_other_values_and_shapes_are_new() -> None:
+    function, cache, x = Counting(), InputCache(), points(3, 2)
+    cache(function, x, function.state)
+    assert torch.equal(cache(function, x + 1, function.state), (x + 1).square())
+    assert cache(function, x.unsqueeze(0), function.state).shape == (1, 3, 2)
+    assert function.calls == 3
+
+
+def test_inputs_changed_in_place_are_new() -> None:
+    function, cache, x = Counting(), InputCache(), points(3, 2)
+    cache(function, x, function.state)
+    x[0] = 5.0
+    assert torch.equal(cache(function, x, function.state), x.square())
+
+
+def test_nan_is_never_remembered() -> None:
+    function, cache = Counting(), InputCache()
+    x = torch.tensor([torch.nan])
+    cache(function, x, function.state)
+    cache(function, x, function.state)
+    assert function.calls == 2
+
+
+@given(st.integers(1, 4))
+def test_forgets_the_oldest(size: int) -> None:
+    function, cache = Counting(), InputCache(size)
+    inputs = [torch.full((1,), float(index)) for index in range(size + 1)]
+    for x in inputs:
+        cache(function, x, function.state)
+    for x in reversed(inputs):
+        cache(function, x, function.state)
+    assert function.calls == size + 2
+
+
+def test_inputs_with_a_graph_pass_through() -> None:
+    function, cache = Counting(), InputCache()
+    x = points(3, 2).requires_grad_()
+    for _ in range(2):
+        value = cache(function, x, function.state)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+        torch.testing.assert_close(gradient, 2 * x)
+    cache(function, x.detach(), function.state)
+    assert function.calls == 3
+
+
+def test_remembered_values_carry_no_graph() -> None:
+    function, cache = Counting(), InputCache()
+    function.state.requires_grad_()
+    assert not cache(function, points(3, 2), function.state).requires_grad
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_forgets_when_the_state_changes(replace: bool) -> None:
+    function, cache, x = Counting(), InputCache(), points(3, 2)
+    cache(function, x, function.state)
+    if replace:
+        function.state = torch.full((1,), 3.0)
+    else:
+        function.state.mul_(3.0)
+    assert torch.equal(cache(function, x, function.state), 3 * x.square())
+
+
+def test_values_from_inference_mode_can_enter_a_fit() -> None:
+    function, cache, weight = Counting(), InputCache(), torch.ones(1, requires_grad=True)
+    with torch.inference_mode():
+        x = points(3, 2)
+        cache(function, x, function.state)
+    (weight * cache(function, x.clone(), function.state)).sum().backward()
+    assert function.calls == 1
+    torch.testing.assert_close(weight.grad.double(), x.square().sum().reshape(1))
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copies_start_empty(copy) -> None:
+    function, cache, x = Counting(), InputCache(size=3), points(3, 2)
+    cache(function, x, function.state)
+    twin = copy(cache)
+    twin(function, x, function.state)
+    assert function.calls == 2
+    cache(function, x, function.state)
+    assert function.calls == 2
+    for index in range(3):
+        twin(function, x + index, function.state)
+    assert function.calls == 4
+
+
+def test_collapse_batch() -> None:
+    x = points(4, 2)
+    assert collapse_batch(x) is x
+    assert torch.equal(collapse_batch(x.expand(3, 5, 4, 2)), x)
+    assert torch.equal(collapse_batch(x.repeat(3, 1, 1)), x)
+    other = points(3, 4, 2)
+    assert collapse_batch(other) is other
+    empty = points(3, 0, 2)
+    assert collapse_batch(empty) is empty

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from botorch_transfer.kernels.task_weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
+from tests.kernels.tasks import condition, draw_tasks, points
+
+TASKS = draw_tasks([5, 2, 7], 2, "matern52")
+WEIGHTS = torch.tensor([0.3, 1.2, 0.01], dtype=torch.double)
+
+
+def build(*batch_shape: int) -> WeightedSumKernel:
+    """A kernel with these weights; in a batch, they are multiplied by 1, 2, ..."""
+    task_weights = TaskWeights(3, torch.Size(batch_shape)).double()
+    factors = torch.arange(1, 1 + torch.Size(batch_shape).numel()).double().reshape(batch_shape)
+    task_weights.weights = factors.unsqueeze(-1) * WEIGHTS
+    return WeightedSumKernel(condition(TASKS), task_weights)
+
+
+def expected(A: Tensor, B: Tensor, weights: Tensor = WEIGHTS) -> Tensor:
+    pairs = zip(weights, TASKS, strict=True)
+    return sum(weight**2 * task.posterior_covariance(A, B) for weight, task in pairs)
+
+
+def check(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours.detach(), theirs.detach(), atol=1e-9, rtol=0)
+
+
+def test_formula() -> None:
+    kernel, A, B = build(), points(4, 2), points(3, 2, seed=2)
+    check(kernel(A).to_dense(), expected(A, A))
+    check(kernel(A, B).to_dense(), expected(A, B))
+    check(kernel(B, A).to_dense(), expected(B, A))
+    check(kernel(A, A.clone()).to_dense(), expected(A, A))
+
+
+def test_diagonal() -> None:
+    kernel, A, B = build(), points(4, 2), points(4, 2, seed=2)
+    check(kernel(A, diag=True), expected(A, A).diagonal())
+    check(kernel(A, B, diag=True), expected(A, B).diagonal())
+    batch = points(2, 4, 2, seed=3)
+    torch.testing.assert_close(
+        kernel(batch, batch + 0.1, diag=True)[1],
+        kernel(batch[1], batch[1] + 0.1, diag=True),
+    )
+
+
+def test_without_weights_every_task_counts_once() -> None:
+    kernel, A = WeightedSumKernel(condition(TASKS)), points(4, 2)
+    check(kernel(A).to_dense(), expected(A, A, torch.ones(3)))
+    check(kernel(A, diag=True), expected(A, A, torch.ones(3)).diagonal())
+    assert kernel.batch_shape == ()
+    assert kernel[0] is kernel
+
+
+def test_batch_of_inputs() -> None:
+    kernel, A, B = build(), points(2, 3, 4, 2), points(5, 2, seed=2)
+    values, cross = kernel(A).to_dense(), kernel(A, B.expand(2, 3, 5, 2)).to_dense()
+    assert values.shape == (2, 3, 4, 4)
+    check(values[1, 2], expected(A[1, 2], A[1, 2]))
+    check(cross[1, 2], expected(A[1, 2], B))
+    different = points(2, 3, 5, 2, seed=3)
+    check(kernel(A, different).to_dense()[0, 1], expected(A[0, 1], different[0, 1]))
+
+
+def test_batch_of_weights() -> None:
+    kernel, A = build(2), points(4, 2)
+    values = kernel(A.expand(2, 4, 2)).to_dense()
+    check(values[0], expected(A, A))
+    check(values[1], 4 * expected(A, A))
+    check(kernel[1](A).to_dense(), values[1])
+    check(kernel(A.expand(3, 2, 4, 2)).to_dense()[2], values)
+    check(kernel(A.expand(2, 4, 2), diag=True), values.diagonal(dim1=-2, dim2=-1))
+
+
+@settings(max_examples=20)
+@given(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 4))
+def test_gradients_in_inputs_do_not_depend_on_what_is_remembered(
+    first: bool, second: bool, same: bool, n: int
+) -> None:
+    kernel, other = build(), points(2, 2, seed=2)
+    A = points(n, 2).requires_grad_(first)
+    B = A if same else other.clone().requires_grad_(second)
+    kernel(other).to_dense(), kernel(points(n, 2)).to_dense(), kernel(A.detach(), other).to_dense()
+    wanted = [x for x in {id(A): A, id(B): B}.values() if x.requires_grad]
+    if wanted:
+        weights = points(len(A), len(B), seed=5)
+        ours = torch.autograd.grad((weights * kernel(A, B).to_dense()).sum(), wanted)
+        theirs = torch.autograd.grad((weights * expected_smooth(A, B)).sum(), wanted)
+        for gradient, reference in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(gradient, reference, atol=1e-8, rtol=1e-6)
+    check(kernel(A, B).to_dense(), expected(A, B))
+
+
+def expected_smooth(A: Tensor, B: Tensor) -> Tensor:
+    """The formula from the source GPs themselves, which do not remember anything."""
+    gps = condition(TASKS)
+    values = gps.covariance(A) if A is B else gps.covariance(A, B)
+    return (WEIGHTS.square()[:, None, None] * values).sum(dim=0)
+
+
+def test_gradient_in_the_weights() -> None:
+    kernel, A = build(), points(4, 2)
+    raw = kernel.task_weights.raw_weights
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(kernel(A).to_dense().sum(), raw)
+        covariances = [task.posterior_covariance(A, A).sum() for task in TASKS]
+        torch.testing.assert_close(gradient, 2 * WEIGHTS * torch.stack(covariances))
+
+
+def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
+    kernel, A, X = build(), points(3, 2), points(6, 2, seed=3)
+    calls = []
+    whiten = type(kernel.gps).whiten
+    monkeypatch.setattr(
+        type(kernel.gps), "whiten", lambda self, x: calls.append(x.shape) or whiten(self, x)
+    )
+    for _ in range(3):
+        kernel(X).to_dense()
+    assert calls == [(6, 2)]
+    calls.clear()
+    for step in range(3):
+        kernel(A + step, X).to_dense()
+        kernel((A + step).requires_grad_(), X.expand(1, 6, 2)).to_dense()
+    assert calls.count((6, 2)) == 1
+
+
+def test_moving_and_loading_do_not_leave_stale_values() -> None:
+    kernel, A = build(), points(4, 2)
+    kernel(A).to_dense(), kernel(A, A[:2]).to_dense()
+    other = WeightedSumKernel(condition(draw_tasks([5, 2, 7], 2, "matern52", seed=1)))
+    other.task_weights = deepcopy(kernel.task_weights)
+    kernel.load_state_dict(other.state_dict())
+    check(kernel(A).to_dense(), other(A).to_dense())
+    check(kernel(A, A[:2]).to_dense(), other(A, A[:2]).to_dense())
+    values = kernel.float()(A.float()).to_dense()
+    assert values.dtype is torch.float32
+    torch.testing.assert_close(values.double(), other(A).to_dense(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda() -> None:
+    A, B = points(4, 2), points(3, 2, seed=2)
+    kernel = build()
+    kernel(A).to_dense()
+    kernel.cuda()
+    for x2 in (A, B):
+        check(kernel(A.cuda(), x2.cuda()).to_dense().cpu(), expected(A, x2))
