@@ -17,15 +17,15 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
 from botorch_transfer.models.fitting import fit_from_starts
 from botorch_transfer.models.inputs import split_target_and_sources, without_task_feature
+from botorch_transfer.models.likelihoods import default_likelihood
 from botorch_transfer.pretraining.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -78,18 +78,20 @@ class TargetGP(SingleTaskGP):
         task_feature: int | None = None,
     ) -> None:
         _check_target(train_X, train_Y, train_Yvar, dim, task_feature)
-        inferred_noise = likelihood is None and train_Yvar is None
+        custom_likelihood = likelihood is not None
+        if likelihood is None:
+            likelihood = default_likelihood(train_X.shape[:-2], train_Yvar)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
             train_Yvar=train_Yvar,
-            likelihood=residual_likelihood(train_X.shape[:-2]) if inferred_noise else likelihood,
+            likelihood=likelihood,
             covar_module=covar_module,
             mean_module=mean_module,
             outcome_transform=outcome_transform,
             input_transform=without_task_feature(train_X.shape[-1], task_feature, input_transform),
         )
-        if inferred_noise:
+        if likelihood is not None and not custom_likelihood:
             del self._is_custom_likelihood
 
     @classmethod
@@ -232,21 +234,6 @@ class TargetGP(SingleTaskGP):
             return _fit_fallback(mll, **{"closure": None, **theirs, **kwargs})
         fit_from_starts(mll.train(), num_restarts, seed, self.max_fit_iterations)
         return mll.eval()
-
-
-def residual_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
-    """Builds the target's default likelihood.
-
-    Args:
-        batch_shape: The batch shape of the target model.
-
-    Returns:
-        A Gaussian likelihood with inferred noise, hyperprior and bounds those of ScaML-GP.
-    """
-    noise = RESIDUAL_HYPERPARAMETERS.noise
-    return GaussianLikelihood(
-        noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
-    )
 
 
 def _check_target(
