@@ -20,9 +20,14 @@ from torch.nn import Module
 
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    IntrinsicCoregionalizationGP,
+    JointHierarchicalGP,
+    JointScaMLGP,
+    LinearCoregionalizationGP,
     MeanHierarchicalGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    WeightedSourceGP,
 )
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
@@ -97,7 +102,7 @@ class ModelCase:
         twin = self.build(
             train_X,
             targets.unsqueeze(-1),
-            model.prior.view(),
+            model.prior.view() if hasattr(model, "prior") else None,
             train_Yvar=noise,
             outcome_transform=None,
         )
@@ -106,12 +111,16 @@ class ModelCase:
 
 
 def copy_hyperparameters(model: Module, twin: Module) -> None:
-    """Gives a model another one's hyperparameters, spread over the batches it may have more."""
+    """Gives a model another one's hyperparameters, spread over the batches it may have more.
+
+    One of them may know its noise, and the other infer it.
+    """
     values = dict(model.named_parameters())
     names = {name for name, _ in twin.named_parameters()}
-    assert names == set(values)
-    for name, parameter in twin.named_parameters():
+    assert all("noise" in name for name in names.symmetric_difference(values))
+    for name in names.intersection(values):
         with torch.no_grad():
+            parameter = twin.get_parameter(name)
             parameter.copy_(values[name].expand_as(parameter))
 
 
@@ -153,9 +162,19 @@ def _hierarchy(propagate: str) -> Callable[..., Any]:
     return partial(SourceHierarchy.fit, propagate=propagate, num_restarts=0)
 
 
+def _source_data(sources: Any, input_transform: InputTransform | None = None) -> Any:
+    """Joint models take the source data, and their transform themselves."""
+    return sources
+
+
 CASES = [
     ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
     ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True),
     ModelCase(BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False),
+    ModelCase(LinearCoregionalizationGP, _source_data),
+    ModelCase(IntrinsicCoregionalizationGP, _source_data),
+    ModelCase(WeightedSourceGP, _source_data),
+    ModelCase(JointHierarchicalGP, _source_data, ordered=True),
+    ModelCase(JointScaMLGP, _source_data),
 ]

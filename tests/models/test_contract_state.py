@@ -58,7 +58,7 @@ def test_state_dict_of_other_data(case, n, m, known_noise):
     other.posterior(TEST_X)
     other.load_state_dict(deepcopy(model.state_dict()))
     targets = own_units(model, Y[:m]).squeeze(-1)
-    own_noise = None if noise is None else other.likelihood.noise
+    own_noise = None if noise is None else other.likelihood.noise_covar.noise
     twin = case.rebuild(model, X[:m], targets, own_noise)
     expected = in_users_units(model, twin.posterior(TEST_X))
     assert_same_posterior(other.posterior(TEST_X), expected)

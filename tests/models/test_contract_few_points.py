@@ -1,0 +1,191 @@
+"""The contract of every model, 6 and 7: few points, odd data, and the same numbers twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.fit import fit_gpytorch_mll
+from botorch.optim import optimize_acqf
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.pretraining import clear_memos
+from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.models.contract import CASES, assert_same_posterior, bounds, own_units
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(5, seed=61)
+
+
+def fit(model):
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=2)
+    return model
+
+
+def assert_sound(model):
+    for observation_noise in (False, True):
+        posterior = model.posterior(TEST_X, observation_noise=observation_noise)
+        assert posterior.mean.isfinite().all()
+        assert posterior.variance.isfinite().all()
+        assert (posterior.variance > 0).all()
+
+
+def test_no_points_give_the_transferred_prior(case):
+    """A point that tells nothing leaves what the sources say."""
+    model = case.target(0)
+    X, _ = FAMILY.target(1)
+    anything = torch.zeros(1, dtype=torch.double)
+    huge = torch.full_like(anything, 1e12)
+    uninformed = case.rebuild(model, X, anything, huge)
+    prior = case.rebuild(model, X[:0], anything[:0])
+    assert_same_posterior(prior.posterior(TEST_X), uninformed.posterior(TEST_X), atol=1e-6)
+
+
+def test_prior_is_in_the_users_units(case):
+    model = case.target(0)
+    posterior = model.posterior(TEST_X)
+    truth = FAMILY.value(TEST_X)
+    std = posterior.variance.sqrt()
+    assert (posterior.mean - OFFSET).abs().max() < 3 * SCALE
+    assert (std < 3 * SCALE).all()
+    assert (std > 1e-3 * SCALE).all()
+    assert (posterior.mean - truth).square().mean().sqrt() < SCALE
+    own = case.rebuild(model, TEST_X[:0], TEST_X[:0, 0]).posterior(TEST_X)
+    torch.testing.assert_close(own_units(model, posterior.mean), own.mean)
+
+
+def test_prior_equals_forward(case):
+    model = case.target(0)
+    posterior = model.posterior(TEST_X)
+    if not case.exact:
+        pytest.skip("its predictive covariance is not its kernel's")
+    mean, covariance = model.mean_module(TEST_X), model.covar_module(TEST_X).to_dense()
+    torch.testing.assert_close(own_units(model, posterior.mean).squeeze(-1), mean)
+    scale = model.outcome_transform.stdvs.square() if hasattr(model, "outcome_transform") else 1.0
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance * scale)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_few_points(case, n, known_noise):
+    X, Y = FAMILY.target(n)
+    model = fit(case.build(X, Y, train_Yvar=torch.full_like(Y, 0.1) if known_noise else None))
+    assert_sound(model)
+    candidate, value = optimize_acqf(
+        UpperConfidenceBound(model, beta=9.0),
+        bounds(),
+        q=1,
+        num_restarts=2,
+        raw_samples=8,
+        options={"maxiter": 5},
+    )
+    assert candidate.isfinite().all()
+    assert value.isfinite()
+
+
+def test_hyperparameters_start_at_their_starts_without_points(case):
+    fresh, fitted = case.target(0), fit(case.target(0))
+    for left, right in zip(fresh.parameters(), fitted.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_a_first_point_is_learned_from(case):
+    prior, model = case.target(0), case.target(1)
+    X, Y = FAMILY.target(1)
+    before, after = prior.posterior(X), model.posterior(X)
+    assert after.variance < before.variance
+    assert (after.mean - Y).abs() <= (before.mean - Y).abs() + 1e-6 * SCALE
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_constant_outcomes(case, n):
+    X, _ = FAMILY.target(n)
+    model = fit(case.build(X, torch.full((n, 1), OFFSET, dtype=torch.double)))
+    assert_sound(model)
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_repeated_points(case, known_noise):
+    X, Y = FAMILY.target(2)
+    X, Y = X.repeat(4, 1), Y.repeat(4, 1) + torch.linspace(-1, 1, 8).double().unsqueeze(-1)
+    model = fit(case.build(X, Y, train_Yvar=torch.full_like(Y, 0.5) if known_noise else None))
+    assert_sound(model)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param((FAMILY.inputs(1), FAMILY.value(FAMILY.inputs(1))), id="one point"),
+        pytest.param((FAMILY.inputs(4), torch.full((4, 1), 3.0).double()), id="constant"),
+        pytest.param(
+            (FAMILY.inputs(1).repeat(4, 1), FAMILY.value(FAMILY.inputs(4))), id="repeated"
+        ),
+    ],
+)
+def test_odd_source_tasks(case, odd):
+    prior = case.pretrain({**FAMILY.sources(), "odd": odd}, input_transform=None)
+    for n in (0, 3):
+        assert_sound(fit(case.build(*FAMILY.target(n), prior)))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_any_units(case, scale):
+    """A change of the outcomes' unit changes nothing else."""
+    sources = {name: (X, Y * scale) for name, (X, Y) in FAMILY.sources().items()}
+    prior = case.pretrain(sources, input_transform=None)
+    X, Y = FAMILY.target(3)
+    posterior = case.build(X, Y * scale, prior).posterior(TEST_X)
+    expected = case.target(3).posterior(TEST_X)
+    torch.testing.assert_close(posterior.mean / scale, expected.mean, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(posterior.variance / scale**2, expected.variance, rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@settings(max_examples=15)
+@given(
+    n=st.integers(0, 4),
+    values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=4, max_size=4),
+    places=st.lists(st.floats(0, 1, width=16), min_size=8, max_size=8),
+)
+def test_any_few_points(case, n, values, places):
+    X = torch.tensor(places, dtype=torch.double).reshape(4, 2)[:n]
+    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)[:n]
+    assert_sound(case.build(X, Y))
+
+
+# ----------------------------------------------------------------------------------- the same twice
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_two_calls_give_the_same_numbers(case, n):
+    def run():
+        clear_memos()
+        prior = case.pretrain(FAMILY.sources(), input_transform=None)
+        return fit(case.build(*FAMILY.target(n), prior)).posterior(TEST_X)
+
+    first = run()
+    torch.rand(3)  # whatever the random state
+    second = run()
+    assert torch.equal(first.mean, second.mean)
+    assert torch.equal(first.variance, second.variance)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_order_of_source_tasks(case, n):
+    if case.ordered:
+        pytest.skip("the order of the source tasks matters")
+    posteriors = []
+    for names in (["task 0", "task 1", "task 2"], ["task 2", "task 0", "task 1"]):
+        sources = {name: FAMILY.sources()[name] for name in names}
+        prior = case.pretrain(sources, input_transform=None)
+        posteriors.append(case.build(*FAMILY.target(n), prior).posterior(TEST_X))
+    assert_same_posterior(*posteriors, rtol=1e-6)
+
+
+def test_order_of_points(case):
+    X, Y = FAMILY.target(5)
+    assert_same_posterior(
+        case.build(X.flip(0), Y.flip(0)).posterior(TEST_X), case.build(X, Y).posterior(TEST_X)
+    )

@@ -1,0 +1,446 @@
+"""Joint models against their dense twins, and what they share."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from botorch_transfer import (
+    IntrinsicCoregionalizationGP,
+    JointHierarchicalGP,
+    JointScaMLGP,
+    LinearCoregionalizationGP,
+    WeightedSourceGP,
+)
+from botorch_transfer.models import joint
+from tests.families import ShiftedSines
+from tests.models.joint_twin import JointTwin, standardized
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(6, seed=31)
+SIZES = {1: (7,), 2: (7, 4), 5: (7, 4, 1, 9, 6)}
+MODELS = {
+    "MTGP": (LinearCoregionalizationGP, {}),
+    "MTGP, rank 1": (LinearCoregionalizationGP, {"rank": 1}),
+    "MTKGP": (IntrinsicCoregionalizationGP, {}),
+    "WSGP": (WeightedSourceGP, {}),
+    "WSGP, normalized": (WeightedSourceGP, {"normalize": True}),
+    "HGP": (JointHierarchicalGP, {}),
+    "ScaML": (JointScaMLGP, {}),
+}
+
+
+def sources(num_tasks, noise="inferred"):
+    """Source data; ``noise`` is known for none, all, or every other task."""
+    tasks = list(FAMILY.sources(SIZES[num_tasks]).items())
+    known = {"inferred": (), "known": range(num_tasks), "mixed": range(0, num_tasks, 2)}[noise]
+    return {
+        name: (X, Y, 0.5 + torch.rand_like(Y)) if number in known else (X, Y)
+        for number, (name, (X, Y)) in enumerate(tasks)
+    }
+
+
+def scattered(model, seed=0):
+    """Gives a model other hyperparameters than its starts, all of them different."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(0.2 * noise.abs())
+    return model.train().eval()
+
+
+def build(name, num_tasks=2, n=4, noise="inferred", **kwargs):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(n)
+    Yvar = None if noise == "inferred" else torch.full_like(Y, 0.3)
+    history = sources(num_tasks, noise)
+    return scattered(model_class(X, Y, history, train_Yvar=Yvar, **options, **kwargs))
+
+
+@pytest.fixture(params=MODELS)
+def name(request):
+    return request.param
+
+
+def marginal_likelihood(model):
+    """The objective of a fit without hyperpriors and without the division by the target's size."""
+    model.train()
+    output = model.likelihood(model(*model.train_inputs))
+    (added,) = model.added_loss_terms()
+    return output.log_prob(model.train_targets) + added.loss()
+
+
+# --------------------------------------------------------------------------------- the dense twins
+
+
+@pytest.mark.parametrize("noise", ["inferred", "known", "mixed"])
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("num_tasks", [1, 2, 5])
+def test_equals_its_dense_twin(name, num_tasks, n, noise):
+    model = build(name, num_tasks, n, noise)
+    X, twin_X = TEST_X.clone().requires_grad_(), TEST_X.clone().requires_grad_()
+    posterior = model.posterior(X).distribution
+    mean, covariance = JointTwin(model).posterior(twin_X)
+    torch.testing.assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance, rtol=1e-6, atol=1e-6)
+    weights = torch.rand(6, 6, dtype=torch.double)
+    for ours, theirs in ((posterior.mean, mean), (posterior.covariance_matrix, covariance)):
+        weigh = weights if ours.dim() == 2 else weights[0]
+        (gradient,) = torch.autograd.grad((weigh * ours).sum(), X, retain_graph=True)
+        (expected,) = torch.autograd.grad((weigh * theirs).sum(), twin_X, retain_graph=True)
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["inferred", "mixed"])
+@pytest.mark.parametrize("num_tasks", [1, 5])
+def test_marginal_likelihood_is_the_joint_one(name, num_tasks, noise):
+    model = build(name, num_tasks, 4, noise)
+    value, expected = marginal_likelihood(model), JointTwin(model).log_likelihood()
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(value, parameters)
+    references = torch.autograd.grad(expected, parameters)
+    for gradient, reference in zip(gradients, references, strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-6, atol=1e-6)
+
+
+def test_objective_of_the_fit_has_hyperpriors_and_the_sources(name):
+    model = build(name)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    value = mll(model(*model.train_inputs), model.train_targets)
+    expected = JointTwin(model).log_likelihood()
+    for _, module, prior, closure, _ in model.named_priors():
+        expected = expected + prior.log_prob(closure(module)).sum()
+    torch.testing.assert_close(value, expected / 4)
+
+
+@pytest.mark.parametrize("batch_shape", [(3,), (2, 3)])
+def test_batches_of_inputs(name, batch_shape):
+    model = build(name)
+    X = FAMILY.inputs(*batch_shape, 4)
+    posterior = model.posterior(X)
+    mean, covariance = JointTwin(model).posterior(X[(-1,) * len(batch_shape)])
+    index = (-1,) * len(batch_shape)
+    torch.testing.assert_close(posterior.mean[index].squeeze(-1), mean)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_batch_models(name, n):
+    """Every member has its own data and hyperparameters, the source data are common."""
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(n)
+    batch_X, batch_Y = torch.stack([X, X.flip(0) + 0.1]), torch.stack([Y, Y + 1])
+    model = scattered(model_class(batch_X, batch_Y, sources(2), **options))
+    posterior = model.posterior(TEST_X)
+    batched = model.posterior(FAMILY.inputs(3, 1, 2))
+    assert batched.mean.shape == (3, 2, 2, 1)
+    for index in range(2):
+        single = model_class(batch_X[index], batch_Y[index], sources(2), **options)
+        values = dict(model.named_parameters())
+        for key, parameter in single.named_parameters():
+            parameter.data.copy_(values[key][index])
+        expected = single.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[index], expected.mean)
+        covariance = expected.distribution.covariance_matrix
+        torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
+        expected = single.posterior(FAMILY.inputs(3, 1, 2)[1, 0])
+        torch.testing.assert_close(batched.mean[1, index], expected.mean)
+        torch.testing.assert_close(batched.variance[1, index], expected.variance)
+
+
+def test_batch_models_are_fitted_member_by_member(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(4)
+    model = model_class(torch.stack([X, X]), torch.stack([Y, 2 * Y]), sources(1), **options)
+    single = model_class(X, Y, sources(1), **options)
+    options = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
+    for either in (model, single):
+        before = objective(either)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(either.likelihood, either), **options)
+        assert (objective(either) > before).all()
+
+
+# ------------------------------------------------------------------------------- data and their units
+
+
+def test_sources_are_standardized_one_by_one(name):
+    model = build(name, num_tasks=5)
+    points = model.conditional.points
+    raw = [task[1].squeeze(-1) for task in sources(5).values()]
+    for Y, expected in zip(points.Y.split(points.sizes), standardized(raw), strict=True):
+        if len(Y) == 1:
+            expected = torch.zeros(1, dtype=torch.double)
+        torch.testing.assert_close(Y, expected)
+
+
+def test_known_noise_of_sources_is_standardized(name):
+    model = build(name, noise="known")
+    torch.manual_seed(0)
+    tasks = sources(2, "known")
+    points = model.conditional.points
+    assert model.source_noise.shape == (0,)
+    for Yvar, (_, Y, _) in zip(points.Yvar.split(points.sizes), tasks.values(), strict=True):
+        assert (Yvar * Y.var() >= 0.5 - 1e-12).all()
+        assert (Yvar * Y.var() <= 1.5 + 1e-12).all()
+
+
+def test_target_without_data_leans_on_its_sources(name):
+    model_class, options = MODELS[name]
+    history = {key: (X, FAMILY.value(X)) for key, (X, _) in FAMILY.sources((20, 20)).items()}
+    model = model_class(*FAMILY.target(0), history, **options)
+    truth = FAMILY.value(TEST_X)
+    error = (model.posterior(TEST_X).mean - truth).square().mean().sqrt()
+    assert error < 0.75 * truth.std()
+    correlation = torch.corrcoef(torch.cat([model.posterior(TEST_X).mean, truth], dim=-1).mT)
+    assert correlation[0, 1] > 0.9
+
+
+def test_a_constant_source(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.sources((5,))["task 0"]
+    model = model_class(*FAMILY.target(3), [(X, torch.full_like(Y, 7.0)), (X, Y)], **options)
+    posterior = model.posterior(TEST_X)
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+
+
+def test_input_transform_is_that_of_all_tasks(name):
+    model_class, options = MODELS[name]
+    bounds = torch.tensor([[-3.0, 10.0], [1.0, 30.0]], dtype=torch.double)
+
+    def raw(X):
+        return bounds[0] + X * (bounds[1] - bounds[0])
+
+    X, Y = FAMILY.target(4)
+    history = {key: (raw(task[0]), *task[1:]) for key, task in sources(2).items()}
+    transform = Normalize(2, bounds=bounds)
+    model = model_class(raw(X), Y, history, input_transform=transform, **options)
+    expected = model_class(X, Y, sources(2), **options).posterior(TEST_X)
+    posterior = model.posterior(raw(TEST_X))
+    torch.testing.assert_close(posterior.mean, expected.mean)
+    torch.testing.assert_close(posterior.variance, expected.variance)
+    value = marginal_likelihood(model)
+    torch.testing.assert_close(value, marginal_likelihood(model_class(X, Y, sources(2), **options)))
+
+
+def test_too_many_points_are_refused(name):
+    model_class, options = MODELS[name]
+    X, Y = torch.zeros(1, 2).double().expand(40_000, 2), torch.zeros(40_000, 1).double()
+    with pytest.raises(InputDataError, match=r"40,004 points together.*GiB.*ScaMLGP"):
+        model_class(*FAMILY.target(4), [(X, Y)], **options)
+
+
+def test_limit_on_memory(name):
+    model_class, options = MODELS[name]
+    with pytest.raises(InputDataError, match="raise max_bytes"):
+        model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 12**2)
+    model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 15**2)
+
+
+def test_block_diagonal_sources_take_less_memory():
+    limit = 10 * 8 * 13**2  # 7² + 4² + ... entries, not (7 + 4)²
+    for model_class in (WeightedSourceGP, JointScaMLGP):
+        model = model_class(*FAMILY.target(4), sources(2), max_bytes=limit)
+        assert model.num_restarts == 0
+    with pytest.raises(InputDataError):
+        JointHierarchicalGP(*FAMILY.target(4), sources(2), max_bytes=limit)
+
+
+def test_starts_share_the_memory():
+    X, Y = FAMILY.target(4)
+    bytes_of_one = 10 * 8 * 15**2
+    for starts in (1, 2, 3, 4):
+        model = JointHierarchicalGP(X, Y, sources(2), max_bytes=starts * bytes_of_one)
+        assert model.num_restarts == min(starts - 1, joint.MAX_RESTARTS)
+
+
+# ---------------------------------------------------------------------------------- the user's parts
+
+
+def test_kernels_of_the_users_own(name):
+    model_class, options = MODELS[name]
+    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
+    kernels = [ScaleKernel(RBFKernel(ard_num_dims=2)) for _ in range(count)]
+    X, Y = FAMILY.target(4)
+    model = model_class(X, Y, sources(2), covar_modules=kernels, **options)
+    assert all(one is other for one, other in zip(model.covar_modules, kernels, strict=True))
+    mean, covariance = JointTwin(scattered(model)).posterior(TEST_X)
+    posterior = model.posterior(TEST_X).distribution
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+
+
+def test_another_kind_of_kernel(name):
+    model_class, options = MODELS[name]
+    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
+    kernels = [MaternKernel(1.5) for _ in range(count)]
+    model = model_class(*FAMILY.target(4), sources(2), covar_modules=kernels, **options)
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model),
+        optimizer_kwargs={"options": {"maxiter": 3}},
+    )
+    assert (model.posterior(TEST_X).variance > 0).all()
+
+
+def test_a_wrong_number_of_kernels_is_refused(name):
+    model_class, options = MODELS[name]
+    kernels = [RBFKernel(), RBFKernel()]
+    with pytest.raises(ValueError, match="There are 2 covar_modules"):
+        model_class(*FAMILY.target(2), sources(2), covar_modules=kernels, **options)
+
+
+# ------------------------------------------------------------------------------------------- fitting
+
+
+def objective(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return value
+
+
+def test_fit_improves_the_joint_likelihood(name):
+    model_class, options = MODELS[name]
+    model = model_class(*FAMILY.target(5), sources(2), **options)
+    before, start = JointTwin(model).log_likelihood(), objective(model)
+    state = {key: value.clone() for key, value in model.named_parameters()}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=1)
+    assert objective(model) > start
+    assert JointTwin(model).log_likelihood() > before
+    for key, value in model.named_parameters():
+        assert not torch.equal(value, state[key]), key
+
+
+def test_without_target_points_nothing_is_fitted(name):
+    model = build(name, n=0)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def test_added_loss_term_ends_with_training(name):
+    model = build(name)
+    marginal_likelihood(model)
+    twin, again = deepcopy(model), pickle.loads(pickle.dumps(model))  # with a graph in the term
+    (term,), (other,), (third,) = (m.added_loss_terms() for m in (model, twin, again))
+    assert torch.equal(term.loss(), other.loss())
+    assert torch.equal(term.loss(), third.loss())
+    assert not other.loss().requires_grad
+    model.eval()
+    assert list(model.added_loss_terms()) == []
+
+
+# --------------------------------------------------------------------------- what is remembered, when
+
+
+def count_factorizations(model, monkeypatch):
+    calls = []
+    kind = type(model.conditional)
+    original = kind._factorize
+    monkeypatch.setattr(kind, "_factorize", lambda self: calls.append(1) or original(self))
+    return calls
+
+
+def test_source_factor_is_reused(name, monkeypatch):
+    model = build(name)
+    calls = count_factorizations(model, monkeypatch)
+    model.posterior(TEST_X)
+    model.posterior(FAMILY.inputs(3, 2))
+    more = model.condition_on_observations(TEST_X[:2], FAMILY.value(TEST_X[:2]))
+    more.posterior(TEST_X)
+    deepcopy(model).posterior(TEST_X)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("way", ["initialize", "in place", "state_dict", "data", "double"])
+def test_source_factor_follows_the_hyperparameters(name, way):
+    model, other = build(name), scattered(build(name), seed=1)
+    model.posterior(TEST_X)
+    if way == "state_dict":
+        model.load_state_dict(other.state_dict())
+    elif way == "double":
+        model.float().double()
+    else:
+        for key, parameter in model.named_parameters():
+            value = other.get_parameter(key).detach()
+            if way == "in place":
+                with torch.no_grad():
+                    parameter.copy_(value)
+            elif way == "data":
+                parameter.data.copy_(value)
+            else:
+                model.initialize(**{key: value})
+    model.train()  # GPyTorch's own caches go only then
+    mean, covariance = JointTwin(model.eval()).posterior(TEST_X)
+    posterior = model.posterior(TEST_X).distribution
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+
+
+def test_source_part_follows_without_training_mode(name):
+    model, other = build(name, n=0), scattered(build(name, n=0), seed=1)
+    model.posterior(TEST_X)
+    for key, parameter in model.named_parameters():
+        parameter.data.copy_(other.get_parameter(key).data)
+    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
+
+
+def test_other_source_data_can_be_loaded(name):
+    model_class, options = MODELS[name]
+    other_sources = {key: (X, Y.flip(0)) for key, (X, Y) in sources(2).items()}
+    other = scattered(model_class(*FAMILY.target(0), other_sources, **options))
+    model = build(name, n=0)
+    twin = deepcopy(model)
+    before = twin.posterior(TEST_X).mean
+    model.posterior(TEST_X)
+    model.load_state_dict(other.state_dict())
+    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
+    assert torch.equal(twin.posterior(TEST_X).mean, before)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_copies(name, n):
+    model = build(name, n=n)
+    expected = model.posterior(TEST_X.clone().requires_grad_())
+    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        posterior = twin.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean, expected.mean.detach())
+        torch.testing.assert_close(posterior.variance, expected.variance.detach())
+
+
+def test_training_mode_outside_of_forward_has_the_gradient(name):
+    """Whoever evaluates mean and kernel by hand gets the same graph."""
+    model = build(name)
+    (X,) = model.train_inputs
+    value = marginal_likelihood(model)
+    by_hand = model.mean_module(X).sum() + model.covar_module(X).to_dense().sum()
+    prior = model(X)
+    together = prior.mean.sum() + prior.covariance_matrix.sum()
+    parameters = list(model.conditional.kernel.parameters())
+    for left, right in zip(
+        torch.autograd.grad(by_hand, parameters),
+        torch.autograd.grad(together, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right)
+    assert value.isfinite()
+
+
+def test_a_singular_covariance_is_reported_by_name():
+    X = torch.zeros(5, 2, dtype=torch.double)
+    model = JointScaMLGP(*FAMILY.target(2), {"odd": (X, X[:, :1])})
+    with torch.no_grad():
+        model.covar_modules[0].raw_outputscale.fill_(torch.nan)
+    with pytest.raises(Exception, match=r"odd|NaN"):
+        model.posterior(TEST_X)
