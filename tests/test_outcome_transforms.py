@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.outcome import Standardize
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from botorch_transfer.outcome_transforms import PooledStandardize, usable_deviation
+
+SOURCES = torch.tensor([3.0, 5.0, 10.0, 2.0], dtype=torch.double)
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.double).unsqueeze(-1)
+
+
+def learned(transform: PooledStandardize, Y: torch.Tensor) -> tuple[float, float]:
+    transform(Y)
+    return transform.means.item(), transform.stdvs.item()
+
+
+@given(st.lists(st.floats(-100, 100), max_size=6), st.lists(st.floats(-100, 100), min_size=2))
+def test_scale_is_that_of_all_outcomes(target: list[float], sources: list[float]) -> None:
+    sources = [*sources, 7.0, 8.0]
+    pooled = torch.tensor(sources + target, dtype=torch.double)
+    transform = PooledStandardize(torch.tensor(sources, dtype=torch.double))
+    mean, stdv = learned(transform, torch.tensor(target, dtype=torch.double).reshape(-1, 1))
+    assert mean == pytest.approx(pooled.mean().item(), abs=1e-10)
+    assert stdv == pytest.approx(pooled.std().item(), rel=1e-10)
+
+
+def test_without_the_target() -> None:
+    transform = PooledStandardize(SOURCES, include_target=False)
+    for target in (column(), column(1e3), column(1.0, 2.0, 3.0)):
+        mean, stdv = learned(transform, target)
+        assert (mean, stdv) == pytest.approx((5.0, SOURCES.std().item()))
+
+
+def test_standardizes_outcomes_and_variances() -> None:
+    transform, Y = PooledStandardize(SOURCES), column(4.0, 8.0)
+    pooled = torch.cat([SOURCES, Y.flatten()])
+    ours, Yvar = transform(Y, column(0.1, 0.2))
+    torch.testing.assert_close(ours, (Y - pooled.mean()) / pooled.std())
+    torch.testing.assert_close(Yvar, column(0.1, 0.2) / pooled.var())
+    again, Yvar = transform.untransform(ours, Yvar)
+    torch.testing.assert_close(again, Y)
+    torch.testing.assert_close(Yvar, column(0.1, 0.2))
+
+
+def test_equals_standardize_of_all_outcomes() -> None:
+    Y = torch.cat([SOURCES, column(4.0, 8.0).flatten()]).unsqueeze(-1)
+    expected, _ = Standardize(m=1)(Y)
+    ours, _ = PooledStandardize(SOURCES)(Y[4:])
+    torch.testing.assert_close(ours, expected[4:])
+
+
+def test_learns_in_training_mode_only() -> None:
+    transform = PooledStandardize(SOURCES)
+    before = learned(transform, column(4.0))
+    transform.eval()
+    assert learned(transform, column(100.0, 200.0)) == before
+
+
+def test_no_noise_variances() -> None:
+    assert PooledStandardize(SOURCES)(column(1.0))[1] is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1000.1, -1e9])
+def test_constant_outcomes(value: float, dtype: torch.dtype) -> None:
+    outcomes = torch.full((37,), value, dtype=dtype)
+    for target in (outcomes[:0], outcomes[:1], outcomes):
+        transform = PooledStandardize(outcomes)
+        Y, _ = transform(target.unsqueeze(-1))
+        assert transform.stdvs.item() == 1.0
+        torch.testing.assert_close(Y, torch.zeros_like(Y), atol=1e-4 * max(1, abs(value)), rtol=0)
+
+
+def test_constant_sources_and_another_target() -> None:
+    transform = PooledStandardize(torch.ones(3).double())
+    assert learned(transform, column(5.0)) == pytest.approx((2.0, 2.0))
+
+
+def test_one_outcome_in_all() -> None:
+    transform = PooledStandardize(torch.tensor([4.0]).double())
+    assert learned(transform, column()) == (4.0, 1.0)
+
+
+def test_large_outcomes_do_not_overflow_in_single_precision() -> None:
+    transform = PooledStandardize(torch.tensor([1e25, 3e25]))
+    Y, _ = transform(torch.tensor([[2e25]]))
+    assert torch.equal(Y, torch.zeros(1, 1))
+    transform.to(torch.float32).train()
+    assert transform(torch.tensor([[3e25]]))[0].isfinite().all()
+
+
+def test_target_decides_the_dtype() -> None:
+    transform = PooledStandardize(SOURCES)
+    Y, _ = transform(column(1.0, 2.0).float())
+    assert Y.dtype is transform.means.dtype is transform.stdvs.dtype is torch.float32
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_batch(n: int) -> None:
+    Y = torch.rand(3, 2, n, 1, dtype=torch.double)
+    transform = PooledStandardize(SOURCES, batch_shape=torch.Size([3, 2]))
+    ours, Yvar = transform(Y, Y + 1)
+    assert ours.shape == Yvar.shape == Y.shape
+    assert transform.means.shape == transform.stdvs.shape == (3, 2, 1, 1)
+    alone, _ = PooledStandardize(SOURCES)(Y[1, 0])
+    torch.testing.assert_close(ours[1, 0], alone)
+
+
+@pytest.mark.parametrize("include_target", [True, False])
+def test_shapes_in_the_state_dict_do_not_depend_on_the_target(include_target: bool) -> None:
+    transforms = [PooledStandardize(SOURCES, include_target) for _ in range(3)]
+    for n, transform in enumerate(transforms):
+        transform(torch.rand(n, 1, dtype=torch.double))
+    first, *others = [transform.state_dict() for transform in transforms]
+    for state in others:
+        assert {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in first.items()}
+    transforms[2].eval().load_state_dict(first)
+    assert torch.equal(transforms[2](column(1.0))[0], transforms[0].eval()(column(1.0))[0])
+
+
+def test_posterior_in_the_users_units() -> None:
+    transform = PooledStandardize(SOURCES)
+    transform(column(4.0, 8.0))
+    root = torch.rand(3, 3, dtype=torch.double) + torch.eye(3)
+    mvn = MultivariateNormal(torch.rand(3).double(), root @ root.mT)
+    posterior = transform.untransform_posterior(GPyTorchPosterior(mvn))
+    scale = transform.stdvs.item()
+    assert isinstance(posterior, GPyTorchPosterior)
+    torch.testing.assert_close(posterior.mean.squeeze(), transform.means.item() + scale * mvn.mean)
+    covariance = posterior.distribution.covariance_matrix
+    torch.testing.assert_close(covariance, scale**2 * mvn.covariance_matrix)
+
+
+@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
+def test_in_a_model() -> None:
+    X, Y = torch.rand(4, 2).double(), torch.rand(4, 1).double() + 5
+    model = SingleTaskGP(X, Y, outcome_transform=PooledStandardize(SOURCES))
+    assert model.posterior(X).mean.mean().item() == pytest.approx(Y.mean().item(), abs=1.0)
+
+
+def test_untransform_needs_a_scale() -> None:
+    with pytest.raises(RuntimeError, match="must be called on outcome data"):
+        PooledStandardize(SOURCES).untransform(column(1.0))
+
+
+def test_subset() -> None:
+    transform = PooledStandardize(SOURCES)
+    transform(column(4.0))
+    for idcs in ([0], [-1]):
+        subset = transform.subset_output(idcs)
+        assert torch.equal(subset.means, transform.means)
+        subset.train()(column(100.0))
+        assert not torch.equal(subset.means, transform.means)
+    with pytest.raises(ValueError, match=r"no subset \[1\] of one outcome"):
+        transform.subset_output([1])
+
+
+def test_source_outcomes_of_any_shape_carry_no_graph() -> None:
+    transform = PooledStandardize(SOURCES.reshape(2, 2, 1).requires_grad_())
+    transform(column(1.0))
+    assert not transform.stdvs.requires_grad
+
+
+def test_usable_deviation() -> None:
+    deviation = torch.tensor([0.0, 1e-9, 1e-3, 2.0], dtype=torch.double)
+    ones = torch.ones(4).double()
+    expected = torch.tensor([1.0, 1.0, 1e-3, 2.0]).double()
+    torch.testing.assert_close(usable_deviation(deviation, ones), expected, atol=1e-9, rtol=0)
+    # Around 1e14, numbers are 0.016 apart.
+    expected = torch.tensor([1.0, 1.0, 1.0, 2.0]).double()
+    assert torch.equal(usable_deviation(deviation, 1e14 * ones), expected)
+    assert torch.equal(usable_deviation(deviation, ones, min_stdv=0.1), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda() -> None:
+    transform, Y = PooledStandardize(SOURCES.cuda()), column(4.0, 8.0)
+    expected, _ = PooledStandardize(SOURCES)(Y)
+    torch.testing.assert_close(transform(Y.cuda())[0].cpu(), expected)
