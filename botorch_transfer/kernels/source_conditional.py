@@ -24,7 +24,7 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import Kernel
 from gpytorch.module import Module
 from linear_operator.utils.cholesky import psd_safe_cholesky
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel, TaskPoints
@@ -134,7 +134,7 @@ class SourceConditional(Module):
     def _cholesky(self, covariance: Tensor, points: TaskPoints) -> Tensor:
         try:
             return psd_safe_cholesky(covariance)
-        except NotPSDError as error:
+        except (NotPSDError, NanError) as error:
             if self._has_graph:
                 raise
             names = ", ".join(repr(self.points.names[task]) for task in points.tasks)

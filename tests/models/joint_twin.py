@@ -118,4 +118,4 @@ class JointTwin:
 
 def standardized(values: Sequence[Tensor]) -> list[Tensor]:
     """Each task's outcomes, by their own mean and unbiased deviation."""
-    return [(Y - Y.mean()) / Y.std() for Y in values]
+    return [(Y - Y.mean()) / (Y.std() if len(Y) > 1 else 1.0) for Y in values]
