@@ -80,7 +80,7 @@ def marginal_likelihood(model):
     return output.log_prob(model.train_targets) + added.loss()
 
 
-# --------------------------------------------------------------------------------- the dense twins
+# ---- the dense twins
 
 
 @pytest.mark.parametrize("noise", ["inferred", "known", "mixed"])
@@ -171,7 +171,7 @@ def test_batch_models_are_fitted_member_by_member(name):
         assert (objective(either) > before).all()
 
 
-# ------------------------------------------------------------------------------- data and their units
+# ---- data and their units
 
 
 def test_sources_are_standardized_one_by_one(name):
@@ -263,7 +263,7 @@ def test_starts_share_the_memory():
         assert model.num_restarts == min(starts - 1, joint.MAX_RESTARTS)
 
 
-# ---------------------------------------------------------------------------------- the user's parts
+# ---- the user's parts
 
 
 def test_kernels_of_the_users_own(name):
@@ -298,7 +298,7 @@ def test_a_wrong_number_of_kernels_is_refused(name):
         model_class(*FAMILY.target(2), sources(2), covar_modules=kernels, **options)
 
 
-# ------------------------------------------------------------------------------------------- fitting
+# ---- fitting
 
 
 def objective(model):
@@ -340,7 +340,7 @@ def test_added_loss_term_ends_with_training(name):
     assert list(model.added_loss_terms()) == []
 
 
-# --------------------------------------------------------------------------- what is remembered, when
+# ---- what is remembered, when
 
 
 def count_factorizations(model, monkeypatch):
