@@ -170,13 +170,14 @@ class BoostedHierarchy(ConditionedHierarchy):
             "ma,mb,mab->ab", self.includes.double(), own.double(), self._kernels_of_data()
         )
         F = F + self.noise.double().diag()
-        inverse_root = self.inverse_root[0].double()
-        coefficients = torch.linalg.inv(F)
-        root = torch.linalg.solve_triangular(
-            inverse_root, torch.eye(len(F)).to(inverse_root), upper=False
-        )
         same_level = (own.double().mT @ own.double()).bool()
         level_roots = inverse_cholesky((F * same_level).unsqueeze(0), ["the stacked levels"])
+        eye = torch.eye(len(F)).to(F)
+        # F = D (I + D⁻¹U): the levels' own blocks may need some jitter, the rest has only ones as
+        # eigenvalues.
+        own_inverse = level_roots[0].mT @ level_roots[0]
+        coefficients = torch.linalg.solve(eye + own_inverse @ (F * ~same_level), own_inverse)
+        root = torch.linalg.solve_triangular(self.inverse_root[0].double(), eye, upper=False)
         for name, tensor in (
             ("alpha", (coefficients @ self._residual()).unsqueeze(0)),
             ("coefficients", coefficients),
