@@ -1,0 +1,123 @@
+"""The contract of every model: batches of models, several targets at once."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from tests.families import ShiftedSines
+from tests.models.contract import assert_same_posterior
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(4, seed=81)
+
+
+def batch(n, *batch_shape):
+    X = FAMILY.inputs(*batch_shape, n, seed=82)
+    return X, FAMILY.value(X, shift=0.1)
+
+
+def load_member(model, single, index):
+    """Gives a single model the hyperparameters of one member of a batch."""
+    values = dict(model.named_parameters())
+    for name, parameter in single.named_parameters():
+        parameter.data.copy_(values[name][index].reshape_as(parameter))
+    return single
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_batches_of_models_are_independent(case, n, known_noise):
+    X, Y = batch(n, 3)
+    noise = torch.full_like(Y, 0.5) if known_noise else None
+    model = case.build(X, Y, train_Yvar=noise)
+    assert model.batch_shape == (3,)
+    posterior = model.posterior(TEST_X)
+    assert posterior.mean.shape == (3, 4, 1)
+    points = model.posterior(TEST_X.reshape(4, 1, 1, 2))
+    assert points.mean.shape == (4, 3, 1, 1)
+    for index in range(3):
+        single = case.build(X[index], Y[index], train_Yvar=None if noise is None else noise[index])
+        expected = single.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[index], expected.mean)
+        torch.testing.assert_close(
+            posterior.distribution.covariance_matrix[index],
+            expected.distribution.covariance_matrix,
+        )
+        torch.testing.assert_close(points.variance[:, index, 0], expected.variance)
+
+
+def test_batches_of_batches(case):
+    X, Y = batch(3, 2, 2)
+    model = case.build(X, Y)
+    posterior = model.posterior(TEST_X)
+    assert posterior.mean.shape == (2, 2, 4, 1)
+    expected = case.build(X[1, 0], Y[1, 0]).posterior(TEST_X)
+    torch.testing.assert_close(posterior.mean[1, 0], expected.mean)
+
+
+def test_batches_fit_as_their_members_do(case):
+    X, Y = batch(5, 2)
+    model = case.build(X, Y)
+    start = deepcopy(model)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=2)
+    for index in range(2):
+        before = load_member(start, case.build(X[index], Y[index]), index)
+        after = load_member(model, case.build(X[index], Y[index]), index)
+        assert log_posterior(after) > log_posterior(before)
+        assert_same_posterior(
+            Member(model.posterior(TEST_X), index), after.posterior(TEST_X), rtol=1e-5
+        )
+
+
+def log_posterior(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        return mll(model(*model.train_inputs), model.train_targets)
+
+
+class Member:
+    """One member of a batch of posteriors."""
+
+    def __init__(self, posterior, index):
+        self.mean, self.variance = posterior.mean[index], posterior.variance[index]
+        self.distribution = posterior.distribution[index]
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_batches_condition_as_their_members_do(case, n):
+    X, Y = batch(n, 2)
+    new_X = FAMILY.inputs(2, 2, seed=83)
+    model = case.build(X, Y)
+    model.posterior(TEST_X)
+    posterior = model.condition_on_observations(new_X, FAMILY.value(new_X)).posterior(TEST_X)
+    for index in range(2):
+        single = case.build(X[index], Y[index])
+        single.posterior(TEST_X)
+        conditioned = single.condition_on_observations(new_X[index], FAMILY.value(new_X[index]))
+        assert_same_posterior(Member(posterior, index), conditioned.posterior(TEST_X), rtol=1e-5)
+
+
+def test_batches_in_acquisitions(case):
+    X, Y = batch(3, 2)
+    model = case.build(X, Y)
+    sampler = SobolQMCNormalSampler(torch.Size([8]), seed=0)
+    acquisition = qLogExpectedImprovement(model, 55.0, sampler)
+    assert acquisition(FAMILY.inputs(5, 1, 2)).shape == (5, 2)
+
+
+def test_paths_of_batches(case):
+    if case.ensemble:
+        pytest.skip("ensembles are not drawn from pathwise")
+    X, Y = batch(3, 2)
+    model = case.build(X, Y, train_Yvar=torch.full_like(Y, 1e-3))
+    paths = draw_matheron_paths(model, torch.Size([5]))
+    assert paths(TEST_X).shape == (5, 2, 4)
+    torch.testing.assert_close(paths(X), Y.squeeze(-1).expand(5, 2, 3), atol=0.3, rtol=0)
