@@ -29,14 +29,13 @@ from botorch_transfer import from_dataframe
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 
 SPACE = "svm"
-# One task of each kind of data: images, tumours, irises, wines, travellers, schools.
+# One task of each kind of data: images, tumours, irises, wines, travellers.
 TASKS = (
     "digits_3_vs_8",
     "breast_cancer",
     "iris_versicolor",
     "wine_second_cultivar",
     "modechoice_car",
-    "star98_above_median",
 )
 DEMO_METHODS = ("ScaML-GP", "plain GP", "best of history", "random search")
 BUDGET = Budget(evaluations=15, initial=3, history_size=60)

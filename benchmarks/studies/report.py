@@ -65,13 +65,12 @@ def regret_figure(regret: pd.DataFrame, path: Path, title: str, ylabel: str) -> 
     rows = -(-len(panels) // columns)
     size = (PANEL_WIDTH * columns, PANEL_HEIGHT * rows + 0.8)
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flat
+    axes = figure.subplots(rows, columns, squeeze=False).flat
     for axis, (name, (mean, error)) in zip(axes, panels.items(), strict=False):
         _draw(axis, name, mean, error)
     for axis in axes[len(panels) :]:
         axis.remove()
     figure.suptitle(title)
-    figure.supxlabel("evaluations")
     figure.supylabel(ylabel)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
@@ -114,6 +113,7 @@ def _draw(axis: Axes, title: str, mean: pd.DataFrame, error: pd.DataFrame) -> No
             linewidth=0,
         )
     axis.set_yscale("log")
+    axis.set_xlabel("evaluations")
     axis.set_title(title, fontsize="medium")
     axis.grid(alpha=0.3, which="both", linewidth=0.5)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
@@ -135,10 +136,15 @@ def _stack(points: list[Tensor], dim: int) -> Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Runs in parallel take a core each; and sums over threads are not the same every time."""
+    """Runs in parallel take a core each, and sums over threads are not the same every time.
+
+    SciPy's L-BFGS-B, moreover, gets slower by orders of magnitude where other work keeps its linear
+    algebra's threads waiting.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(threads)

@@ -1,0 +1,42 @@
+"""Measure the speed table: `python -m benchmarks.timing [--rows source-fit ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.timing.measure import Sizes, threads, timing_table
+from benchmarks.timing.rows import COMPARISONS
+
+
+def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
+    parser.add_argument("--repeats", type=int, help="measurements of each side")
+    options = parser.parse_args(arguments)
+    sizes = sizes or Sizes()
+    if options.repeats is not None:
+        sizes = replace(sizes, repeats=options.repeats)
+    rows = []
+    with threads(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit's line search that gives up, on either side
+        for name in tqdm(options.rows, unit="comparison"):
+            rows += COMPARISONS[name](sizes)
+    print(timing_table(rows))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "gpytorch", "botorch"))
+    print(
+        f"\nMedians of {sizes.repeats} interleaved measurements after one that does not count; "
+        f"{torch.get_num_threads()} PyTorch threads, SciPy's linear algebra on one; "
+        f"{platform.machine()}, {packages}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What all timings share: sizes, rows of the table, interleaved measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.markdown import markdown_table
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the timed problems are; the defaults are those of the published table.
+
+    Args:
+        num_tasks: The number of source tasks.
+        num_points: The number of points of each.
+        dim: The number of inputs.
+        num_queries: The number of single points at which posteriors are evaluated.
+        num_target_points: The number of points of the target task.
+        num_restarts: The number of further starts in the fit from several.
+        task_counts: The numbers of tasks over which growth is measured.
+        chunk_elements: The chunk sizes of these fits.
+        acquisition_restarts: The number of starts of `optimize_acqf`.
+        raw_samples: The number of points among which these starts are chosen.
+        repeats: How often each side of a comparison is measured.
+    """
+
+    num_tasks: int = 32
+    num_points: int = 128
+    dim: int = 6
+    num_queries: int = 512
+    num_target_points: int = 20
+    num_restarts: int = 5
+    task_counts: tuple[int, ...] = (8, 32, 128, 512)
+    chunk_elements: tuple[int, ...] = (2**22, 2**20)
+    acquisition_restarts: int = 10
+    raw_samples: int = 512
+    repeats: int = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Args:
+        what: What was measured.
+        target: What it should be.
+        reached: What it was.
+        met: Whether the target was met.
+        detail: The times behind it.
+    """
+
+    what: str
+    target: str
+    reached: str
+    met: bool
+    detail: str
+
+
+def timing_table(rows: list[Row]) -> str:
+    """Lays the rows out in markdown."""
+    header = ["what", "target", "reached", "met", "times"]
+    cells = [
+        [row.what, row.target, row.reached, "yes" if row.met else "no", row.detail] for row in rows
+    ]
+    return markdown_table(header, cells)
+
+
+def medians(
+    sides: Mapping[str, Callable[[int], Any]], repeats: int
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Measures several functions in turn, so that a busy moment of the machine hits all of them.
+
+    Args:
+        sides: The functions by name; each is called with the number of the repeat.
+        repeats: How often each is measured, after one call that is not.
+
+    Returns:
+        Each function's median time in seconds, and what its last call returned.
+    """
+    results = {name: function(0) for name, function in sides.items()}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for repeat in range(repeats):
+        for name, function in sides.items():
+            start = perf_counter()
+            results[name] = function(repeat)
+            times[name].append(perf_counter() - start)
+    return {name: median(values) for name, values in times.items()}, results
+
+
+def readable(seconds: float) -> str:
+    """A time with three digits: `1.23 s` or `45.6 ms`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+@contextmanager
+def threads() -> Iterator[None]:
+    """Keeps SciPy's linear algebra on one thread; PyTorch's threads stay as they are.
+
+    L-BFGS-B works on tiny matrices. Where threads wait for each other over these, both sides of a
+    comparison get slower by orders of magnitude, and the ratios say nothing.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        yield

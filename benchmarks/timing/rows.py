@@ -1,0 +1,15 @@
+"""The rows of the speed table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.timing import scaml_step, source_fit, source_growth, source_posterior
+from benchmarks.timing.measure import Row, Sizes
+
+COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
+    "source-fit": source_fit.compare,
+    "source-growth": source_growth.compare,
+    "source-posterior": source_posterior.compare,
+    "scaml-step": scaml_step.compare,
+}

@@ -1,0 +1,81 @@
+"""How time and memory of `SourceGPs.fit` grow with the number of tasks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import perf_counter
+
+from benchmarks.timing.measure import Row, Sizes, readable, threads
+from benchmarks.timing.tasks import random_tasks
+from botorch_transfer import SourceGPs
+
+TOLERANCE = 1.1
+MIB = 2**20
+BYTES_PER_ELEMENT = 60  # what `MAPOptions.chunk_elements` promises
+
+
+def compare(sizes: Sizes) -> list[Row]:
+    """A row for each chunk size."""
+    return [_row(sizes, chunk_elements) for chunk_elements in sizes.chunk_elements]
+
+
+def _row(sizes: Sizes, chunk_elements: int) -> Row:
+    counts = sizes.task_counts
+    measured = [fit_in_new_process(sizes, count, chunk_elements) for count in counts]
+    seconds, peaks = zip(*measured, strict=True)
+    growth, allowed = seconds[-1] / seconds[0], counts[-1] / counts[0]
+    # What a chunk takes, and the prior itself, which has to hold every task's inverse factor.
+    prior = counts[-1] * sizes.num_points**2 * 8
+    bound = BYTES_PER_ELEMENT * chunk_elements + prior
+    return Row(
+        what=(
+            f"the same, {' → '.join(map(str, counts))} tasks, one start, "
+            f"chunks of {chunk_elements:,} elements"
+        ),
+        target=f"≤ {allowed:g} × the time, ≤ {bound / MIB:.0f} MiB",
+        reached=f"{growth:.1f} ×, {peaks[-1] / MIB:.0f} MiB",
+        met=growth <= TOLERANCE * allowed and peaks[-1] <= bound,
+        detail="; ".join(
+            f"{count}: {readable(time)}, {peak / MIB:.0f} MiB"
+            for count, time, peak in zip(counts, seconds, peaks, strict=True)
+        ),
+    )
+
+
+def fit_in_new_process(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
+    """Fits source GPs where nothing else has used memory before.
+
+    Args:
+        sizes: The tasks' sizes.
+        num_tasks: The number of tasks.
+        chunk_elements: The chunk size.
+
+    Returns:
+        The time in seconds, and the memory in bytes that the fit took at its peak.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_fit, sizes, num_tasks, chunk_elements).result()
+
+
+def _fit(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
+    with threads():
+        SourceGPs.fit(random_tasks(2, 8, sizes.dim), num_restarts=0)
+        tasks = random_tasks(num_tasks, sizes.num_points, sizes.dim)
+        before = _peak_memory()
+        start = perf_counter()
+        SourceGPs.fit(tasks, num_restarts=0, chunk_elements=chunk_elements)
+        return perf_counter() - start, _peak_memory() - before
+
+
+def _peak_memory() -> int:
+    """The largest memory that this process has had so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would begin with the parent's peak
+        line = next(ln for ln in status.read_text().splitlines() if ln.startswith("VmHWM"))
+        return 1024 * int(line.split()[1])
+    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

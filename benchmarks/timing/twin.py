@@ -1,0 +1,85 @@
+"""BoTorch's own models with the kernel, hyperpriors, bounds and starts of this package's."""
+
+from __future__ import annotations
+
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.hyperpriors.spec import Hyperparameter
+
+
+def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
+    """A `SingleTaskGP` that is fitted to the same log posterior as a source GP.
+
+    Args:
+        X: A `batch_shape x n x d` tensor.
+        Y: A `batch_shape x n x 1` tensor, standardized.
+
+    Returns:
+        The model at the hyperparameters' starting values.
+    """
+    spec, batch_shape = SOURCE_HYPERPARAMETERS, X.shape[:-2]
+    base = RBFKernel(
+        ard_num_dims=X.shape[-1],
+        batch_shape=batch_shape,
+        lengthscale_prior=spec.lengthscale.prior(),
+        lengthscale_constraint=spec.lengthscale.constraint(),
+    )
+    kernel = ScaleKernel(
+        base,
+        batch_shape=batch_shape,
+        outputscale_prior=spec.outputscale.prior(),
+        outputscale_constraint=spec.outputscale.constraint(),
+    )
+    likelihood = GaussianLikelihood(
+        noise_prior=spec.noise.prior(),
+        noise_constraint=spec.noise.constraint(),
+        batch_shape=batch_shape,
+    )
+    return SingleTaskGP(
+        X,
+        Y,
+        covar_module=kernel,
+        likelihood=likelihood,
+        mean_module=ZeroMean(batch_shape=batch_shape),
+        outcome_transform=None,
+    )
+
+
+def set_hyperparameters(
+    model: SingleTaskGP, lengthscale: Tensor, outputscale: Tensor, noise: Tensor
+) -> None:
+    """Gives a twin the hyperparameters of source GPs.
+
+    Args:
+        model: The twin.
+        lengthscale: A `batch_shape x d` tensor.
+        outputscale: A `batch_shape` tensor.
+        noise: A `batch_shape` tensor.
+    """
+    spec = SOURCE_HYPERPARAMETERS
+    model.covar_module.base_kernel.lengthscale = _inside(
+        spec.lengthscale, lengthscale[..., None, :]
+    )
+    model.covar_module.outputscale = _inside(spec.outputscale, outputscale)
+    model.likelihood.noise = _inside(spec.noise, noise.unsqueeze(-1))
+
+
+def _inside(hyperparameter: Hyperparameter, value: Tensor) -> Tensor:
+    # A value at its bound may have left it by a rounding error; GPyTorch's are in single precision.
+    constraint = hyperparameter.constraint()
+    return value.clamp(float(constraint.lower_bound), float(constraint.upper_bound))
+
+
+def log_posterior(model: SingleTaskGP) -> float:
+    """The log marginal likelihood plus the log density of the hyperpriors, in nats."""
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        per_point = mll(model(*model.train_inputs), model.train_targets)
+    return float(per_point) * len(model.train_targets)
