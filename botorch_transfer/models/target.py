@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
@@ -150,6 +150,20 @@ class TargetGP(SingleTaskGP):
         no_data = not self.training and self.num_target_points == 0
         with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
             return super().__call__(*args, **kwargs)
+
+    def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+        """Lists the hyperpriors, each one once.
+
+        GPyTorch lists, and so counts, those of a module that mean and kernel share twice.
+
+        Yields:
+            Name, module, hyperprior, and the functions that get and set its hyperparameter.
+        """
+        seen = set()
+        for name, module, prior, closure, setting_closure in super().named_priors():
+            if (module, prior) not in seen:
+                seen.add((module, prior))
+                yield name, module, prior, closure, setting_closure
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Sequence[Tensor], test_inputs: Sequence[Tensor], **kwargs: Any
