@@ -108,7 +108,7 @@ def negative_log_likelihood(
     alpha = (inverse @ tasks.Y.unsqueeze(-1)).squeeze(-1)
     value = 0.5 * (tasks.Y * alpha).sum(dim=-1)
     value = value + root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    value = value + 0.5 * math.log(2 * math.pi) * tasks.num_points
+    value = value + 0.5 * math.log(2 * math.pi) * tasks.num_points.to(value)
 
     G = inverse.sub_(alpha.unsqueeze(-1) * alpha.unsqueeze(-2))
     noise_gradient = 0.5 * noise * (G.diagonal(dim1=-2, dim2=-1) * tasks.mask).sum(-1, keepdim=True)

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import math
+import threading
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.pretraining import MAPOptions, clear_memos, map_fit
+from botorch_transfer.pretraining.map_fit import MAPResult, draw_starts, fit_map
+from botorch_transfer.pretraining.padding import PaddedTasks
+from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
+from tests.pretraining.tasks import draw_data, padded
+
+TASKS = padded(draw_data([12, 5, 9, 1, 12, 7], known_noise=[1]))
+ONE_BY_ONE = 1
+"""As ``chunk_elements``: a chunk for every task, and its starts one after another."""
+
+
+def fit(tasks: PaddedTasks = TASKS, kernel: str = "rbf", **options) -> MAPResult:
+    spec = SOURCE_HYPERPARAMETERS
+    return fit_map(tasks, kernel, spec, MAPOptions(**{"num_restarts": 1, **options}))
+
+
+def check_equal(ours: MAPResult, expected: MAPResult, tolerance: float = 1e-5) -> None:
+    close = {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(ours.log_posterior, expected.log_posterior, **close)
+    torch.testing.assert_close(ours.lengthscale, expected.lengthscale, **close)
+    torch.testing.assert_close(ours.outputscale, expected.outputscale, **close)
+    torch.testing.assert_close(ours.noise, expected.noise, **close)
+
+
+def theta_of(result: MAPResult, index: int) -> torch.Tensor:
+    parts = result.lengthscale[index], result.outputscale[[index]], result.noise[[index]]
+    return torch.cat(parts).log()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
+    result = fit(kernel=kernel, num_restarts=2)
+    starts = draw_starts(SOURCE_HYPERPARAMETERS, 2, MAPOptions(num_restarts=2))
+    for index in range(len(TASKS.X)):
+        mll = build_mll(TASKS, index, kernel, SOURCE_HYPERPARAMETERS)
+        optima = []
+        for start in starts:
+            set_theta(mll, torch.from_numpy(start))
+            fit_gpytorch_mll_scipy(mll)
+            optima.append(-negative_log_posterior(mll).item())
+        assert result.log_posterior[index] > max(optima) - 0.1
+        set_theta(mll, theta_of(result, index))
+        expected = -negative_log_posterior(mll).item()
+        assert result.log_posterior[index].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_optima_are_stationary_within_the_bounds() -> None:
+    result = fit()
+    for index in range(len(TASKS.X)):
+        mll = build_mll(TASKS, index, "rbf", SOURCE_HYPERPARAMETERS)
+        parameters = set_theta(mll, theta_of(result, index))
+        gradients = torch.autograd.grad(negative_log_posterior(mll), parameters)
+        at_bound = torch.isclose(result.noise[index], torch.tensor([1e-8, 1e-2]).double()).any()
+        for gradient in gradients[: 2 if at_bound else 3]:
+            assert gradient.abs().max() < 1e-3 * int(TASKS.num_points[index])
+    assert ((result.noise >= 0.999e-8) & (result.noise <= 1.001e-2)).all()
+
+
+def test_shapes() -> None:
+    result = fit()
+    assert result.lengthscale.shape == (6, 2)
+    assert result.outputscale.shape == result.noise.shape == result.log_posterior.shape == (6,)
+    assert result.lengthscale.dtype is torch.double
+
+
+def test_known_noise_stays_at_its_start() -> None:
+    assert fit(num_restarts=0).noise[1].item() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("chunk_elements", [ONE_BY_ONE, 100, 500])
+def test_chunks_change_nothing(chunk_elements: int) -> None:
+    check_equal(fit(chunk_elements=chunk_elements), fit())
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 5000)
+)
+def test_chunks_hold_what_they_may(sizes: list[int], num_starts: int, limit: int) -> None:
+    sizes = torch.tensor(sizes)
+    order = torch.argsort(sizes, stable=True)
+    chunks = list(map_fit._chunks(order, sizes, num_starts, limit))
+    assert torch.equal(torch.cat(chunks), order)
+    for chunk in chunks:
+        elements = len(chunk) * num_starts * int(sizes[chunk].max()) ** 2
+        assert elements <= limit or len(chunk) == 1
+
+
+def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
+    rows = []
+    evaluate = map_fit.MAPObjective.__call__
+    monkeypatch.setattr(
+        map_fit.MAPObjective,
+        "__call__",
+        lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
+    )
+    fit(padded(draw_data([10])), num_restarts=5, chunk_elements=250)
+    assert max(rows) == 2
+
+
+def test_order_of_tasks_does_not_matter() -> None:
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    expected, ours = fit(), fit(TASKS[order])
+    parts = {name: tensor[order] for name, tensor in vars(expected).items()}
+    check_equal(ours, MAPResult(**parts))
+
+
+def test_same_seed_same_numbers() -> None:
+    first = fit(seed=3)
+    clear_memos()
+    torch.manual_seed(99)
+    check_equal(fit(seed=3), first, tolerance=0.0)
+
+
+def test_starts() -> None:
+    options = MAPOptions(num_restarts=3, seed=1)
+    starts = draw_starts(SOURCE_HYPERPARAMETERS, 4, options)
+    assert starts.shape == (4, 6)
+    np.testing.assert_allclose(np.exp(starts[0]), [0.5] * 4 + [1.0, 1e-3])
+    assert len(np.unique(starts[1:])) == 18
+    np.testing.assert_array_equal(starts, draw_starts(SOURCE_HYPERPARAMETERS, 4, options))
+    other = draw_starts(SOURCE_HYPERPARAMETERS, 4, MAPOptions(num_restarts=3, seed=2))
+    assert not np.isclose(other[1:], starts[1:]).any()
+    assert len(draw_starts(SOURCE_HYPERPARAMETERS, 4, MAPOptions(num_restarts=0))) == 1
+
+
+def test_more_starts_are_never_worse() -> None:
+    assert (fit(num_restarts=4).log_posterior >= fit(num_restarts=0).log_posterior - 1e-6).all()
+
+
+def test_max_iter() -> None:
+    assert (
+        fit(max_iter=1, num_restarts=0).log_posterior <= fit(num_restarts=0).log_posterior
+    ).all()
+
+
+def test_maximum_likelihood() -> None:
+    spec = SOURCE_HYPERPARAMETERS.without_priors()
+    result = fit_map(TASKS, "rbf", spec, MAPOptions(num_restarts=1))
+    mll = build_mll(TASKS, 0, "rbf", spec)
+    set_theta(mll, theta_of(result, 0))
+    expected = -negative_log_posterior(mll).item()
+    assert result.log_posterior[0].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_odd_tasks() -> None:
+    X = torch.rand(6, 1, dtype=torch.double)
+    odd = {"constant": (X, torch.ones_like(X)), "duplicates": (X[:1].repeat(6, 1), X)}
+    odd |= {"single": (X[:1], X[:1])}
+    for kernel in ("rbf", "matern12"):
+        result = fit(padded(odd), kernel)
+        for tensor in vars(result).values():
+            assert tensor.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_task_that_cannot_be_fitted_leaves_the_others_alone() -> None:
+    data = draw_data([6, 6, 6])
+    data["task 1"][0][2] = 1e200
+    result = fit(padded(data))
+    assert result.log_posterior[1] == -math.inf
+    del data["task 1"]
+    expected = fit(padded(data))
+    ours = MAPResult(**{name: tensor[[0, 2]] for name, tensor in vars(result).items()})
+    check_equal(ours, expected)
+
+
+def test_single_precision_data_are_fitted_in_double() -> None:
+    single = PaddedTasks(
+        TASKS.X.float(), TASKS.Y.float(), TASKS.Yvar.float(), TASKS.mask, TASKS.fixed_noise
+    )
+    result = fit(single)
+    assert result.lengthscale.dtype is torch.double
+    torch.testing.assert_close(result.log_posterior, fit().log_posterior, atol=1e-2, rtol=0)
+
+
+def test_parallel_processes() -> None:
+    expected = fit(chunk_elements=200)
+    clear_memos()
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        check_equal(fit(chunk_elements=200, n_jobs=2), expected)
+
+
+def test_dask_cluster(monkeypatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    expected = fit(chunk_elements=200)
+    clear_memos()
+    threads, bounds = set(), map_fit._bounds
+    monkeypatch.setattr(
+        map_fit,
+        "_bounds",
+        lambda *args: threads.add(threading.current_thread().name) or bounds(*args),
+    )
+    cluster = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with (
+        distributed.Client(**cluster, dashboard_address=None),
+        joblib.parallel_config(backend="dask"),
+    ):
+        check_equal(fit(chunk_elements=200, n_jobs=None), expected)
+    assert threads
+    assert all(name.startswith("Dask") for name in threads)
+
+
+def count_chunks(monkeypatch, interrupt_at: int | None = None) -> list[int]:
+    """Records the number of tasks of each chunk as it is fitted."""
+    sizes: list[int] = []
+    optimize = map_fit._optimize
+
+    def counting(tasks: PaddedTasks, *args):
+        if len(sizes) == interrupt_at:
+            raise KeyboardInterrupt
+        sizes.append(len(tasks.X))
+        return optimize(tasks, *args)
+
+    monkeypatch.setattr(map_fit, "_optimize", counting)
+    return sizes
+
+
+def test_interrupted_run_does_not_repeat_what_was_finished(monkeypatch) -> None:
+    expected = fit(chunk_elements=ONE_BY_ONE)
+    clear_memos()
+    with monkeypatch.context() as context:
+        done = count_chunks(context, interrupt_at=2)
+        with pytest.raises(KeyboardInterrupt):
+            fit(chunk_elements=ONE_BY_ONE)
+        assert len(done) == 2
+    again = count_chunks(monkeypatch)
+    check_equal(fit(chunk_elements=ONE_BY_ONE), expected, tolerance=0.0)
+    assert len(again) == 4
+
+
+def test_failed_run_does_not_repeat_what_was_finished(monkeypatch) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(map_fit, "_bounds", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fit()
+    again = count_chunks(monkeypatch)
+    fit()
+    assert len(again) == 1
+
+
+def test_new_tasks_are_all_that_is_fitted(monkeypatch) -> None:
+    fit(TASKS[torch.tensor([0, 2])], chunk_elements=ONE_BY_ONE)
+    sizes = count_chunks(monkeypatch)
+    fit(chunk_elements=ONE_BY_ONE)
+    assert len(sizes) == 4
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"num_restarts": 2}, {"max_iter": 3}, {"kernel": "matern32"}]
+)
+def test_other_options_are_fitted_anew(monkeypatch, change) -> None:
+    fit()
+    sizes = count_chunks(monkeypatch)
+    fit(**change)
+    assert sizes == [6]
+
+
+def test_equal_tasks_are_fitted_once_a_run(monkeypatch) -> None:
+    sizes = count_chunks(monkeypatch)
+    twice = TASKS[torch.tensor([0, 0, 1])]
+    result = fit(twice, chunk_elements=ONE_BY_ONE)
+    assert len(sizes) == 2
+    assert torch.equal(result.lengthscale[0], result.lengthscale[1])
+
+
+def test_more_chunks_than_the_memo_holds(monkeypatch) -> None:
+    expected = fit(chunk_elements=ONE_BY_ONE)
+    clear_memos()
+    monkeypatch.setattr(map_fit, "_finished", map_fit.Memo(size=2))
+    for _ in range(2):
+        check_equal(fit(chunk_elements=ONE_BY_ONE), expected, tolerance=0.0)
+
+
+def test_progress(capsys) -> None:
+    fit(progress=True, chunk_elements=ONE_BY_ONE)
+    shown = capsys.readouterr().err
+    assert "source GPs: 100%" in shown
+    assert "6/6" in shown
+
+
+def test_no_progress_unless_asked_for(capsys) -> None:
+    fit()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("options", [{"num_restarts": -1}, {"max_iter": 0}, {"chunk_elements": 0}])
+def test_options_out_of_range(options) -> None:
+    with pytest.raises(ValueError, match="num_restarts must not be negative; max_iter and chunk"):
+        MAPOptions(**options)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda() -> None:
+    there = PaddedTasks(**{n: t if t is None else t.cuda() for n, t in vars(TASKS).items()})
+    result = fit(there)
+    assert result.lengthscale.device.type == "cuda"
+    moved = MAPResult(**{name: tensor.cpu() for name, tensor in vars(result).items()})
+    check_equal(moved, fit(), tolerance=1e-4)
