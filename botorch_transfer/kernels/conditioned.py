@@ -120,28 +120,20 @@ class ConditionedGPs(ConditionedBatch):
             ("noise", torch.where(mask, noise, 1.0)),
             ("prior_mean", prior_mean),
         ):
-            self.register_buffer(name, tensor.detach())
+            self.register(name, tensor)
         self._task_names = list(task_names or map(str, range(self.num_tasks)))
-        inverse_root, alpha = self._factorize()
-        self.register_buffer("inverse_root", inverse_root)
-        self.register_buffer("alpha", alpha)
+        self._factorize()
 
     @torch.no_grad()
-    def _factorize(self) -> tuple[Tensor, Tensor]:
+    def _factorize(self) -> None:
         """Computes ``L⁻¹`` and ``(L Lᵀ)⁻¹ (y - m)`` for the Cholesky factor ``L`` of each task."""
-        # In double precision whatever the data's: this is done once, and the noise may be tiny.
         covariance = masked_covariance(
-            self.train_X.double(),
-            self.lengthscale.double(),
-            self.outputscale.double(),
-            self.mask,
-            self.function,
+            self.train_X, self.lengthscale, self.outputscale, self.mask, self.function
         )
-        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise.double())
-        inverse_root = inverse_cholesky(covariance, self._task_names)
-        residual = (self.train_Y.double() - self.prior_mean.double().unsqueeze(-1)) * self.mask
-        alpha = inverse_root.mT @ (inverse_root @ residual.unsqueeze(-1))
-        return inverse_root.to(self.train_X), alpha.squeeze(-1).to(self.train_X)
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise)
+        self.register("inverse_root", inverse_cholesky(covariance, self._task_names))
+        residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
+        self.register("alpha", self.solve(residual))
 
     @property
     def num_tasks(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Self, TypeVar
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
@@ -58,7 +59,8 @@ class ConditionedBatch(Module, ABC):
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
     the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register
-    the data and a factor as buffers: there is nothing to fit.
+    the data and a factor as buffers: there is nothing to fit. Buffers are in double precision, and
+    results in that of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -80,8 +82,32 @@ class ConditionedBatch(Module, ABC):
         super().__init__()
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
-        self.register_buffer("lengthscale", lengthscale.detach())
-        self.register_buffer("outputscale", outputscale.detach())
+        self.register("lengthscale", lengthscale)
+        self.register("outputscale", outputscale)
+
+    def register(self, name: str, tensor: Tensor) -> None:
+        """Registers a tensor as a buffer, in double precision if it is of floating point."""
+        tensor = tensor.detach()
+        self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves to other devices, and stays in double precision wherever the model goes.
+
+        Noise-free data make the factors so ill-conditioned that single precision loses the answer.
+        """
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device) if tensor.is_floating_point() else fn(tensor)
+
+        return super()._apply(move, recurse)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """Flattens ``batch_shape x n x d`` inputs to ``P x d``, in double precision."""
+        if x.shape[-1] != self.dim:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
+            )
+        return x.reshape(-1, self.dim).double()
 
     @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
@@ -124,7 +150,7 @@ class ConditionedBatch(Module, ABC):
         Returns:
             A ``batch_shape x G x n x N`` tensor, zero at the padding.
         """
-        flat = self.flat_cross(x.reshape(-1, x.shape[-1]))
+        flat = self.flat_cross(self._flat(x))
         return flat.reshape(flat.shape[0], *x.shape[:-1], flat.shape[-1]).movedim(0, -3)
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
@@ -138,12 +164,12 @@ class ConditionedBatch(Module, ABC):
             A ``batch_shape x G x n1 x n2`` tensor.
         """
         if x2.dim() == 2 and x1 is not x2:
-            flat = self.flat_kernels(x1.reshape(-1, x1.shape[-1]), x2)
+            flat = self.flat_kernels(self._flat(x1), x2.double())
             shape = (flat.shape[0], *x1.shape[:-1], x2.shape[-2])
             return self.aggregate(flat.reshape(shape).movedim(0, -3), dim=-3)
         inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
-        scaled1 = x1.unsqueeze(-3) * inverse_lengthscale
-        scaled2 = scaled1 if x1 is x2 else x2.unsqueeze(-3) * inverse_lengthscale
+        scaled1 = x1.double().unsqueeze(-3) * inverse_lengthscale
+        scaled2 = scaled1 if x1 is x2 else x2.double().unsqueeze(-3) * inverse_lengthscale
         values = self.function.value(squared_distance(scaled1, scaled2))
         return self.aggregate(values * self.outputscale[:, None, None], dim=-3)
 
@@ -156,9 +182,9 @@ class ConditionedBatch(Module, ABC):
         Returns:
             A ``batch_shape x G x n`` tensor.
         """
-        cross = self.flat_cross(x.reshape(-1, x.shape[-1]))
+        cross = self.flat_cross(self._flat(x))
         flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
-        return flat.reshape(flat.shape[0], *x.shape[:-1]).movedim(0, -2)
+        return flat.reshape(flat.shape[0], *x.shape[:-1]).movedim(0, -2).to(x.dtype)
 
     def whiten(self, x: Tensor) -> Tensor:
         r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is what the data explain.
@@ -170,7 +196,7 @@ class ConditionedBatch(Module, ABC):
             A ``G x N x batch_shape x n`` tensor; the GPs come first, because one matrix product for
             each serves all batches.
         """
-        whitened = self.flat_whiten(x.reshape(-1, x.shape[-1]))
+        whitened = self.flat_whiten(self._flat(x))
         return whitened.reshape(*whitened.shape[:2], *x.shape[:-1])
 
     def flat_whiten(self, x: Tensor) -> Tensor:
@@ -202,7 +228,7 @@ class ConditionedBatch(Module, ABC):
         elif whitened2 is None:
             whitened2 = self.whiten(x2)
         explained = _inner_products(whitened1, self.explained(whitened2))
-        return self.prior_covariance(x1, x2) - explained
+        return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
     def variance(self, x: Tensor) -> Tensor:
         """Evaluates the posterior variances.
@@ -216,7 +242,7 @@ class ConditionedBatch(Module, ABC):
         whitened = self.whiten(x)
         explained = (whitened * self.explained(whitened)).sum(dim=1)
         prior = self.aggregate(self.outputscale, dim=0).reshape(-1, *[1] * (x.dim() - 1))
-        return (prior - explained).clamp_min(0.0).movedim(0, -2)
+        return (prior - explained).clamp_min(0.0).movedim(0, -2).to(x.dtype)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         # Views of a prior share its tensors: new ones are loaded into, not those.

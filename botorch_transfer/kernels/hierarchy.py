@@ -38,6 +38,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.stationary import squared_distance
@@ -51,7 +52,7 @@ class ConditionedHierarchy(ConditionedBatch):
     Args:
         train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
         train_Y: An ``N`` tensor of outcomes.
-        level: An ``N`` tensor: the level of each row, from 0.
+        level: An ``N`` tensor: the level of each row, from 0, in ascending order.
         noise: An ``N`` tensor of observation noise variances.
         lengthscale: An ``M x d`` tensor: each level's.
         outputscale: An ``M`` tensor of signal variances.
@@ -100,28 +101,31 @@ class ConditionedHierarchy(ConditionedBatch):
             # Which levels' functions a row is the sum of: M x N.
             ("includes", levels.unsqueeze(-1) <= level),
         ):
-            self.register_buffer(name, tensor.detach())
+            self.register(name, tensor)
+        ends = torch.bincount(level, minlength=len(outputscale)).cumsum(0).tolist()
+        self._rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         with torch.no_grad():
             self._factorize()
 
     def _factorize(self) -> None:
-        kernels = self._kernels_of_data()
-        covariance = torch.einsum("ma,mb,mab->ab", *2 * [self.includes.double()], kernels)
-        covariance = covariance + self.noise.double().diag()
+        X = self.train_X
+        covariance = self.noise.diag()
+        for level, rows in enumerate(self._rows):
+            covariance[rows.start :, rows.start :] += self._kernel(level, X[rows.start :])
         inverse_root = inverse_cholesky(covariance.unsqueeze(0), ["the stacked levels"])
-        alpha = inverse_root.mT @ (inverse_root @ self._residual().unsqueeze(-1))
-        self.register_buffer("inverse_root", inverse_root.to(self.train_X))
-        self.register_buffer("alpha", alpha.squeeze(-1).to(self.train_X))
+        self.register("inverse_root", inverse_root)
+        self.register("alpha", ConditionedBatch.solve(self, self._residual().unsqueeze(0)))
 
-    def _kernels_of_data(self) -> Tensor:
-        """Every level's kernel at the stacked inputs, in double precision: ``M x N x N``."""
-        scaled = self.train_X.double() / self.lengthscale.double().unsqueeze(-2)
-        values = self.function.value(squared_distance(scaled, scaled))
-        return values * self.outputscale.double()[:, None, None]
+    def _kernel(self, level: int, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Evaluates one level's kernel between ``n1 x d`` and ``n2 x d`` inputs."""
+        scaled1 = x1 / self.lengthscale[level]
+        scaled2 = scaled1 if x2 is None else x2 / self.lengthscale[level]
+        values = self.function.value(squared_distance(scaled1, scaled2))
+        return values * self.outputscale[level]
 
     def _residual(self) -> Tensor:
-        """The outcomes less the prior mean of their level, in double precision."""
-        return self.train_Y.double() - self.level_means.double() @ self.includes.double()
+        """The outcomes less the prior mean of their level."""
+        return self.train_Y - self.level_means @ self.includes.to(self.train_Y)
 
     @property
     def num_tasks(self) -> int:
@@ -138,10 +142,19 @@ class ConditionedHierarchy(ConditionedBatch):
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``h(x)`` for ``P x d`` inputs: ``1 x P x N``."""
-        return self._joint(self.flat_kernels(x, self.train_X))
+        return self._joint(self._level_crosses(x))
 
-    def _joint(self, kernels: Tensor) -> Tensor:
-        return (kernels * self.includes.unsqueeze(-2)).sum(dim=0, keepdim=True)
+    def _level_crosses(self, x: Tensor) -> list[Tensor]:
+        """Evaluates each level's kernel between ``P x d`` inputs and the rows that include it."""
+        rows = enumerate(self._rows)
+        return [self._kernel(level, x, self.train_X[row.start :]) for level, row in rows]
+
+    def _joint(self, crosses: list[Tensor]) -> Tensor:
+        """Adds up what each row includes."""
+        padded = [
+            pad(cross, (row.start, 0)) for cross, row in zip(crosses, self._rows, strict=True)
+        ]
+        return torch.stack(padded).sum(dim=0, keepdim=True)
 
     def essentials(self) -> dict[str, Tensor]:
         """The constructor's tensors, from which all others follow."""
@@ -155,7 +168,6 @@ class BoostedHierarchy(ConditionedHierarchy):
     arguments are those of :class:`ConditionedHierarchy`.
     """
 
-    own: Tensor
     coefficients: Tensor
     excess: Tensor
     signs: Tensor
@@ -163,36 +175,39 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def _factorize(self) -> None:
         super()._factorize()
-        own = self.level == torch.arange(self.num_tasks, device=self.level.device).unsqueeze(-1)
-        self.register_buffer("own", own)
-        # Row s, column s': the kernel of the level of s', where that of s is not below it.
-        F = torch.einsum(
-            "ma,mb,mab->ab", self.includes.double(), own.double(), self._kernels_of_data()
-        )
-        F = F + self.noise.double().diag()
-        same_level = (own.double().mT @ own.double()).bool()
-        level_roots = inverse_cholesky((F * same_level).unsqueeze(0), ["the stacked levels"])
-        eye = torch.eye(len(F)).to(F)
+        X, size = self.train_X, len(self.train_X)
+        diagonal_blocks, below = self.noise.diag(), torch.zeros_like(self.inverse_root[0])
+        for level, rows in enumerate(self._rows):
+            cross = self._kernel(level, X[rows.start :], X[rows])
+            diagonal_blocks[rows, rows] += cross[: rows.stop - rows.start]
+            below[rows.stop :, rows] = cross[rows.stop - rows.start :]
+        level_roots = inverse_cholesky(diagonal_blocks.unsqueeze(0), ["the stacked levels"])[0]
+        eye = torch.eye(size).to(X)
         # F = D (I + D⁻¹U): the levels' own blocks may need some jitter, the rest has only ones as
         # eigenvalues.
-        own_inverse = level_roots[0].mT @ level_roots[0]
-        coefficients = torch.linalg.solve(eye + own_inverse @ (F * ~same_level), own_inverse)
-        root = torch.linalg.solve_triangular(self.inverse_root[0].double(), eye, upper=False)
+        own_inverse = level_roots.mT @ level_roots
+        coefficients = torch.linalg.solve(eye + own_inverse @ below, own_inverse)
+        root = torch.linalg.solve_triangular(self.inverse_root[0], eye, upper=False)
         for name, tensor in (
             ("alpha", (coefficients @ self._residual()).unsqueeze(0)),
             ("coefficients", coefficients),
             ("excess", coefficients @ root),
-            ("level_roots", level_roots[0]),
-            ("signs", torch.ones(2, len(F)).to(F) * torch.tensor([[1.0], [-1.0]]).to(F)),
+            ("level_roots", level_roots),
+            ("signs", torch.cat([torch.ones(size), -torch.ones(size)]).to(X)),
         ):
-            self.register_buffer(name, tensor.to(self.train_X))
+            self.register(name, tensor)
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
-        return self._own(self.flat_kernels(x, self.train_X))
+        rows = enumerate(self._rows)
+        own = [self._kernel(level, x, self.train_X[row]) for level, row in rows]
+        return torch.cat(own, dim=-1).unsqueeze(0)
 
-    def _own(self, kernels: Tensor) -> Tensor:
-        return (kernels * self.own.unsqueeze(-2)).sum(dim=0, keepdim=True)
+    def _own(self, crosses: list[Tensor]) -> Tensor:
+        """Takes each row's own kernel."""
+        pairs = zip(crosses, self._rows, strict=True)
+        own = [cross[:, : row.stop - row.start] for cross, row in pairs]
+        return torch.cat(own, dim=-1).unsqueeze(0)
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
@@ -200,9 +215,9 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: what is explained, and what the coefficients cost on top."""
-        kernels = self.flat_kernels(x, self.train_X)
-        explained = self.inverse_root @ self._joint(kernels).mT
-        excess = self.excess.mT @ self._own(kernels).mT - explained
+        crosses = self._level_crosses(x)
+        explained = self.inverse_root @ self._joint(crosses).mT
+        excess = self.excess.mT @ self._own(crosses).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def explained(self, whitened: Tensor) -> Tensor:
@@ -218,10 +233,10 @@ class BoostedHierarchy(ConditionedHierarchy):
         Returns:
             A ``batch_shape x M x n`` tensor.
         """
-        cross = self.flat_cross(x.reshape(-1, x.shape[-1]))
-        whitened = (self.level_roots @ cross.mT)[0].square()
-        variance = self.outputscale.unsqueeze(-1) - self.own.to(whitened) @ whitened
-        return variance.clamp_min(0.0).reshape(-1, *x.shape[:-1]).movedim(0, -2)
+        whitened = (self.level_roots @ self.flat_cross(self._flat(x))[0].mT).square()
+        explained = torch.stack([whitened[rows].sum(dim=0) for rows in self._rows])
+        variance = (self.outputscale.unsqueeze(-1) - explained).clamp_min(0.0)
+        return variance.reshape(-1, *x.shape[:-1]).movedim(0, -2).to(x.dtype)
 
 
 def stack_levels(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,6 +24,13 @@ def collapse_batch(x: Tensor) -> Tensor:
     return first if bool((x == first).all()) else x
 
 
+@dataclass(frozen=True)
+class _Memory:
+    state: Tensor | None = None
+    version: int = 0
+    entries: tuple[tuple[Tensor, Tensor], ...] = ()
+
+
 class InputCache:
     """Remembers the values of one function at the last few inputs that carry no graph.
 
@@ -34,6 +41,7 @@ class InputCache:
 
     Args:
         size: The number of inputs to remember.
+        max_elements: The size above which a value is not worth its memory.
 
     Example:
         >>> cache = InputCache()
@@ -42,12 +50,13 @@ class InputCache:
         True
     """
 
-    def __init__(self, size: int = 2) -> None:
-        self._entries: deque[tuple[Tensor, Tensor]] = deque(maxlen=size)
-        self._stamp: tuple[Tensor, int] | None = None
+    def __init__(self, size: int = 2, max_elements: int = 2**22) -> None:
+        self._size = size
+        self._max_elements = max_elements
+        self._memory = _Memory()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_entries": deque(maxlen=self._entries.maxlen), "_stamp": None}
+        return {**vars(self), "_memory": _Memory()}
 
     def __call__(self, function: Callable[[Tensor], Tensor], x: Tensor, state: Tensor) -> Tensor:
         """Evaluates the function, or recalls its value.
@@ -63,18 +72,19 @@ class InputCache:
         """
         if x.requires_grad:
             return function(x)
-        self._forget_if_stale(state)
-        for inputs, value in self._entries:
+        # Inference tensors never change in place, and have no version.
+        version = 0 if state.is_inference() else state._version
+        memory = self._memory
+        if memory.state is not state or memory.version != version:
+            memory = _Memory(state, version)
+        for inputs, value in memory.entries:
             if inputs.shape == x.shape and torch.equal(inputs, x):
                 return value
         # Tensors made in inference mode could not enter a later fit.
         with torch.inference_mode(False), torch.no_grad():
             value, inputs = function(x), x.clone()
-        self._entries.append((inputs, value))
+        if value.numel() <= self._max_elements:
+            entries = (*memory.entries, (inputs, value))[-self._size :]
+            # Replaced as a whole: another thread sees the old memory or the new one.
+            self._memory = _Memory(state, version, entries)
         return value
-
-    def _forget_if_stale(self, state: Tensor) -> None:
-        stamp = self._stamp
-        if stamp is None or stamp[0] is not state or stamp[1] != state._version:
-            self._entries.clear()
-            self._stamp = (state, state._version)

@@ -69,7 +69,7 @@ class SourcePath(SamplePath):
         weights = (
             gps.alpha.new_ones(len(gps.alpha)) if task_weights is None else task_weights.weights
         )
-        self.register_buffer("weights", weights.detach())
+        self.register_buffer("weights", weights.detach().double())
         self.register_buffer("frequencies", _draw_frequencies(gps, num_features // 2))
         shape = sample_shape + batch_shape
         num_kernels = len(gps.outputscale)
@@ -96,9 +96,9 @@ class SourcePath(SamplePath):
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        prior = self.gps.aggregate(self._values(x.unsqueeze(-3)), dim=-2)
+        prior = self.gps.aggregate(self._values(x.double().unsqueeze(-3)), dim=-2)
         update = (self.gps.cross(x) @ self.correction.unsqueeze(-1)).squeeze(-1)
-        return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2)
+        return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2).to(x.dtype)
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing: there is no ensemble dimension."""
