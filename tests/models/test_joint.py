@@ -330,6 +330,17 @@ def test_fit_improves_the_joint_likelihood(name):
         assert not torch.equal(value, state[key]), key
 
 
+def test_fit_keeps_to_the_bounds(name):
+    """The source noise would leave them: the data have a hundred times the largest allowed."""
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(5)
+    history = FAMILY.sources((15,))["task 0"]
+    repeated = (history[0][:5].repeat(3, 1), torch.randn(15, 1).double())
+    model = model_class(X, Y, [repeated], **options)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
+
+
 def test_without_target_points_nothing_is_fitted(name):
     model = build(name, n=0)
     state = {key: value.clone() for key, value in model.state_dict().items()}

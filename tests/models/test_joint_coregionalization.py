@@ -58,6 +58,7 @@ def test_more_than_one_kernel_is_refused():
         )
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # GPyTorch's index kernel
 def test_intrinsic_model_is_botorchs_seen_through_the_target():
     """At equal hyperparameters, on the same standardized data."""
     (source_X, source_Y), (X, Y) = FAMILY.sources((9,))["task 0"], FAMILY.target(4)
