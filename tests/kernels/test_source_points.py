@@ -62,7 +62,7 @@ def test_variances_are_known_or_inferred():
 def test_start_and_bounds():
     model = noise()
     torch.testing.assert_close(model.noise, torch.full((2,), HYPERPARAMETER.start))
-    with pytest.raises(RuntimeError, match="outside of the constraint"):
+    with pytest.raises(RuntimeError, match="out of bounds"):
         model.noise = 2 * HYPERPARAMETER.upper
 
 
