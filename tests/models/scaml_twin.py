@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +122,7 @@ def twin_of(model: ScaMLGP, **changed: Any) -> Twin:
         values["weights"],
         rbf(values["lengthscale"], values["outputscale"]),
         values["noise"],
-        model.transform_inputs(model.train_inputs[0]) if model.training else model.train_inputs[0],
+        model.train_inputs[0],
         model.train_targets,
     )
 
@@ -147,9 +148,10 @@ class _TwinKernel(Kernel):
 
 def botorch_twin(model: ScaMLGP) -> SingleTaskGP:
     """The same GP as a plain ``SingleTaskGP`` with the naive mean and kernel, in its own units."""
-    twin = twin_of(model.eval())
-    X, Y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
-    noise = model.likelihood.noise.detach().expand(len(X)).unsqueeze(-1)
+    # BoTorch copies models: their tensors must not carry a graph.
+    twin = twin_of(deepcopy(model).requires_grad_(False).eval())
+    X, Y = twin.X, twin.y.unsqueeze(-1)
+    noise = twin.noise.expand(len(X)).unsqueeze(-1)
     return SingleTaskGP(
         X,
         Y,

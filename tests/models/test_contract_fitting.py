@@ -95,6 +95,20 @@ def test_fit_leaves_the_prior_as_it_is(case, n):
     assert all(map(torch.equal, parameters, prior.parameters()))
 
 
+def test_each_hyperprior_counts_once(case):
+    """Also one of a module that mean and kernel share."""
+    model = case.target(3)
+    counted = [(module, id(prior)) for _, module, prior, _, _ in model.named_priors()]
+    assert len(counted) == len(set(counted)) > 0
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    output = model(*model.train_inputs)
+    likelihood = model.likelihood(output).log_prob(model.train_targets)
+    added = sum(term.loss() for term in model.added_loss_terms())
+    hyperpriors = {(m, id(p)): p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors()}
+    expected = (likelihood + added + sum(hyperpriors.values())) / 3
+    torch.testing.assert_close(mll(output, model.train_targets), expected)
+
+
 def test_fit_is_reproducible(case):
     models = [case.target(6) for _ in range(2)]
     for seed, model in enumerate(models):
