@@ -16,6 +16,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.data import MAX_JOINT_BYTES, check_joint_size, task_names
@@ -140,7 +141,9 @@ class JointTransferGP(TargetGP):
         factor = self.conditional.factor()
         self._set_source_term(_SourceLogLikelihood(factor.log_likelihood))
         mean = self.conditional.mean(x, factor)
-        return MultivariateNormal(mean, self.conditional.covariance(x, factor=factor))
+        # An operator, because a tensor would be factorized at once, without the noise.
+        covariance = to_linear_operator(self.conditional.covariance(x, factor=factor))
+        return MultivariateNormal(mean, covariance)
 
     def train(self, mode: bool = True) -> Self:
         """Sets training or evaluation mode; the added loss term ends with training.
