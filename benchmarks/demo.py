@@ -145,8 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(INTRODUCTION.format(tasks=", ".join(options.tasks)))
     with TemporaryDirectory() as folder:
         results = run_study(study, Path(folder), n_jobs=options.jobs, progress=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results.to_parquet(options.out / "demo.parquet")
     print(report(results, {problem.name: problem.best_known for problem in targets}, picture))
-    print(f"\nRegret curves: {picture}")
+    print(f"\nRegret curves: {picture}; all evaluations: {options.out / 'demo.parquet'}")
 
 
 if __name__ == "__main__":

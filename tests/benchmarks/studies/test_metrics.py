@@ -1,0 +1,97 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.studies.metrics import (
+    average,
+    evaluations_to_reach,
+    failures,
+    incumbents,
+    regrets,
+    standard_error,
+)
+
+NAN = float("nan")
+
+
+def results(values: dict[tuple[str, int, str], list[float]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"problem": p, "seed": s, "method": m, "evaluation": n, "value": v, "error": None}
+            for (p, s, m), of_run in values.items()
+            for n, v in enumerate(of_run, start=1)
+        ]
+    )
+
+
+TWO = results(
+    {
+        ("z", 0, "slow"): [1.0, 2.0, 2.0, 4.0],
+        ("z", 0, "fast"): [0.0, 5.0, 3.0, 6.0],
+        ("a", 0, "slow"): [0.0, 0.0, 0.0, 1.0],
+        ("a", 0, "fast"): [-1.0, -2.0, -3.0, -4.0],
+    }
+)
+
+
+def test_incumbents_keep_the_best_and_the_order_of_the_runs():
+    best = incumbents(TWO)
+    assert list(best.index) == [
+        ("z", 0, "slow"),
+        ("z", 0, "fast"),
+        ("a", 0, "slow"),
+        ("a", 0, "fast"),
+    ]
+    assert best.loc[("z", 0, "fast")].tolist() == [0, 5, 5, 6]
+    assert list(best.columns) == [1, 2, 3, 4]
+
+
+def test_failed_evaluations_and_runs_keep_the_last_value():
+    frame = results(
+        {
+            ("a", 0, "whole"): [NAN, 1.0, NAN, 2.0],
+            ("a", 0, "short"): [3.0, NAN],
+            ("a", 0, "never"): [NAN, NAN],
+        }
+    )
+    best = incumbents(frame)
+    assert best.loc[("a", 0, "whole")].tolist() == pytest.approx([NAN, 1, 1, 2], nan_ok=True)
+    assert best.loc[("a", 0, "short")].tolist() == [3, 3, 3, 3]
+    assert best.loc[("a", 0, "never")].isna().all()
+
+
+def test_regret_is_measured_by_the_best_known_or_found():
+    regret = regrets(TWO, {"z": 7.0, "a": -100.0, "unused": 3.0})
+    assert regret.loc[("z", 0, "fast")].tolist() == [7, 2, 2, 1]
+    assert regret.loc[("a", 0, "slow")].tolist() == [1, 1, 1, 0]
+    assert (regret.to_numpy() >= 0).all()
+
+
+def test_problems_count_the_same_whatever_their_runs():
+    frame = results(
+        {("a", 0, "m"): [0.0], ("a", 1, "m"): [-2.0], ("a", 2, "m"): [-4.0], ("b", 0, "m"): [-6.0]}
+    )
+    mean = average(regrets(frame, {"a": 0.0, "b": 0.0}))
+    assert mean.loc["m", 1] == pytest.approx((2 + 6) / 2)
+
+
+def test_standard_error_is_that_of_the_mean_over_seeds():
+    frame = results({("a", 0, "m"): [0.0], ("a", 1, "m"): [-2.0], ("b", 0, "m"): [-6.0]})
+    error = standard_error(regrets(frame, {"b": 0.0}))
+    assert error.loc[("a", "m"), 1] == pytest.approx(np.std([0, 2], ddof=1) / np.sqrt(2))
+    assert error.loc[("b", "m"), 1] == 0
+
+
+def test_evaluations_to_the_reference_are_counted_run_by_run():
+    regret = regrets(TWO, {})
+    needed = evaluations_to_reach(regret, "slow")
+    assert needed[("z", 0, "fast")] == 2
+    assert needed[("z", 0, "slow")] == 4
+    assert needed[("a", 0, "fast")] == np.inf
+    assert needed[("a", 0, "slow")] == 4
+
+
+def test_failures_are_counted_by_method():
+    frame = TWO.copy()
+    frame.loc[1, "error"] = "RuntimeError"
+    assert failures(frame).to_dict() == {"slow": 1, "fast": 0}

@@ -1,0 +1,105 @@
+import pytest
+import torch
+from botorch.acquisition import PosteriorMean
+from botorch.models import SingleTaskGP
+from botorch.utils.datasets import SupervisedDataset
+
+from benchmarks.studies import LiveProblem, TableProblem
+from benchmarks.studies.problems import subsample_history
+from tests.benchmarks.studies.toy import history, live, table
+
+NOTHING = torch.empty(0, 2, dtype=torch.double)
+
+
+def test_live_problem_takes_any_point():
+    x = torch.tensor([0.12, 0.34], dtype=torch.double)
+    problem = live(center=0.12)
+    assert problem.evaluate(x) == pytest.approx(-(0.22**2))
+    assert torch.equal(problem.nearest(x, x.unsqueeze(0)), x)
+
+
+def test_table_gives_each_row_once():
+    problem = table(n=3)
+    seen = NOTHING
+    for _ in range(9):
+        x = problem.nearest(torch.tensor([0.5, 0.5], dtype=torch.double), seen)
+        assert not (seen == x).all(dim=-1).any()
+        assert problem.evaluate(x) == pytest.approx(-float((x - 0.4).square().sum()))
+        seen = torch.cat([seen, x.unsqueeze(0)])
+    with pytest.raises(ValueError, match="All 9 rows of 'grid' have been evaluated"):
+        problem.nearest(x, seen)
+
+
+def test_table_refuses_points_that_it_does_not_have():
+    with pytest.raises(ValueError, match="table of 'grid' has no row at"):
+        table().evaluate(torch.tensor([0.123, 0.5], dtype=torch.double))
+
+
+def test_table_refuses_equal_rows():
+    with pytest.raises(ValueError, match="table of 'twice' has equal rows of X: merge them"):
+        TableProblem("twice", torch.zeros(2, 1), torch.zeros(2, 1))
+
+
+def test_best_known_of_a_table_leaves_failures_out():
+    X = torch.tensor([[0.0], [0.5], [1.0]])
+    assert TableProblem("t", X, torch.tensor([[1.0], [torch.nan], [2.0]])).best_known == 2.0
+
+
+@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
+def test_maximizer_of_the_acquisition_is_found(problem):
+    X = table(n=4).X
+    top = torch.tensor([0.8, 0.2], dtype=torch.double)
+    model = SingleTaskGP(X, -(X - top).square().sum(dim=-1, keepdim=True))
+    x = problem.maximize(PosteriorMean(model), NOTHING, seed=0)
+    assert x == pytest.approx(top, abs=0.03)
+
+
+def test_maximizer_in_a_table_has_not_been_seen():
+    problem = table(n=4)
+    model = SingleTaskGP(problem.X, problem.Y)
+    best = problem.X[problem.Y.argmax()]
+    x = problem.maximize(PosteriorMean(model), best.unsqueeze(0), seed=0)
+    rows = problem.Y.squeeze(-1).argsort(descending=True)
+    assert not torch.equal(x, best)
+    assert problem.evaluate(x) == float(problem.Y[rows[1]])
+
+
+def test_history_is_subsampled_without_replacement_and_by_seed():
+    full = history(n=8)
+    small = subsample_history(full, 5, seed=0)
+    assert list(small) == list(full)
+    for name, task in small.items():
+        assert isinstance(task, SupervisedDataset)
+        rows = [full[name][0].tolist().index(x) for x in task.X.tolist()]
+        assert rows == sorted(set(rows))
+        assert len(rows) == 5
+        assert torch.equal(task.Y, full[name][1][rows])
+    again, other = (subsample_history(full, 5, seed) for seed in (0, 1))
+    assert torch.equal(small["source 0"].X, again["source 0"].X)
+    assert not torch.equal(small["source 0"].X, other["source 0"].X)
+
+
+def test_smaller_source_tasks_stay_whole():
+    problem = live().subsample(100, seed=0)
+    assert torch.equal(problem.history["source 0"].X, history()["source 0"][0])
+    assert LiveProblem("without", float, dim=1).subsample(3, seed=0).history == {}
+
+
+def test_known_noise_is_subsampled_too():
+    X, Y = history()["source 0"]
+    Yvar = torch.arange(1.0, 9.0, dtype=torch.double).unsqueeze(-1)
+    (task,) = subsample_history({"a": (X, Y, Yvar)}, 3, seed=0).values()
+    rows = [X.tolist().index(x) for x in task.X.tolist()]
+    assert torch.equal(task.Yvar, Yvar[rows])
+
+
+def test_keys_tell_names_histories_and_tables_apart():
+    keys = {
+        live().key(),
+        live(name="other").key(),
+        live().subsample(3, seed=0).key(),
+        table().key(),
+        table(n=5).key(),
+    }
+    assert len(keys) == 5
+    assert live().key() == live().key()

@@ -1,0 +1,110 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from benchmarks.studies import LiveProblem
+from benchmarks.studies.methods import METHODS, RandomSearch
+from benchmarks.studies.run import Budget, initial_design, run
+from tests.benchmarks.studies.toy import BUDGET, history, live, table
+
+
+def points(record) -> list[list[float]]:
+    return [evaluation["x"] for evaluation in record["evaluations"]]
+
+
+@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
+def test_methods_share_their_first_points(problem):
+    shared = initial_design(problem, seed=1, num_points=BUDGET.initial).tolist()
+    for name, method in METHODS.items():
+        first = points(run(problem, name, method, 1, BUDGET))[: BUDGET.initial]
+        assert (first == shared) == method.initial_design
+
+
+@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
+def test_runs_are_reproducible_and_differ_by_seed(problem):
+    first, again, other = (
+        run(problem, "random search", RandomSearch(), seed, BUDGET) for seed in (0, 0, 1)
+    )
+    assert points(first) == points(again)
+    assert points(first) != points(other)
+
+
+def test_record_says_everything():
+    record = run(table(), "random search", RandomSearch(), 7, BUDGET)
+    assert (record["method"], record["problem"], record["seed"]) == ("random search", "grid", 7)
+    assert record["error"] is None
+    assert f"torch {torch.__version__.split('+')[0]}" in record["versions"]
+    assert len(record["evaluations"]) == BUDGET.evaluations
+    for evaluation in record["evaluations"]:
+        x = torch.tensor(evaluation["x"], dtype=torch.double)
+        assert evaluation["value"] == table().evaluate(x)
+        assert evaluation["suggest_seconds"] >= 0
+        assert evaluation["evaluate_seconds"] >= 0
+
+
+@dataclass(frozen=True)
+class Witness(RandomSearch):
+    """Random search that remembers what it was shown."""
+
+    shown: tuple = ()
+
+    def suggest(self, problem, X, Y, seed):
+        self.shown[0].append((problem, X, Y))
+        return super().suggest(problem, X, Y, seed)
+
+
+def test_method_is_shown_all_evaluations_and_a_sample_of_the_history():
+    shown: list = []
+    record = run(live(), "witness", Witness(shown=(shown,)), 0, BUDGET)
+    problem, X, Y = shown[-1]
+    assert X.tolist() == points(record)[:-1]
+    assert Y.flatten().tolist() == [e["value"] for e in record["evaluations"][:-1]]
+    assert [len(task.Y) for task in problem.history.values()] == [BUDGET.history_size] * 2
+
+
+def test_history_is_whole_by_default():
+    shown: list = []
+    run(live(), "witness", Witness(shown=(shown,)), 0, Budget(evaluations=3, initial=1))
+    assert shown[0][0].history["source 0"][0].shape == history()["source 0"][0].shape
+
+
+def fails_at_the_fourth():
+    calls = []
+
+    def function(x):
+        calls.append(x)
+        if len(calls) == 4:
+            raise RuntimeError("the machine broke")
+        return 0.0
+
+    return function
+
+
+def test_error_ends_the_run_and_is_recorded():
+    problem = LiveProblem("broken", fails_at_the_fourth(), dim=2)
+    record = run(problem, "random search", RandomSearch(), 0, BUDGET)
+    assert record["error"].splitlines()[-1] == "RuntimeError: the machine broke"
+    assert len(record["evaluations"]) == 3
+
+
+def test_failed_evaluation_is_recorded_and_the_run_goes_on():
+    problem = LiveProblem("gap", lambda x: float("nan") if x[0] > 0.5 else 1.0, dim=2)
+    record = run(problem, "random search", RandomSearch(), 0, BUDGET)
+    values = torch.tensor([evaluation["value"] for evaluation in record["evaluations"]])
+    assert record["error"] is None
+    assert values.isnan().any()
+    assert values.isfinite().any()
+
+
+def test_run_leaves_threads_and_random_numbers_as_they_were():
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    run(table(), "random search", RandomSearch(), 0, BUDGET)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("initial", [0, 4])
+def test_initial_design_must_fit_the_budget(initial):
+    with pytest.raises(ValueError, match="initial must be at least 1, and at most"):
+        Budget(evaluations=3, initial=initial)

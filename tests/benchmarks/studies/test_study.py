@@ -1,0 +1,122 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks.studies import LiveProblem, Study, run_study
+from benchmarks.studies.methods import METHODS, RandomSearch
+from benchmarks.studies.study import RESULTS, plan
+from tests.benchmarks.studies.toy import BUDGET, CHEAP, live, study, table
+
+TIMES = ["suggest_seconds", "evaluate_seconds"]
+
+
+def without_times(results: pd.DataFrame) -> pd.DataFrame:
+    return results.drop(columns=TIMES)
+
+
+def finished(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (folder / "runs").glob("*.json")}
+
+
+def test_results_are_complete_and_saved(tmp_path):
+    results = run_study(study(), tmp_path, n_jobs=1)
+    runs = results.groupby(["problem", "method", "seed"])["evaluation"].agg(list)
+    assert len(runs) == 2 * len(METHODS) * 2
+    assert all(numbers == list(range(1, BUDGET.evaluations + 1)) for numbers in runs)
+    assert results["value"].notna().all()
+    assert results["error"].isna().all()
+    saved = pd.read_parquet(tmp_path / RESULTS)
+    pd.testing.assert_frame_equal(
+        saved.drop(columns=["x", "error"]), results.drop(columns=["x", "error"])
+    )
+    assert [list(x) for x in saved["x"]] == results["x"].tolist()
+
+
+def test_killed_study_resumes_to_identical_results(tmp_path):
+    folder = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.studies.toy", str(folder)])
+    deadline = time.monotonic() + 60
+    while len(finished(folder)) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = finished(folder)
+    planned = study(CHEAP, seeds=4)
+    total = len(plan(planned, folder))
+    assert 3 <= len(kept) < total
+    assert not (folder / RESULTS).exists()
+
+    resumed = run_study(planned, folder, n_jobs=1)
+    now = finished(folder)
+    assert len(now) == total
+    assert {name: now[name] for name in kept} == kept
+    uninterrupted = run_study(planned, tmp_path / "uninterrupted", n_jobs=1)
+    pd.testing.assert_frame_equal(without_times(resumed), without_times(uninterrupted))
+
+
+def test_half_written_run_is_repeated(tmp_path):
+    planned = study(CHEAP, seeds=1)
+    first = run_study(planned, tmp_path, n_jobs=1)
+    path = plan(planned, tmp_path)[0].path
+    half = path.with_suffix(".123.unfinished")
+    half.write_text(path.read_text()[:50])
+    path.unlink()
+    again = run_study(planned, tmp_path, n_jobs=1)
+    pd.testing.assert_frame_equal(without_times(first), without_times(again))
+
+
+def test_number_of_processes_does_not_change_results(tmp_path):
+    planned = Study([table()], METHODS, [0], BUDGET)
+    one = run_study(planned, tmp_path / "one", n_jobs=1)
+    two = run_study(planned, tmp_path / "two", n_jobs=2)
+    pd.testing.assert_frame_equal(without_times(one), without_times(two))
+
+
+def test_growing_study_runs_only_what_is_new(tmp_path):
+    run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
+    before = finished(tmp_path)
+    run_study(study(CHEAP, seeds=2), tmp_path, n_jobs=1)
+    after = finished(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 2 * len(before)
+
+
+def test_other_budget_is_another_run(tmp_path):
+    small = study(CHEAP, seeds=1)
+    paths = {planned.path for planned in plan(small, tmp_path)}
+    longer = Study(small.problems, small.methods, small.seeds, type(BUDGET)(6, 2))
+    assert not paths & {planned.path for planned in plan(longer, tmp_path)}
+
+
+def breaks(x):
+    raise RuntimeError("the machine broke")
+
+
+def test_failed_runs_are_recorded_and_not_fatal(tmp_path, caplog):
+    problems = [LiveProblem("broken", breaks, dim=1), live()]
+    planned = Study(problems, {"random search": RandomSearch()}, [0], BUDGET)
+    results = run_study(planned, tmp_path, n_jobs=1)
+    assert "random search on broken, seed 0, failed: RuntimeError: the machine broke" in caplog.text
+    broken = results[results["problem"] == "broken"]
+    assert broken["evaluation"].tolist() == [1]
+    assert "the machine broke" in broken["error"].item()
+    assert broken["value"].isna().all()
+    assert results[results["problem"] == "bowl"]["value"].notna().sum() == BUDGET.evaluations
+    saved = pd.read_parquet(tmp_path / RESULTS)
+    assert saved["error"].notna().sum() == 1
+    kept = finished(tmp_path)
+    run_study(planned, tmp_path, n_jobs=1)
+    assert finished(tmp_path) == kept
+
+
+def test_problems_need_names_of_their_own(tmp_path):
+    with pytest.raises(ValueError, match="Two problems of the study have the same name"):
+        run_study(Study([table("a"), live("a")], CHEAP, [0], BUDGET), tmp_path)

@@ -1,0 +1,60 @@
+"""A study that takes no time, and can be run as a program to be killed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.studies import LiveProblem, Problem, Study, TableProblem, run_study
+from benchmarks.studies.methods import METHODS, HistoryReplay, Method, RandomSearch
+from benchmarks.studies.run import Budget
+
+BUDGET = Budget(evaluations=5, initial=2, history_size=6)
+CHEAP: dict[str, Method] = {"best of history": HistoryReplay(), "random search": RandomSearch()}
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """A paraboloid with its top at `center`; it can be slow."""
+
+    center: float
+    seconds: float = 0.0
+
+    def __call__(self, x: Tensor) -> float:
+        time.sleep(self.seconds)
+        return -float((x - self.center).square().sum())
+
+
+def history(num_tasks: int = 2, n: int = 8) -> dict[str, tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    tasks = {}
+    for number in range(num_tasks):
+        X = torch.rand(n, 2, generator=generator, dtype=torch.double)
+        Y = -(X - 0.3 - 0.1 * number).square().sum(dim=-1, keepdim=True)
+        tasks[f"source {number}"] = (X, Y)
+    return tasks
+
+
+def live(name: str = "bowl", center: float = 0.4, seconds: float = 0.0) -> LiveProblem:
+    return LiveProblem(name, Bowl(center, seconds), dim=2, history=history(), best_known=0.0)
+
+
+def table(name: str = "grid", n: int = 6) -> TableProblem:
+    axis = torch.linspace(0, 1, n, dtype=torch.double)
+    X = torch.cartesian_prod(axis, axis)
+    return TableProblem(name, X, -(X - 0.4).square().sum(dim=-1, keepdim=True), history())
+
+
+def study(methods: Mapping[str, Method] = METHODS, seconds: float = 0.0, seeds: int = 2) -> Study:
+    problems: list[Problem] = [live(seconds=seconds), table()]
+    return Study(problems, methods, range(seeds), BUDGET)
+
+
+if __name__ == "__main__":
+    run_study(study(CHEAP, seconds=0.03, seeds=4), Path(sys.argv[1]), n_jobs=1)

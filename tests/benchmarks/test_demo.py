@@ -1,0 +1,43 @@
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("statsmodels")
+
+from benchmarks import demo
+from benchmarks.history_tasks import TASKS
+from benchmarks.studies.methods import METHODS
+from benchmarks.studies.run import Budget
+from botorch_transfer.datasets import load_tuning_history
+
+
+def test_demo_prints_a_table_and_saves_picture_and_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "BUDGET", Budget(evaluations=3, initial=2, history_size=5))
+    monkeypatch.setattr(demo, "AT", (1, 3))
+    demo.main(["--tasks", "iris_versicolor", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    for method in demo.DEMO_METHODS:
+        (line,) = [line for line in printed.splitlines() if line.startswith(f"| {method} ")]
+        assert "nan" not in line
+    assert "failed" not in printed
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    assert (tmp_path / "demo.parquet").exists()
+
+
+@pytest.mark.parametrize("task", demo.TASKS)
+def test_history_has_no_task_of_the_target_s_data_set(task):
+    (problem,) = demo.problems([task])
+    kind = task.split("_")[0]
+    assert set(problem.history) == {name for name in TASKS if name.split("_")[0] != kind}
+    assert set(demo.TASKS) <= set(TASKS)
+
+
+def test_live_score_is_that_of_the_history():
+    history = load_tuning_history("svm")
+    row = history[history["task"] == "iris_versicolor"].iloc[[3]]
+    x = demo.tuning_search_space("svm").encode(row)[0]
+    score = demo.SVMScore("iris_versicolor")(x)
+    assert score == pytest.approx(-row["log_loss"].item(), rel=2e-3)
+
+
+def test_demo_shows_known_methods():
+    assert set(demo.DEMO_METHODS) <= set(METHODS)
