@@ -3,50 +3,92 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters, sample_all_priors
 from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NanError, NotPSDError
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+# LinAlgError is what PyTorch raises where linear_operator does not look.
+_BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
+
 
 def fit_from_starts(
-    mll: ExactMarginalLogLikelihood, num_restarts: int, seed: int, max_iter: int | None = None
+    mll: ExactMarginalLogLikelihood,
+    num_restarts: int,
+    seed: int,
+    options: dict[str, Any] | None = None,
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
     The model is repeated along a new batch dimension, once for each start, so that every
     evaluation of the objective serves all of them. In a model that is a batch already, each member
-    keeps its own best.
+    keeps its own best. Should the numerics of one start break down, each start is tried by itself.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with target data, in training
             mode.
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
-        max_iter: The number of iterations after which to stop; the optimizer's own if omitted.
+        options: Options of L-BFGS-B, as ``maxiter``.
+
+    Raises:
+        ModelFittingError: If no start leads to an optimum.
     """
     parameters = get_parameters(mll, requires_grad=True)
     starts = _draw_starts(mll.model, parameters, num_restarts, seed)
-    repeated = _repeat(mll, starts, 1 + num_restarts)
-    options = None if max_iter is None else {"maxiter": max_iter}
+    try:
+        optima, value = _maximize(mll, starts, options)
+    except _BREAKDOWNS:
+        optima, value = _maximize_one_by_one(mll, starts, options)
+    best = value.nan_to_num(nan=-torch.inf).argmax(dim=0, keepdim=True)
+    for name, parameter in parameters.items():
+        index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))
+        chosen = optima[name].gather(0, index.expand(1, *parameter.shape))
+        parameter.data.copy_(chosen.squeeze(0))
+
+
+def _maximize(
+    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], options: dict[str, Any] | None
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Optimizes all starts at once; returns the optima and their values, starts first."""
+    repeated = _repeat(mll, starts, len(next(iter(starts.values()))))
     # SciPy's steps are a few dozen numbers each: more threads would only wait for one another.
     with threadpool_limits(1, user_api="blas"):
-        fit_gpytorch_mll_scipy(repeated, options=options)
+        fit_gpytorch_mll_scipy(repeated, options=options or None)
     with torch.no_grad():
         output = repeated.model(*repeated.model.train_inputs)
         value = repeated(output, repeated.model.train_targets)
     optima = get_parameters(repeated, requires_grad=True)
-    best = value.nan_to_num(nan=-torch.inf).argmax(dim=0, keepdim=True)
-    for name, parameter in parameters.items():
-        index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))
-        chosen = optima[name].detach().gather(0, index.expand(1, *parameter.shape))
-        parameter.data.copy_(chosen.squeeze(0))
+    return {name: optimum.detach() for name, optimum in optima.items()}, value
+
+
+def _maximize_one_by_one(
+    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], options: dict[str, Any] | None
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Optimizes each start by itself, and leaves out those whose numerics break down."""
+    results, breakdown = [], None
+    for start in range(len(next(iter(starts.values())))):
+        one = {name: values[start : start + 1] for name, values in starts.items()}
+        try:
+            results.append(_maximize(mll, one, options))
+        except _BREAKDOWNS as error:
+            breakdown = error
+    if not results:
+        raise ModelFittingError(
+            f"No start leads to an optimum of {type(mll.model).__name__}: its covariance matrix is "
+            "not positive definite. Check the inputs for extreme scales, or use another kernel."
+        ) from breakdown
+    optima = {name: torch.cat([found[name] for found, _ in results]) for name in starts}
+    return optima, torch.cat([value for _, value in results])
 
 
 def _draw_starts(

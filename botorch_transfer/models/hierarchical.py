@@ -12,7 +12,7 @@ from __future__ import annotations
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
@@ -125,7 +125,8 @@ class SequentialHierarchicalGP(HierarchicalGP):
     propagate: Propagate = "covariance"
 
     def _target_kernel(self, residual: Kernel, stack: SourceHierarchy) -> Kernel:
-        return residual + WeightedSumKernel(stack.gps)
+        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        return AdditiveKernel(residual, WeightedSumKernel(stack.gps))
 
     @property
     def residual_covar_module(self) -> Kernel:

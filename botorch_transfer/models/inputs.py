@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import (
     ChainedInputTransform,
     FilterFeatures,
     InputTransform,
 )
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
-from torch import arange
+from torch import Tensor, arange, float32, float64
 
 
 def without_task_feature(
@@ -23,16 +24,9 @@ def without_task_feature(
 
     Returns:
         The combined transform.
-
-    Raises:
-        ValueError: If there is no such column.
     """
     if task_feature is None:
         return transform
-    if not -num_columns <= task_feature < num_columns:
-        raise ValueError(
-            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
-        )
     columns = arange(num_columns)
     drop = FilterFeatures(columns[columns != task_feature % num_columns])
     if transform is None:
@@ -72,3 +66,65 @@ def _strip(dataset: SupervisedDataset, column: int | None) -> SupervisedDataset:
         feature_names=[dataset.feature_names[index] for index in kept.tolist()],
         outcome_names=dataset.outcome_names,
     )
+
+
+def check_target(
+    train_X: Tensor,
+    train_Y: Tensor,
+    train_Yvar: Tensor | None,
+    dim: int,
+    task_feature: int | None,
+) -> None:
+    """Checks a target's data; none at all is legal.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of inputs.
+        train_Y: A ``batch_shape x n x 1`` tensor of outcomes.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+        dim: The number of inputs of the source tasks.
+        task_feature: The index of the task column, if there is one.
+
+    Raises:
+        InputDataError: If something is wrong; the message says what to do.
+        ValueError: If there is no such task column.
+    """
+    given = {"train_X": train_X, "train_Y": train_Y, "train_Yvar": train_Yvar}
+    for name, tensor in given.items():
+        if tensor is not None:
+            _check_tensor(name, tensor)
+    for name, tensor in (("train_Y", train_Y), ("train_Yvar", train_Yvar)):
+        if tensor is not None and tensor.shape[:-1] != train_X.shape[:-1]:
+            raise InputDataError(
+                f"{name} has shape {tuple(tensor.shape)}, but with train_X of shape "
+                f"{tuple(train_X.shape)} it must be {(*train_X.shape[:-1], 1)}."
+            )
+    if train_Y.shape[-1] != 1:
+        raise InputDataError(
+            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
+            "model an outcome into a ModelListGP."
+        )
+    _check_columns(train_X.shape[-1], dim, task_feature)
+
+
+def _check_tensor(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise InputDataError(f"{name} is a {type(tensor).__name__}: pass a torch.Tensor.")
+    if tensor.dtype not in (float32, float64):
+        raise InputDataError(f"{name} is of dtype {tensor.dtype}: pass float64, or float32.")
+    if tensor.dim() < 2:
+        raise InputDataError(
+            f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of points and one of "
+            "columns, as n x 1."
+        )
+    if not bool(tensor.isfinite().all()):
+        raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
+
+
+def _check_columns(num_columns: int, dim: int, task_feature: int | None) -> None:
+    if task_feature is not None and not -num_columns <= task_feature < num_columns:
+        raise ValueError(
+            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
+        )
+    num_inputs = num_columns - (task_feature is not None)
+    if num_inputs != dim:
+        raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")

@@ -96,7 +96,8 @@ class ScaMLGP(ModularTransferGP):
             train_Y,
             prior=sources,
             mean_module=WeightedSumMean(sources.gps, task_weights),
-            covar_module=covar_module + WeightedSumKernel(sources.gps, task_weights),
+            # Not `+`, which would flatten a residual kernel that is itself a sum.
+            covar_module=AdditiveKernel(covar_module, WeightedSumKernel(sources.gps, task_weights)),
             train_Yvar=train_Yvar,
             likelihood=likelihood,
             outcome_transform=outcome_transform,
@@ -109,6 +110,10 @@ class ScaMLGP(ModularTransferGP):
     def weights(self) -> Tensor:
         """The source tasks' weights, a ``batch_shape x M`` tensor."""
         return self.task_weights.weights
+
+    @weights.setter
+    def weights(self, value: Tensor) -> None:
+        self.task_weights.weights = value
 
     @property
     def residual_covar_module(self) -> Kernel:

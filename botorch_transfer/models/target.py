@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from inspect import getfullargspec
 from typing import Any, ClassVar, Self, cast
 
 import gpytorch
@@ -24,7 +25,11 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData
 from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.inputs import split_target_and_sources, without_task_feature
+from botorch_transfer.models.inputs import (
+    check_target,
+    split_target_and_sources,
+    without_task_feature,
+)
 from botorch_transfer.models.likelihoods import default_likelihood
 from botorch_transfer.pretraining.prior import TransferPrior
 
@@ -77,7 +82,7 @@ class TargetGP(SingleTaskGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        _check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        check_target(train_X, train_Y, train_Yvar, dim, task_feature)
         custom_likelihood = likelihood is not None
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar)
@@ -101,6 +106,7 @@ class TargetGP(SingleTaskGP):
         prior: PriorOrData | None = None,
         source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
         categorical_features: list[int] | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """Makes constructor arguments of data sets.
 
@@ -111,12 +117,15 @@ class TargetGP(SingleTaskGP):
             categorical_features: Indices of inputs that are categories coded as numbers. Kernels
                 take them for ordered numbers, which is exact for two categories; encode more of
                 them one-hot, as ``SearchSpace`` does.
+            **options: Further arguments of the constructor, handed through.
 
         Returns:
-            ``train_X``, ``train_Y``, the source tasks and maybe ``train_Yvar``, no task column.
+            ``train_X``, ``train_Y``, the source tasks, maybe ``train_Yvar``, and the options; a
+            task column is stripped.
 
         Raises:
             InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
+            ValueError: If the constructor has no such option.
 
         Example:
             >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
@@ -124,6 +133,9 @@ class TargetGP(SingleTaskGP):
         """
         if prior is not None and source_data is not None:
             raise InputDataError("Give either a prior or source_data, not both.")
+        unknown = set(options) - set(getfullargspec(cls).args)
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no option {sorted(unknown)[0]!r}.")
         target, inside = split_target_and_sources(training_data)
         handed_over = source_data if prior is None else prior
         if handed_over is None and not inside:
@@ -131,6 +143,8 @@ class TargetGP(SingleTaskGP):
                 f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
                 "MultiTaskDataset that has them."
             )
+        if handed_over is not None and inside:
+            logger.info("The given source tasks go before those of the MultiTaskDataset.")
         if categorical_features:
             logger.info(
                 "%s takes the categorical features %s for ordered numbers.",
@@ -138,7 +152,8 @@ class TargetGP(SingleTaskGP):
                 categorical_features,
             )
         inputs = super().construct_inputs(target)
-        return {**inputs, cls.source_argument: inside if handed_over is None else handed_over}
+        sources = inside if handed_over is None else handed_over
+        return {**inputs, cls.source_argument: sources, **options}
 
     @property
     def num_target_points(self) -> int:
@@ -227,46 +242,40 @@ class TargetGP(SingleTaskGP):
             optimizer: An optimizer of BoTorch to use instead, from the present values.
             closure: A closure for that optimizer.
             closure_kwargs: Arguments of the closure.
-            optimizer_kwargs: Arguments of the optimizer.
-            **kwargs: Further arguments of BoTorch's fit.
+            optimizer_kwargs: Arguments of the optimizer. Those of BoTorch's own optimizer of this
+                kind, as ``{"options": {"maxiter": 50}}``, go with the starts as well.
+            **kwargs: Further arguments of BoTorch's fit with an optimizer.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
             to fit, the hyperparameters stay as they are.
+
+        Raises:
+            ModelFittingError: If no start leads to an optimum.
+            ValueError: If there are further arguments, but no optimizer that they are for.
         """
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         if self.num_target_points == 0 or not has_parameters:
             return mll.eval()
-        theirs = {
-            "optimizer": optimizer,
-            "closure": closure,
-            "closure_kwargs": closure_kwargs,
-            "optimizer_kwargs": optimizer_kwargs,
-        }
-        theirs = {name: value for name, value in theirs.items() if value is not None}
-        if theirs:
-            return _fit_fallback(mll, **{"closure": None, **theirs, **kwargs})
-        fit_from_starts(mll.train(), num_restarts, seed, self.max_fit_iterations)
-        return mll.eval()
-
-
-def _check_target(
-    train_X: Tensor,
-    train_Y: Tensor,
-    train_Yvar: Tensor | None,
-    dim: int,
-    task_feature: int | None,
-) -> None:
-    if train_Y.shape[-1] != 1:
-        raise InputDataError(
-            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
-            "model an outcome into a ModelListGP."
-        )
-    columns = train_X.shape[-1] - (task_feature is not None)
-    if columns != dim:
-        raise InputDataError(f"train_X has {columns} inputs, but the source tasks have {dim}.")
-    for name, tensor in (("train_X", train_X), ("train_Y", train_Y), ("train_Yvar", train_Yvar)):
-        if tensor is not None and not bool(tensor.isfinite().all()):
-            raise InputDataError(
-                f"{name} has NaN or infinite values: leave out failed evaluations."
+        if optimizer is not None or closure is not None:
+            if optimizer is not None:
+                kwargs["optimizer"] = optimizer
+            return _fit_fallback(
+                mll,
+                closure=closure,
+                closure_kwargs=closure_kwargs,
+                optimizer_kwargs=optimizer_kwargs,
+                **kwargs,
             )
+        if kwargs or closure_kwargs:
+            name = next(iter(kwargs), "closure_kwargs")
+            raise ValueError(
+                f"Unknown argument {name!r}: without an optimizer, a fit takes num_restarts, seed "
+                "and optimizer_kwargs."
+            )
+        options: dict[str, Any] = {}
+        if self.max_fit_iterations is not None:
+            options["maxiter"] = self.max_fit_iterations
+        options |= (optimizer_kwargs or {}).get("options", {})
+        fit_from_starts(mll.train(), num_restarts, seed, options)
+        return mll.eval()
