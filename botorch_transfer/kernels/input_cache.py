@@ -78,7 +78,8 @@ class InputCache:
         if memory.state is not state or memory.version != version:
             memory = _Memory(state, version)
         for inputs, value in memory.entries:
-            if inputs.shape == x.shape and torch.equal(inputs, x):
+            same_kind = inputs.shape == x.shape and inputs.dtype is x.dtype
+            if same_kind and torch.equal(inputs, x):
                 return value
         # Tensors made in inference mode could not enter a later fit.
         with torch.inference_mode(False), torch.no_grad():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
 from hypothesis import given, settings
@@ -194,29 +194,30 @@ def test_variances_are_never_negative() -> None:
         assert (gps.covariance(precise.X[:1].to(dtype)) >= 0).all()
 
 
-def test_single_precision() -> None:
-    gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3)
-    single = condition(draw_tasks([6, 9], 3)).float()
-    for ours, expected in zip(all_values(single, x.float()), all_values(gps, x), strict=True):
+@pytest.mark.parametrize("move", [lambda gps: gps, lambda gps: gps.float()])
+def test_results_have_the_precision_of_the_inputs(move) -> None:
+    gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3).float()
+    single = move(condition(draw_tasks([6, 9], 3)))
+    for ours, expected in zip(all_values(single, x)[:4], all_values(gps, x.double()), strict=False):
         assert ours.dtype is torch.float32
-        torch.testing.assert_close(ours.double(), expected, atol=1e-3, rtol=0)
+        torch.testing.assert_close(ours, expected.float())
+    for tensor in (single.mean(x.double()), single.inverse_root, single.alpha, single.train_X):
+        assert tensor.dtype is torch.float64
 
 
-def test_data_in_single_precision_are_factorized_in_double() -> None:
+def test_nearly_singular_data_in_single_precision() -> None:
     (task,) = draw_tasks([30], 1)
-    # Singular in single precision: 30 close points on a line, next to no noise.
+    # Close points on a line, next to no noise: single precision would lose everything.
     smooth = {"Y": torch.sin(4 * task.X[:, 0]), "noise": torch.full_like(task.noise, 1e-8)}
     essentials = condition([Task(**{**vars(task), **smooth})]).essentials()
     single = {name: t.float() if t.is_floating_point() else t for name, t in essentials.items()}
-    gps, exact = (
-        ConditionedGPs(**single),
-        ConditionedGPs(
-            **{n: t.double() for n, t in single.items() if n != "mask"}, mask=single["mask"]
-        ),
-    )
-    assert gps.inverse_root.dtype is torch.float32
-    assert torch.equal(gps.inverse_root, exact.inverse_root.float())
-    assert torch.equal(gps.alpha, exact.alpha.float())
+    gps = ConditionedGPs(**single).float()
+    mean, variance = gps.mean(task.X.float())[0], gps.variance(task.X.float())
+    torch.testing.assert_close(mean, smooth["Y"].float(), atol=1e-4, rtol=0)
+    assert (variance < 1e-7).all()
+    x = task.X.float().requires_grad_()
+    (gradient,) = torch.autograd.grad(gps.mean(x).sum(), x)
+    assert gradient.dtype is torch.float32
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -272,6 +273,14 @@ def test_task_that_cannot_be_factorized_is_named() -> None:
         InputDataError, match=r"source task 'task 1' is not positive definite: check"
     ):
         condition(tasks)
+
+
+def test_inputs_of_another_dimension() -> None:
+    gps = condition(draw_tasks([3], 2))
+    with pytest.raises(
+        BotorchTensorDimensionError, match="have 3 columns, but the source tasks have 2"
+    ):
+        gps.mean(points(4, 3))
 
 
 def test_unknown_kernel() -> None:

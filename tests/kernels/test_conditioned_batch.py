@@ -7,7 +7,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from linear_operator.utils.warnings import NumericalWarning
-from torch.nn import BatchNorm1d, Linear, Sequential
+from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
 from botorch_transfer.kernels.conditioned_batch import (
     inverse_cholesky,
@@ -68,15 +68,23 @@ def test_inverse_cholesky_names_what_fails(bad: float) -> None:
         inverse_cholesky(covariance, ["a", "b", "c"])
 
 
-def test_moving_a_copy_leaves_the_original() -> None:
+@pytest.mark.parametrize("copy", [deepcopy, shallow_copy])
+def test_moving_a_copy_leaves_the_original(copy) -> None:
+    gps = condition(draw_tasks([4, 2], 2))
+    twin = copy(gps)
+    assert twin.alpha is gps.alpha
+    twin.to("meta")
+    assert twin.alpha.device.type == twin.mask.device.type == "meta"
+    assert gps.alpha.device.type == gps.mask.device.type == "cpu"
+
+
+@pytest.mark.parametrize("move", [Module.float, Module.half, lambda gps: gps.to(torch.float32)])
+def test_stays_in_double_precision(move) -> None:
     gps, x = condition(draw_tasks([4, 2], 2)), points(3, 2)
     before = gps.mean(x)
-    for twin in (deepcopy(gps), shallow_copy(gps)):
-        assert twin.alpha is gps.alpha
-        twin.float()
-        assert twin.alpha.dtype is torch.float32
-        assert gps.alpha.dtype is torch.float64
-        assert torch.equal(gps.mean(x), before)
+    move(gps)
+    assert gps.mask.dtype is torch.bool
+    assert torch.equal(gps.mean(x), before)
 
 
 @pytest.mark.parametrize("copy", [deepcopy, shallow_copy])

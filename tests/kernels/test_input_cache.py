@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import pytest
@@ -39,6 +40,42 @@ def test_other_values_and_shapes_are_new() -> None:
     assert torch.equal(cache(function, x + 1, function.state), (x + 1).square())
     assert cache(function, x.unsqueeze(0), function.state).shape == (1, 3, 2)
     assert function.calls == 3
+
+
+def test_equal_values_in_another_precision_are_new() -> None:
+    function, cache, x = Counting(), InputCache(), torch.tensor([[0.25], [0.5]])
+    cache(function, x.double(), function.state)
+    assert cache(function, x, function.state).dtype is torch.float32
+
+
+def test_large_values_are_not_remembered() -> None:
+    function, cache, x = Counting(), InputCache(max_elements=5), points(3, 2)
+    for _ in range(2):
+        cache(function, x, function.state)
+    assert function.calls == 2
+    for _ in range(2):
+        cache(function, x[:2], function.state)
+    assert function.calls == 3
+
+
+def test_state_from_inference_mode() -> None:
+    function, cache, x = Counting(), InputCache(), points(3, 2)
+    with torch.inference_mode():
+        function.state = torch.ones(1)
+    for _ in range(2):
+        cache(function, x, function.state)
+    assert function.calls == 1
+
+
+def test_threads_can_share_it() -> None:
+    cache, state = InputCache(), torch.ones(1)
+
+    def evaluate(seed: int) -> bool:
+        x = torch.full((2, 1), float(seed % 5))
+        return torch.equal(cache(torch.square, x, state), x.square())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(evaluate, range(400)))
 
 
 def test_inputs_changed_in_place_are_new() -> None:
