@@ -109,6 +109,15 @@ class ConditionedBatch(Module, ABC):
             )
         return x.reshape(-1, self.dim).double()
 
+    @property
+    @abstractmethod
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+
+    @abstractmethod
+    def essentials(self) -> dict[str, Tensor]:
+        """The constructor's tensors, from which all others follow."""
+
     @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Combines the dimension ``dim`` of ``Q`` kernels to one of ``G`` GPs, at new inputs."""

@@ -15,18 +15,15 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
 from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.pretraining.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.from_models import read_models
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.map_fit import MAPOptions, fit_map
-from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
-from botorch_transfer.pretraining.prior import TransferPrior
-
-_pretrained = Memo(size=8)
 
 
-class SourceGPs(TransferPrior):
+class SourceGPs(ConditionedPrior):
     r"""One GP for each source task: the prior of ScaML-GP and of ensembles.
 
     The GPs are independent, have a scaled stationary kernel with a lengthscale for each input, and
@@ -53,28 +50,7 @@ class SourceGPs(TransferPrior):
         torch.Size([1, 5])
     """
 
-    outcome_mean: Tensor
-    outcome_std: Tensor
-    log_posterior: Tensor
-
-    def __init__(
-        self,
-        gps: ConditionedGPs,
-        outcome_mean: Tensor,
-        outcome_std: Tensor,
-        names: Sequence[str],
-        outcome_scale: OutcomeScale = "per_task",
-        input_transform: InputTransform | None = None,
-        log_posterior: Tensor | None = None,
-    ) -> None:
-        super().__init__(outcome_scale, input_transform)
-        self.gps = gps
-        self.task_names = tuple(names)
-        if log_posterior is None:
-            log_posterior = torch.full_like(outcome_mean, torch.nan)
-        self.register_buffer("outcome_mean", outcome_mean.detach())
-        self.register_buffer("outcome_std", outcome_std.detach())
-        self.register_buffer("log_posterior", log_posterior.detach())
+    gps: ConditionedGPs
 
     @classmethod
     def fit(
@@ -167,6 +143,7 @@ class SourceGPs(TransferPrior):
             >>> sources = SourceGPs.from_models({"monday": model})
         """
         read = read_models(models, frozen_input_transform(input_transform))
+        check_padded_size(read.names, read.tasks.num_points.tolist())
         gps = ConditionedGPs(
             train_X=read.tasks.X,
             train_Y=read.tasks.Y,
@@ -228,49 +205,18 @@ class SourceGPs(TransferPrior):
             input_transform=self.input_transform,
             **options,
         )
+        names = _distinct(self.task_names, new.task_names)
+        sizes = torch.cat([self.num_points, new.num_points.to(self.num_points)]).tolist()
+        check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
         return type(self)(
             self.gps.join(new.gps.to(self.gps.train_X)),
             torch.cat([self.outcome_mean, new.outcome_mean.to(self.outcome_mean)]),
             torch.cat([self.outcome_std, new.outcome_std.to(self.outcome_std)]),
-            _distinct(self.task_names, new.task_names),
+            names,
             self.outcome_scale,
             self.input_transform,
             torch.cat([self.log_posterior, new.log_posterior.to(self.log_posterior)]),
         )
-
-    @classmethod
-    def fit_once(
-        cls, source_data: Sequence[SourceData] | Mapping[str, SourceData], **kwargs: Any
-    ) -> Self:
-        """Fits as :meth:`fit` does, or recalls the prior that the same content gave before.
-
-        Args:
-            source_data: The source tasks.
-            **kwargs: The arguments of :meth:`fit`.
-
-        Returns:
-            The prior; treat it as immutable, others may hold it.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
-            >>> sources is SourceGPs.fit_once([(X.clone(), X.sum(-1, keepdim=True))])
-            True
-        """
-        datasets = as_datasets(source_data)
-        kwargs = dict(sorted(kwargs.items()))
-        key = content_key(cls.__qualname__, datasets, task_names(source_data), kwargs)
-        return _pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of source tasks ``M``."""
-        return self.gps.num_tasks
-
-    @property
-    def dim(self) -> int:
-        """The number of input dimensions ``d``."""
-        return self.gps.dim
 
     @property
     def num_points(self) -> Tensor:
@@ -316,31 +262,12 @@ class SourceGPs(TransferPrior):
         raw = gps.train_Y * self.outcome_std.unsqueeze(-1) + self.outcome_mean.unsqueeze(-1)
         return raw[gps.mask]
 
-    def _transformed(self, X: Tensor) -> Tensor:
-        return X if self.input_transform is None else self.input_transform(X)
-
-    def _config(self) -> dict[str, Any]:
-        return {"task_names": list(self.task_names), "kernel": self.gps.kernel}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        own = {name: getattr(self, name) for name in _SAVED}
-        return own | {f"gps.{name}": tensor for name, tensor in self.gps.essentials().items()}
-
     @classmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
-        essentials = {n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")}
-        gps = ConditionedGPs(**essentials, kernel=config["kernel"], task_names=config["task_names"])
-        return cls(
-            gps,
-            names=config["task_names"],
-            outcome_scale=config["outcome_scale"],
-            input_transform=input_transform,
-            **{name: tensors[name] for name in _SAVED},
+    def _restore_gps(
+        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
+    ) -> ConditionedGPs:
+        return ConditionedGPs(
+            **essentials, kernel=config["kernel"], task_names=config["task_names"]
         )
 
 
@@ -353,9 +280,6 @@ def _as_named(
     if isinstance(source_data, tuple) and all(isinstance(part, Tensor) for part in source_data):
         return {default: cast(SourceData, source_data)}
     return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
-
-
-_SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
 
 def _distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:

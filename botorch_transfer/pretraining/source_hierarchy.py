@@ -10,7 +10,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
-from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.data import SourceData, as_datasets, check_joint_size, task_names
 from botorch_transfer.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
@@ -21,23 +21,19 @@ from botorch_transfer.kernels.hierarchy import (
     ConditionedHierarchy,
     stack_levels,
 )
+from botorch_transfer.pretraining.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.from_models import read_models
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.map_fit import MAPOptions, MAPResult, fit_map
-from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks
-from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.relatedness import order_by_relatedness
 
 Propagate = Literal["covariance", "mean"]
 """What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
 
-_pretrained = Memo(size=8)
-_SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
-
-class SourceHierarchy(TransferPrior):
+class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the one before plus a difference.
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it when the
@@ -66,28 +62,6 @@ class SourceHierarchy(TransferPrior):
     """
 
     gps: ConditionedHierarchy
-    outcome_mean: Tensor
-    outcome_std: Tensor
-    log_posterior: Tensor
-
-    def __init__(
-        self,
-        gps: ConditionedHierarchy,
-        outcome_mean: Tensor,
-        outcome_std: Tensor,
-        names: Sequence[str],
-        outcome_scale: OutcomeScale = "per_task",
-        input_transform: InputTransform | None = None,
-        log_posterior: Tensor | None = None,
-    ) -> None:
-        super().__init__(outcome_scale, input_transform)
-        self.gps = gps
-        self.task_names = tuple(names)
-        if log_posterior is None:
-            log_posterior = torch.full_like(outcome_mean, torch.nan)
-        self.register_buffer("outcome_mean", outcome_mean.detach())
-        self.register_buffer("outcome_std", outcome_std.detach())
-        self.register_buffer("log_posterior", log_posterior.detach())
 
     @property
     def propagate(self) -> Propagate:
@@ -101,7 +75,7 @@ class SourceHierarchy(TransferPrior):
         propagate: Propagate = "covariance",
         order: Literal["given", "relatedness"] = "given",
         kernel: str = "rbf",
-        hyperpriors: Sequence[GPHyperparameters] | None = (
+        hyperpriors: GPHyperparameters | Sequence[GPHyperparameters] | None = (
             SOURCE_HYPERPARAMETERS,
             RESIDUAL_HYPERPARAMETERS,
         ),
@@ -121,7 +95,8 @@ class SourceHierarchy(TransferPrior):
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperpriors: Hyperpriors, starts and bounds of the lowest level and of the others, whose
                 kernels describe differences; by default those of ScaML-GP's source tasks and of its
-                residual. ``None`` gives maximum likelihood, as in the paper.
+                residual. ``None`` gives maximum likelihood, as in the paper; one object serves all
+                levels.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
@@ -143,36 +118,25 @@ class SourceHierarchy(TransferPrior):
         if order not in ("given", "relatedness"):
             raise ValueError(f"order must be 'given' or 'relatedness', not {order!r}.")
         names, datasets = task_names(source_data), as_datasets(source_data)
+        map_options = MAPOptions(**options)
+        num_points = sum(len(dataset.X) for dataset in datasets)
+        check_joint_size(num_points, torch.double, map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
         tasks = PaddedTasks.from_datasets(datasets, transform)
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
         if order == "relatedness":
-            ranks = order_by_relatedness(tasks, kernel, MAPOptions(**options))
+            ranks = order_by_relatedness(tasks, kernel, map_options)
             tasks, mean, std = tasks[ranks], mean[ranks], std[ranks]
             names = [names[rank] for rank in ranks.tolist()]
-        first, others = hyperpriors or 2 * (SOURCE_HYPERPARAMETERS.without_priors(),)
+        if hyperpriors is None:
+            hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
+        both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
+        first, others = both
         gps, log_posterior = _fit_levels(
-            tasks, _HIERARCHIES[propagate], kernel, first, others, MAPOptions(**options)
+            tasks, _HIERARCHIES[propagate], kernel, first, others, map_options
         )
         return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
-
-    @classmethod
-    def fit_once(
-        cls, source_data: Sequence[SourceData] | Mapping[str, SourceData], **kwargs: Any
-    ) -> Self:
-        """Fits as :meth:`fit` does, or recalls the prior that the same content gave before.
-
-        Args:
-            source_data: The source tasks.
-            **kwargs: The arguments of :meth:`fit`.
-
-        Returns:
-            The prior; treat it as immutable, others may hold it.
-        """
-        datasets = as_datasets(source_data)
-        key = content_key(cls.__qualname__, datasets, task_names(source_data), kwargs)
-        return _pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))
 
     @classmethod
     def from_models(
@@ -204,6 +168,7 @@ class SourceHierarchy(TransferPrior):
         if propagate not in get_args(Propagate):
             raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
         read = read_models(models, frozen_input_transform(input_transform))
+        check_joint_size(int(read.tasks.mask.sum()), torch.double)
         gps = _HIERARCHIES[propagate](
             **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
             lengthscale=read.lengthscale,
@@ -213,16 +178,6 @@ class SourceHierarchy(TransferPrior):
         )
         scale: OutcomeScale = "per_task" if read.standardized else "raw"
         return cls(gps, read.outcome_mean, read.outcome_std, read.names, scale, input_transform)
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of source tasks ``M``."""
-        return self.gps.num_tasks
-
-    @property
-    def dim(self) -> int:
-        """The number of input dimensions ``d``."""
-        return self.gps.dim
 
     @property
     def num_points(self) -> Tensor:
@@ -256,36 +211,14 @@ class SourceHierarchy(TransferPrior):
         gps = self.gps
         return gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
 
-    def _transformed(self, X: Tensor) -> Tensor:
-        return X if self.input_transform is None else self.input_transform(X)
-
     def _config(self) -> dict[str, Any]:
-        return {
-            "task_names": list(self.task_names),
-            "kernel": self.gps.kernel,
-            "propagate": self.propagate,
-        }
-
-    def _tensors(self) -> dict[str, Tensor]:
-        own = {name: getattr(self, name) for name in _SAVED}
-        return own | {f"gps.{name}": tensor for name, tensor in self.gps.essentials().items()}
+        return {**super()._config(), "propagate": self.propagate}
 
     @classmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
-        essentials = {n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")}
-        gps = _HIERARCHIES[config["propagate"]](**essentials, kernel=config["kernel"])
-        return cls(
-            gps,
-            names=config["task_names"],
-            outcome_scale=config["outcome_scale"],
-            input_transform=input_transform,
-            **{name: tensors[name] for name in _SAVED},
-        )
+    def _restore_gps(
+        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
+    ) -> ConditionedHierarchy:
+        return _HIERARCHIES[config["propagate"]](**essentials, kernel=config["kernel"])
 
 
 _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
