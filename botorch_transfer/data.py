@@ -97,6 +97,11 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         InputDataError: If there are no tasks, or `sources` is one task instead of a sequence of
             tasks.
     """
+    if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
+        raise InputDataError(
+            f"The source data are a {type(sources).__name__}, but a list or a mapping of tasks was "
+            "expected; joint models take the data themselves, not a pre-trained prior."
+        )
     if isinstance(sources, SupervisedDataset | Tensor) or any(
         isinstance(value, Tensor) for value in sources
     ):
@@ -107,7 +112,10 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if len(sources) == 0:
         raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
     if isinstance(sources, Mapping):
-        return [str(name) for name in sources]
+        names = [str(name) for name in sources]
+        if len(set(names)) < len(names):
+            raise InputDataError("Two source tasks have the same name once it is text: rename one.")
+        return names
     numbered = [f"source task {rank}" for rank in range(len(sources))]
     names = [
         value.outcome_names[0] if isinstance(value, SupervisedDataset) else number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.kernels.stationary import (
+    STATIONARY_FUNCTIONS,
     StationaryFunction,
     squared_distance,
     stationary_function,
@@ -68,6 +69,7 @@ class ConditionedBatch(Module, ABC):
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
     """
 
+    kernel_index: Tensor
     lengthscale: Tensor
     outputscale: Tensor
     noise: Tensor
@@ -82,6 +84,8 @@ class ConditionedBatch(Module, ABC):
         super().__init__()
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
+        # In the state_dict, so that it cannot be loaded into GPs with another kernel.
+        self.register("kernel_index", torch.tensor(list(STATIONARY_FUNCTIONS).index(kernel)))
         self.register("lengthscale", lengthscale)
         self.register("outputscale", outputscale)
 
@@ -253,10 +257,18 @@ class ConditionedBatch(Module, ABC):
         prior = self.aggregate(self.outputscale, dim=0).reshape(-1, *[1] * (x.dim() - 1))
         return (prior - explained).clamp_min(0.0).movedim(0, -2).to(x.dtype)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        names = list(STATIONARY_FUNCTIONS)
+        loaded = names[int(state_dict.get(f"{prefix}kernel_index", self.kernel_index))]
+        if loaded != self.kernel:
+            raise ValueError(
+                f"The state_dict is of GPs with kernel {loaded!r}, and these have {self.kernel!r}."
+            )
         # Views of a prior share its tensors: new ones are loaded into, not those.
         own_buffers(self)
-        super()._load_from_state_dict(*args, **kwargs)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
