@@ -260,7 +260,7 @@ class SourceGPs(ConditionedPrior):
         """All source outcomes in the user's units, one after another."""
         gps = self.gps
         raw = gps.train_Y * self.outcome_std.unsqueeze(-1) + self.outcome_mean.unsqueeze(-1)
-        return raw[gps.mask]
+        return raw[gps.mask].to(self.outcome_mean)
 
     @classmethod
     def _restore_gps(
