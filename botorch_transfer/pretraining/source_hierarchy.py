@@ -209,7 +209,8 @@ class SourceHierarchy(ConditionedPrior):
     def outcomes(self) -> Tensor:
         """All source outcomes in the user's units, one after another."""
         gps = self.gps
-        return gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
+        raw = gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
+        return raw.to(self.outcome_mean)
 
     def _config(self) -> dict[str, Any]:
         return {**super()._config(), "propagate": self.propagate}
