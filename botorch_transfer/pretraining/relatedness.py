@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
@@ -50,9 +50,8 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
     # Ranks of constant predictions are undefined: such a task agrees with none.
     varies = predictions.std(dim=-1) > 1e-12
     correlation = torch.zeros(num_tasks, num_tasks, dtype=torch.double)
-    if int(varies.sum()) > 2:
-        ranked = torch.as_tensor(spearmanr(predictions[varies].cpu().numpy(), axis=1).statistic)
-        index = varies.nonzero().flatten().cpu()
-        correlation[index.unsqueeze(-1), index] = ranked
+    ranks = torch.as_tensor(rankdata(predictions[varies].cpu().numpy(), axis=1))
+    index = varies.nonzero().flatten().cpu()
+    correlation[index.unsqueeze(-1), index] = torch.atleast_2d(torch.corrcoef(ranks))
     agreement = correlation.sum(dim=-1) - correlation.diagonal()
     return torch.argsort(agreement, stable=True).to(tasks.X.device)
