@@ -119,10 +119,27 @@ def _condition(
     mean: Callable[[Tensor], Tensor], kernel: Callable[[Tensor, Tensor], Tensor], level: Task
 ) -> Process:
     X, gram = level.X, kernel(level.X, level.X) + level.noise.diag()
+    coefficients = torch.linalg.solve(gram, level.Y - mean(X))
     return Process(
-        lambda A: mean(A) + kernel(A, X) @ torch.linalg.solve(gram, level.Y - mean(X)),
+        lambda A: mean(A) + kernel(A, X) @ coefficients,
         lambda A, B: kernel(A, B) - kernel(A, X) @ torch.linalg.solve(gram, kernel(X, B)),
     )
+
+
+def boosted_variance(levels: Sequence[Task], A: Tensor) -> Tensor:
+    """BHGP's variance of many levels: a recursion over matrices, as functions would take forever.
+
+    Every level's ``f - A(x) f(X)`` is a matrix on the values at all points, the last ones ``A``.
+    """
+    Z = torch.cat([*[level.X for level in levels], A])
+    covariance, start = torch.zeros(len(Z), len(Z)).to(Z), 0
+    for level in levels:
+        gram = level.prior(level.X, level.X) + level.noise.diag()
+        residual = torch.eye(len(Z)).to(Z)
+        rows = slice(start, start := start + len(level.X))
+        residual[:, rows] -= torch.linalg.solve(gram, level.prior(level.X, Z)).mT
+        covariance = level.posterior_covariance(Z, Z) + residual @ covariance @ residual.mT
+    return covariance.diagonal()[-len(A) :]
 
 
 def stack(levels: Sequence[Task], propagate: Propagate) -> ConditionedHierarchy:
