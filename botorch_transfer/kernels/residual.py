@@ -28,8 +28,8 @@ def residual_kernel(
         The kernel, at its starting values.
 
     Example:
-        >>> residual_kernel(2).outputscale.item()
-        0.1...
+        >>> residual_kernel(2).outputscale
+        tensor(0.1000, grad_fn=<...>)
     """
     lengthscale, outputscale = hyperparameters.lengthscale, hyperparameters.outputscale
     return ScaleKernel(

@@ -64,7 +64,8 @@ class TaskWeights(Module):
     @property
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound."""
-        return self.raw_weights_constraint.transform(self.raw_weights)
+        # A copy, because without a transform these would be the parameters themselves.
+        return self.raw_weights_constraint.transform(self.raw_weights).clone()
 
     @weights.setter
     def weights(self, value: Tensor) -> None:
