@@ -1,0 +1,75 @@
+"""Every example in a docstring runs, and shows what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+import botorch_transfer
+from botorch_transfer import BoostedHierarchicalGP, ScaMLGP, SourceGPs, models, pretraining
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.stationary import stationary_function
+
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+PREPARED = {
+    "torch": torch,
+    "fit_gpytorch_mll": fit_gpytorch_mll,
+    "ExactMarginalLogLikelihood": ExactMarginalLogLikelihood,
+    "MaternKernel": MaternKernel,
+    "Normalize": Normalize,
+    "RBFKernel": RBFKernel,
+    "SingleTaskGP": SingleTaskGP,
+    "ConditionedGPs": ConditionedGPs,
+    "stationary_function": stationary_function,
+    "SOURCE_HYPERPARAMETERS": SOURCE_HYPERPARAMETERS,
+    **{name: getattr(pretraining, name) for name in pretraining.__all__},
+    **{name: getattr(botorch_transfer, name) for name in botorch_transfer.__all__},
+}
+"""What examples need not import: PyTorch, GPyTorch, BoTorch, and the names of this package."""
+
+
+def objects(name: str) -> dict[str, object]:
+    """Small objects that the examples of methods start from."""
+    X = torch.rand(6, 2, dtype=torch.double)
+    Y = X.sum(dim=-1, keepdim=True)
+    sources = SourceGPs.fit({"monday": (X, Y), "tuesday": (X, 2 * Y)}, num_restarts=0)
+    dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
+    if name.startswith(models.adjusted.__name__):
+        model = BoostedHierarchicalGP(X[:3], Y[:3], {"monday": (X, Y)})
+    else:
+        model = ScaMLGP(X[:3], Y[:3], sources)
+    return {"sources": sources, "dataset": dataset, "model": model}
+
+
+def find_examples() -> Iterator[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for info in pkgutil.walk_packages(botorch_transfer.__path__, "botorch_transfer."):
+        module = importlib.import_module(info.name)
+        tests = finder.find(module, info.name, globs={**PREPARED, **vars(module)})
+        yield from (test for test in tests if test.examples)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("example", list(find_examples()), ids=lambda example: example.name)
+def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
+    if "plotting" in example.name:
+        pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    example.globs = {**objects(example.name), **example.globs}
+    report: list[str] = []
+    failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
+    assert not failed, "".join(report)
