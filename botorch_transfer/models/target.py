@@ -21,6 +21,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
@@ -164,7 +165,11 @@ class TargetGP(SingleTaskGP):
         """Evaluates the posterior: the transferred prior, if there are no target points."""
         no_data = not self.training and self.num_target_points == 0
         with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
-            return super().__call__(*args, **kwargs)
+            mvn = super().__call__(*args, **kwargs)
+        if not no_data:
+            return mvn
+        # What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew.
+        return MultivariateNormal(mvn.mean, to_linear_operator(mvn.covariance_matrix))
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors, each one once.
