@@ -103,7 +103,8 @@ class BoostedHierarchicalGP(AdjustedHierarchicalGP):
             points = train_X.expand(*batch_shape, *train_X.shape[-2:])
             cross = self.residual_covar_module(points, X).to_dense()
             A = torch.cholesky_solve(cross, self._residual_root(train_X)).mT
-            between = A @ self.source_covar_module(points, X).to_dense()
+            # The target's points go second: what they need is remembered, and shared by batches.
+            between = self.source_covar_module(X, points).to_dense() @ A.mT
             spread = A @ self.source_covar_module(train_X).to_dense() @ A.mT
             boost = boost - between - between.mT + spread
         covariance = mvn.covariance_matrix + boost
