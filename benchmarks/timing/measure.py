@@ -29,6 +29,9 @@ class Sizes:
         chunk_elements: The chunk sizes of these fits.
         acquisition_restarts: The number of starts of `optimize_acqf`.
         raw_samples: The number of points among which these starts are chosen.
+        num_levels: The number of source tasks of a hierarchy.
+        num_level_points: The number of points of each of them.
+        num_level_queries: The number of single points at which its posterior is evaluated.
         repeats: How often each side of a comparison is measured.
     """
 
@@ -42,6 +45,9 @@ class Sizes:
     chunk_elements: tuple[int, ...] = (2**22, 2**20)
     acquisition_restarts: int = 10
     raw_samples: int = 512
+    num_levels: int = 4
+    num_level_points: int = 40
+    num_level_queries: int = 1000
     repeats: int = 5
 
 

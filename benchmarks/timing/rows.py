@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.timing import scaml_step, source_fit, source_growth, source_posterior
+from benchmarks.timing import (
+    hierarchy_posterior,
+    scaml_step,
+    source_fit,
+    source_growth,
+    source_posterior,
+)
 from benchmarks.timing.measure import Row, Sizes
 
 COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
@@ -12,4 +18,5 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "source-growth": source_growth.compare,
     "source-posterior": source_posterior.compare,
     "scaml-step": scaml_step.compare,
+    "hierarchy-posterior": hierarchy_posterior.compare,
 }

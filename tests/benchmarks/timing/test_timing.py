@@ -23,6 +23,9 @@ TINY = Sizes(
     chunk_elements=(256,),
     acquisition_restarts=2,
     raw_samples=8,
+    num_levels=2,
+    num_level_points=6,
+    num_level_queries=5,
     repeats=1,
 )
 
