@@ -46,8 +46,8 @@ class SourcePath(SamplePath):
     Args:
         gps: The source GPs.
         task_weights: Their weights; every GP counts once if omitted.
-        sample_shape: The sample shape.
-        num_features: The number of random features of each kernel.
+        shape: The sample shape and the batch shape of the target model.
+        num_features: The number of random features of each kernel, even.
     """
 
     gps: ConditionedBatch
@@ -60,18 +60,16 @@ class SourcePath(SamplePath):
         self,
         gps: ConditionedBatch,
         task_weights: TaskWeights | None,
-        sample_shape: torch.Size,
+        shape: torch.Size,
         num_features: int,
     ) -> None:
         super().__init__()
         self.gps = gps
-        batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
         weights = (
             gps.alpha.new_ones(len(gps.alpha)) if task_weights is None else task_weights.weights
         )
         self.register_buffer("weights", weights.detach().double())
         self.register_buffer("frequencies", _draw_frequencies(gps, num_features // 2))
-        shape = sample_shape + batch_shape
         num_kernels = len(gps.outputscale)
         theta = gps.alpha.new_empty(*shape, num_kernels, num_features).normal_()
         self.register_buffer("theta", theta)
@@ -138,7 +136,8 @@ def _draw_kernel_feature_paths(
     if model.has_source_covariance:
         gps, task_weights = model.mean_module.gps, model.mean_module.task_weights
         share = max(num_features // len(gps.outputscale) * 2, MIN_FEATURES)
-        paths["sources"] = SourcePath(gps, task_weights, sample_shape, share)
+        shape = sample_shape + model.batch_shape
+        paths["sources"] = SourcePath(gps, task_weights, shape, share)
     return PathDict(
         paths=paths,
         join=_sum,

@@ -31,6 +31,7 @@ from botorch.acquisition.joint_entropy_search import qJointEntropySearch
 from botorch.acquisition.max_value_entropy_search import qLowerBoundMaxValueEntropy
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.generation import MaxPosteriorSampling
+from botorch.models.transforms.input import Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
@@ -40,6 +41,8 @@ from tests.models.contract import ModelCase, bounds
 
 FAMILY = ShiftedSines()
 BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 4}}
+# The derivative of PES is NaN wherever one of its probabilities underflows.
+WITHOUT_GRADIENT = {**BUDGET, "options": {"maxiter": 2, "with_grad": False}}
 
 
 def _sampler() -> SobolQMCNormalSampler:
@@ -84,7 +87,7 @@ LOOK_AHEAD: dict[str, Callable[[Any], AcquisitionFunction]] = {
         model, *_optima(model), estimation_type="MC", num_samples=8
     ),
     "PES": lambda model: qPredictiveEntropySearch(model, _optima(model)[0]),
-    "NIPV": lambda model: qNegIntegratedPosteriorVariance(model, FAMILY.inputs(16)),
+    "NIPV": lambda model: qNegIntegratedPosteriorVariance(model, FAMILY.inputs(8)),
 }
 EVERYTHING = ANALYTIC | MONTE_CARLO | LOOK_AHEAD
 GREEDY = ("qMES", "GIBBON")  # BoTorch fills these batches one by one
@@ -96,7 +99,11 @@ BATCHES = [name for name in [*MONTE_CARLO, *LOOK_AHEAD] if name != "PES"]
 # and the values of PES come from iterations that stop at a threshold.
 INEXACT = ("NIPV", "PES")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*has known numerical issues")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*has known numerical issues"),
+    # Few samples of a confident model may not improve anywhere.
+    pytest.mark.filterwarnings("ignore:All acquisition values for raw sampled points"),
+]
 
 
 def _require(case: ModelCase, name: str) -> None:
@@ -111,11 +118,12 @@ def _assert_optimized(acquisition: AcquisitionFunction, X: Tensor, value: Tensor
     assert acquisition(X.unsqueeze(-3)).isfinite().all()
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
+@pytest.mark.parametrize("name", [name for name in EVERYTHING if name != "NIPV"])
 def test_single_candidates(case, name):
     _require(case, name)
     acquisition = EVERYTHING[name](case.target(4))
-    X, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
+    budget = WITHOUT_GRADIENT if name == "PES" else BUDGET
+    X, value = optimize_acqf(acquisition, bounds(), q=1, **budget)
     if name == "qKG":  # its own optimizer drops the fantasy points
         assert X.shape == (1, FAMILY.dim)
         assert value.isfinite()
@@ -123,8 +131,10 @@ def test_single_candidates(case, name):
         _assert_optimized(acquisition, X, value, q=1)
 
 
+@pytest.mark.filterwarnings("ignore:Optimization failed")
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches_of_candidates(case, name):
+    # NIPV comes here only: its derivatives make the line search long.
     _require(case, name)
     acquisition = EVERYTHING[name](case.target(4))
     sequential = name in GREEDY
@@ -151,7 +161,7 @@ def test_derivatives_of_acquisitions(case, name):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
-@pytest.mark.parametrize("name", ["UCB", "qUCB", "PI", "LogEI", "qSR", "qKG", "NIPV", "GIBBON"])
+@pytest.mark.parametrize("name", ["UCB", "qUCB", "PI", "LogEI", "qSR", "qKG", "GIBBON"])
 def test_first_steps(case, name, n):
     _require(case, name)
     model = case.target(n)
@@ -159,6 +169,47 @@ def test_first_steps(case, name, n):
     X, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
     assert X.isfinite().all()
     assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_values_without_target_points(case, name):
+    _require(case, name)
+    acquisition = EVERYTHING[name](case.target(0))
+    assert acquisition(FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)).isfinite().all()
+
+
+LOWER, UPPER = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+# Without JES, which transforms the inputs of conditioned models twice, also with a SingleTaskGP.
+ON_RAW_INPUTS: dict[str, Callable[..., AcquisitionFunction]] = {
+    "UCB": lambda model, to: UpperConfidenceBound(model, beta=9.0),
+    "qLogNEI": lambda model, to: qLogNoisyExpectedImprovement(
+        model, to(FAMILY.target(4)[0]), _sampler()
+    ),
+    "qKG": lambda model, to: qKnowledgeGradient(model, num_fantasies=3),
+    "GIBBON": lambda model, to: qLowerBoundMaxValueEntropy(model, to(FAMILY.inputs(40)), 3),
+    "NIPV": lambda model, to: qNegIntegratedPosteriorVariance(model, to(FAMILY.inputs(8))),
+}
+
+
+def _to_raw(X: Tensor) -> Tensor:
+    return LOWER + (UPPER - LOWER) * X
+
+
+@pytest.mark.parametrize("name", ON_RAW_INPUTS)
+def test_values_on_raw_inputs(case, name):
+    """They are those of the same model in the unit cube."""
+    _require(case, name)
+    transform = Normalize(2, bounds=torch.stack([LOWER, UPPER]))
+    raw_sources = {task: (_to_raw(X), Y) for task, (X, Y) in FAMILY.sources().items()}
+    prior = case.pretrain(raw_sources, input_transform=transform)
+    X, Y = FAMILY.target(4)
+    raw_model = case.build(_to_raw(X), Y, prior, input_transform=transform)
+    points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)
+    values = []
+    for model, to in ((raw_model, _to_raw), (case.target(4), lambda X: X)):
+        torch.manual_seed(0)
+        values.append(ON_RAW_INPUTS[name](model, to)(to(points)))
+    torch.testing.assert_close(*values, rtol=1e-3, atol=1e-3)
 
 
 def test_analytic_noisy_improvement(case):
@@ -179,6 +230,8 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+# Two candidates of a batch may coincide, which makes their joint posterior singular.
+@pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_optimization(case, form):
     acquisition = qUpperConfidenceBound(case.target(4), 4.0, _sampler())

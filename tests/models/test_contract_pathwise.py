@@ -19,9 +19,9 @@ from tests.families import ShiftedSines
 from tests.models.contract import bounds
 
 FAMILY = ShiftedSines()
-NUM_PATHS = 1500
+NUM_PATHS = 1000
 # The error of random features falls with the root of their number.
-ACCURATE = partial(draw_kernel_feature_paths, num_features=4096)
+ACCURATE = partial(draw_kernel_feature_paths, num_features=3072)
 
 
 @pytest.fixture(autouse=True)
