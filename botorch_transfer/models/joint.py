@@ -68,7 +68,7 @@ class JointTransferGP(TargetGP):
     """
 
     source_argument = "source_data"
-    max_fit_iterations = 200  # free matrices have flat ridges, along which a fit goes on for long
+    max_fit_iterations = 200  # along the flat ridges of free matrices, a fit would not end
     covar_module: SourceConditionalKernel
 
     def __init__(
