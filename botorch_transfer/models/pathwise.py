@@ -31,7 +31,7 @@ from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.task_weights import TaskWeights
 from botorch_transfer.models.modular import ModularTransferGP
 
-MIN_FEATURES = 512
+MIN_FEATURES = 1024
 """The least number of random features of one kernel."""
 
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
