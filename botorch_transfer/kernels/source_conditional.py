@@ -15,8 +15,6 @@ has the shape of an arrow.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,22 +27,8 @@ from torch import Tensor
 
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel, TaskPoints
 from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
+from botorch_transfer.kernels.source_factor import FactorMemory, SourceFactor, log_density
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-
-
-@dataclass(frozen=True)
-class SourceFactor:
-    """The factorized covariance of the source data, group by group.
-
-    Args:
-        roots: The Cholesky factors, ``batch_shape x N_g x N_g`` in double precision.
-        alphas: ``K⁻¹ y_s``, ``batch_shape x N_g`` each.
-        log_likelihood: ``log p(y_s)``, a ``batch_shape`` tensor.
-    """
-
-    roots: tuple[Tensor, ...]
-    alphas: tuple[Tensor, ...]
-    log_likelihood: Tensor
 
 
 class SourceConditional(Module):
@@ -67,7 +51,7 @@ class SourceConditional(Module):
         self.kernel = kernel
         self.points = points
         self.noise = noise
-        self._memory = _FactorMemory()
+        self._memory = FactorMemory()
         self._whitened = InputCache()
 
     def __getitem__(self, index: Any) -> SourceConditional:
@@ -127,7 +111,7 @@ class SourceConditional(Module):
             alpha = torch.linalg.solve_triangular(root.mT, whitened, upper=True)
             roots.append(root)
             alphas.append(alpha.squeeze(-1).to(variances))
-            log_likelihood.append(_log_density(root, whitened))
+            log_likelihood.append(log_density(root, whitened))
         total = torch.stack(log_likelihood).sum(dim=0).to(variances)
         return SourceFactor(tuple(roots), tuple(alphas), total)
 
@@ -304,46 +288,3 @@ class SourceConditionalKernel(Kernel):
         if same:
             return self.conditional.variance(x1)
         return self.conditional.covariance(x1, x2).diagonal(dim1=-2, dim2=-1)
-
-
-class _FactorMemory:
-    """Remembers one factor, as long as what it depends on has the same values."""
-
-    def __init__(self) -> None:
-        self._state: tuple[Tensor, ...] | None = None
-        self._versions: list[int] = []
-        self._factor: SourceFactor | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _FactorMemory:
-        twin = _FactorMemory()  # the tensors are never written into, so copies share them
-        twin.__dict__.update(self.__dict__)
-        memo[id(self)] = twin
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _FactorMemory().__dict__
-
-    def recall(self, state: tuple[Tensor, ...]) -> SourceFactor | None:
-        """The factor, if nothing has changed since."""
-        *data, values = state
-        if self._state is None:
-            return None
-        *known_data, known_values = self._state
-        same_data = all(one is other for one, other in zip(data, known_data, strict=True))
-        if not same_data or self._versions != [tensor._version for tensor in data]:
-            return None
-        same_type = values.dtype == known_values.dtype and values.device == known_values.device
-        return self._factor if same_type and torch.equal(values, known_values) else None
-
-    def remember(self, state: tuple[Tensor, ...], factor: SourceFactor) -> None:
-        """Takes the place of what was remembered."""
-        self._state = state
-        self._versions = [tensor._version for tensor in state[:-1]]
-        self._factor = factor
-
-
-def _log_density(root: Tensor, whitened: Tensor) -> Tensor:
-    """``log N(y; 0, L Lᵀ)`` from ``L`` and ``L⁻¹ y``."""
-    log_determinant = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    constant = root.shape[-1] * math.log(2 * math.pi)
-    return -0.5 * (whitened.square().sum(dim=(-2, -1)) + log_determinant + constant)
