@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,7 +66,9 @@ def run(problem: Problem, method_name: str, method: Method, seed: int, budget: B
         problem = problem.subsample(budget.history_size, step_seed(problem, seed, -1))
     evaluations: list[Record] = []
     error = None
-    with _one_thread(), torch.random.fork_rng(devices=[]):
+    with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # A line search that gives up, and is tried again: nothing that a reader can act on.
+        warnings.filterwarnings("ignore", message=".*Optimization failed")
         try:
             for evaluation in _evaluations(problem, method, seed, budget):
                 evaluations.append(evaluation)

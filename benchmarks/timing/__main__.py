@@ -20,7 +20,10 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
     parser.add_argument("--repeats", type=int, help="measurements of each side")
+    parser.add_argument("--threads", type=int, help="PyTorch threads; its own choice by default")
     options = parser.parse_args(arguments)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     sizes = sizes or Sizes()
     if options.repeats is not None:
         sizes = replace(sizes, repeats=options.repeats)
