@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.map_objective import MAPObjective, negative_log_likelihood
 from botorch_transfer.pretraining.padding import PaddedTasks
-from tests.kernels.tasks import KERNELS
+from tests.kernels.tasks import KERNELS, points
 from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
 from tests.pretraining.tasks import draw_data, padded
 
@@ -173,10 +174,12 @@ def test_only_the_row_that_cannot_be_factorized_is_undefined() -> None:
 
 
 def test_jitter_where_noise_is_too_small() -> None:
-    X = torch.rand(3, 1, dtype=torch.double).repeat(2, 1)
-    tasks = padded([(X, X.clone(), torch.full_like(X, 1e-20))])
-    with pytest.warns(Warning, match="added jitter"):
-        value, gradient = objective(tasks)(draw_theta(1, dim=1), torch.tensor([0]))
+    X = torch.full((3, 1), 0.5, dtype=torch.double)
+    tasks = padded([(X, points(3, 1), torch.full_like(X, 1e-20))])
+    # Exactly singular, whatever the rounding: all ones.
+    theta = torch.tensor([[0.0, 0.0, -5.0]], dtype=torch.double)
+    with pytest.warns(NumericalWarning, match="added jitter"):
+        value, gradient = objective(tasks)(theta, torch.tensor([0]))
     assert value.isfinite().all()
     assert gradient.isfinite().all()
 
