@@ -183,10 +183,12 @@ class BoostedHierarchy(ConditionedHierarchy):
             below[rows.stop :, rows] = cross[rows.stop - rows.start :]
         level_roots = inverse_cholesky(diagonal_blocks.unsqueeze(0), ["the stacked levels"])[0]
         eye = torch.eye(size).to(X)
-        # F = D (I + D⁻¹U): the levels' own blocks may need some jitter, the rest has only ones as
-        # eigenvalues.
+        # F = D (I + D⁻¹U): the levels' own blocks may need some jitter, the rest is triangular with
+        # a diagonal of ones.
         own_inverse = level_roots.mT @ level_roots
-        coefficients = torch.linalg.solve(eye + own_inverse @ below, own_inverse)
+        coefficients = torch.linalg.solve_triangular(
+            eye + own_inverse @ below, own_inverse, upper=False, unitriangular=True
+        )
         root = torch.linalg.solve_triangular(self.inverse_root[0], eye, upper=False)
         for name, tensor in (
             ("alpha", (coefficients @ self._residual()).unsqueeze(0)),
