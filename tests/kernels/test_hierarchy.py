@@ -164,9 +164,9 @@ def test_repeated_points_without_noise(propagate: Propagate) -> None:
     levels = draw_tasks([4, 3], 2)
     gps = stack(levels, propagate)
     tensors = gps.essentials()
-    tensors["train_X"] = torch.cat([tensors["train_X"], tensors["train_X"][:1]])
-    tensors["train_Y"] = torch.cat([tensors["train_Y"], tensors["train_Y"][:1]])
-    tensors["level"] = torch.cat([tensors["level"], tensors["level"][:1]])
+    tensors["train_X"] = torch.cat([tensors["train_X"][:1], tensors["train_X"]])
+    tensors["train_Y"] = torch.cat([tensors["train_Y"][:1], tensors["train_Y"]])
+    tensors["level"] = torch.cat([tensors["level"][:1], tensors["level"]])
     tensors["noise"] = torch.zeros(8, dtype=torch.double)
     with pytest.warns(match="added jitter"):
         singular = type(gps)(**tensors)
