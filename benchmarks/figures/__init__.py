@@ -1,0 +1,1 @@
+"""Pictures of how the models work, each drawn by one command into `out/`."""
