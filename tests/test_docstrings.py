@@ -48,7 +48,7 @@ def objects(name: str) -> dict[str, object]:
     Y = X.sum(dim=-1, keepdim=True)
     sources = SourceGPs.fit({"monday": (X, Y), "tuesday": (X, 2 * Y)}, num_restarts=0)
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
-    if name.startswith(models.adjusted.__name__):
+    if name.startswith(models.adjusted_hierarchical.__name__):
         model = BoostedHierarchicalGP(X[:3], Y[:3], {"monday": (X, Y)})
     else:
         model = ScaMLGP(X[:3], Y[:3], sources)

@@ -244,7 +244,7 @@ def draw(
         path: Where to save the picture; its folder is made.
     """
     figure = Figure(figsize=(10, 3 * len(measured)), layout="constrained")
-    panels = figure.subplots(len(measured), 3, squeeze=False)
+    panels = figure.subplots(len(measured), 3, squeeze=False, sharey=True)
     for row, (growth, seconds) in zip(panels, measured, strict=True):
         for panel, (what, models) in zip(row, seconds.items(), strict=True):
             for name, times in models.items():

@@ -1,8 +1,7 @@
 """BoTorch models whose prior comes from source tasks."""
 
 from botorch_transfer.models import joint_pathwise, pathwise  # noqa: F401  (register the samplers)
-from botorch_transfer.models.boosted import BoostedHierarchicalGP
-from botorch_transfer.models.hierarchical import SequentialHierarchicalGP
+from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
 from botorch_transfer.models.joint_coregionalization import (
     IntrinsicCoregionalizationGP,
     LinearCoregionalizationGP,
@@ -12,6 +11,7 @@ from botorch_transfer.models.joint_scaml import JointScaMLGP
 from botorch_transfer.models.joint_weighted_source import WeightedSourceGP
 from botorch_transfer.models.mean_hierarchical import MeanHierarchicalGP
 from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.sequential_hierarchical import SequentialHierarchicalGP
 
 __all__ = [
     "BoostedHierarchicalGP",

@@ -1,6 +1,6 @@
 r"""Joint models whose task covariances are free matrices: MTGP and MTKGP.
 
-.. [Tighineanu2022transfer]
+.. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
     Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
 """
@@ -28,7 +28,7 @@ from botorch_transfer.models.joint import JointTransferGP, task_kernels
 
 
 class LinearCoregionalizationGP(JointTransferGP):
-    r"""MTGP [Tighineanu2022transfer]_: the linear model of coregionalization.
+    r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
 
     .. code-block:: text
 
@@ -117,7 +117,7 @@ class LinearCoregionalizationGP(JointTransferGP):
 
 
 class IntrinsicCoregionalizationGP(JointTransferGP):
-    r"""MTKGP [Tighineanu2022transfer]_: the intrinsic model of coregionalization.
+    r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
 
     .. code-block:: text
 

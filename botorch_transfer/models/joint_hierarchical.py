@@ -1,6 +1,6 @@
 r"""HGP: every task adds to what the tasks before it have.
 
-.. [Tighineanu2022transfer]
+.. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
     Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
 """
@@ -17,12 +17,12 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets
-from botorch_transfer.kernels.hierarchical import HierarchicalKernel
+from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
 from botorch_transfer.models.joint import JointTransferGP, task_kernels
 
 
 class JointHierarchicalGP(JointTransferGP):
-    r"""HGP [Tighineanu2022transfer]_: a joint GP over a hierarchy of tasks.
+    r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
 
     .. code-block:: text
 

@@ -1,6 +1,6 @@
 r"""WSGP: independent source tasks, weighted in the target.
 
-.. [Tighineanu2022transfer]
+.. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
     Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
 """
@@ -23,7 +23,7 @@ from botorch_transfer.models.joint import JointTransferGP, task_kernels
 
 
 class WeightedSourceGP(JointTransferGP):
-    r"""WSGP [Tighineanu2022transfer]_: a joint GP whose source tasks are independent of each other.
+    r"""WSGP [Tighineanu2022hierarchical]_: a joint GP whose source tasks are independent of each other.
 
     .. code-block:: text
 

@@ -19,7 +19,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.kernels.hierarchy import BoostedHierarchy
-from botorch_transfer.models.adjusted import AdjustedHierarchicalGP
+from botorch_transfer.models.adjusted_hierarchical import AdjustedHierarchicalGP
 from botorch_transfer.models.target import PriorOrData
 from botorch_transfer.pretraining.source_hierarchy import Propagate
 

@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 from botorch_transfer.kernels.coregionalization import TaskPoints, evaluate
 from botorch_transfer.kernels.free_coregionalization import LinearCoregionalizationKernel
-from botorch_transfer.kernels.hierarchical import HierarchicalKernel
+from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
 from botorch_transfer.kernels.task_weights import TaskWeights
 from botorch_transfer.kernels.weighted_sources import ScaMLKernel, WeightedSourceKernel
 from tests.kernels.tasks_and_points import task_column

@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.hierarchical import HierarchicalKernel
+from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
 from botorch_transfer.kernels.source_conditional import (
     SourceConditional,
     SourceConditionalKernel,
