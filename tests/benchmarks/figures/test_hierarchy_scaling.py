@@ -46,7 +46,7 @@ def test_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    small = [type(g)(g.name, (16, 32), g.levels, g.promised) for g in GROWTHS[:1]]
+    small = [type(g)(g.name, (16, 24, 32), g.levels, g.promised) for g in GROWTHS[:1]]
     main(["--out", str(tmp_path), "--repeats", "1"], small)
     assert "promised at most" in capsys.readouterr().out
     assert (tmp_path / "hierarchy_scaling.png").stat().st_size > 10_000
