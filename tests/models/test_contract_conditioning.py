@@ -87,7 +87,9 @@ def test_conditioning_on_raw_inputs(case):
     transform = Normalize(2, bounds=raw_bounds)
     unit_model = build(case, 4)
     X, Y = FAMILY.target(4)
-    model = case.build(transform.untransform(X), Y, input_transform=transform)
+    raw_sources = {task: (transform.untransform(X), Y) for task, (X, Y) in FAMILY.sources().items()}
+    prior = case.pretrain(raw_sources, input_transform=transform)
+    model = case.build(transform.untransform(X), Y, prior, input_transform=transform)
     new_X = FAMILY.inputs(2, seed=41)
     posteriors = []
     for each, to_raw in ((unit_model, lambda X: X), (model, transform.untransform)):

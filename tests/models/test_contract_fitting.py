@@ -74,7 +74,7 @@ def test_a_fitted_model_is_at_an_optimum(case):
             noise = torch.randn(kept.shape, generator=generator, dtype=kept.dtype)
             with torch.no_grad():
                 parameter.copy_(kept + scale * noise.abs())
-            assert objective(model) <= best + 1e-3
+            assert objective(model) <= best + case.slack
         with torch.no_grad():
             parameter.copy_(kept)
 
