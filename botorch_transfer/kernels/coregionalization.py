@@ -6,7 +6,8 @@ The linear model of coregionalization describes source and target tasks by one G
 
     k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')        W_ν = F_ν F_νᵀ
 
-and the joint models of [Tighineanu2022hierarchical]_ (Section 4) differ in their factors ``F_ν`` only.
+and the joint models of [Tighineanu2022hierarchical]_ (Section 4) differ in their factors ``F_ν``
+only.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer

@@ -38,7 +38,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.stationary import squared_distance
@@ -61,6 +60,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
     Raises:
         InputDataError: If the covariance matrix of the data is not positive definite.
+        ValueError: If the rows are not in order of their levels.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -87,6 +87,8 @@ class ConditionedHierarchy(ConditionedBatch):
         kernel: str = "rbf",
     ) -> None:
         super().__init__(lengthscale, outputscale, kernel)
+        if bool((level.diff() < 0).any()):
+            raise ValueError("The rows must be in ascending order of their levels.")
         if level_means is None:
             level_means = torch.zeros_like(outputscale)
         levels = torch.arange(len(outputscale), device=level.device)
@@ -151,10 +153,12 @@ class ConditionedHierarchy(ConditionedBatch):
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
         """Adds up what each row includes."""
-        padded = [
-            pad(cross, (row.start, 0)) for cross, row in zip(crosses, self._rows, strict=True)
-        ]
-        return torch.stack(padded).sum(dim=0, keepdim=True)
+        blocks = []
+        for level, rows in enumerate(self._rows):
+            included = zip(crosses[: level + 1], self._rows, strict=False)
+            parts = [x[:, rows.start - r.start : rows.stop - r.start] for x, r in included]
+            blocks.append(torch.stack(parts).sum(dim=0))
+        return torch.cat(blocks, dim=-1).unsqueeze(0)
 
     def essentials(self) -> dict[str, Tensor]:
         """The constructor's tensors, from which all others follow."""

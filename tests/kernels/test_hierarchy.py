@@ -193,3 +193,11 @@ def test_unknown_kernel() -> None:
 def test_copies_share_tensors() -> None:
     gps = stack(draw_tasks([4, 3], 2), "mean")
     assert deepcopy(gps).inverse_root is gps.inverse_root
+
+
+def test_rows_out_of_order_are_refused():
+    X = torch.rand(4, 2, dtype=torch.double)
+    ones = torch.ones(4, dtype=torch.double)
+    level = torch.tensor([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="ascending order"):
+        ConditionedHierarchy(X, ones, level, ones, X[:2] + 1, ones[:2])
