@@ -23,8 +23,7 @@ from botorch_transfer.models.joint import JointTransferGP, task_kernels
 
 
 class WeightedSourceGP(JointTransferGP):
-    r"""WSGP [Tighineanu2022hierarchical]_: a joint GP whose source tasks are independent of each
-    other.
+    r"""WSGP [Tighineanu2022hierarchical]_: a joint GP with independent source tasks.
 
     .. code-block:: text
 
