@@ -53,7 +53,7 @@ class TaskWeights(Module):
         index = index if isinstance(index, tuple) else (index,)
         twin = deepcopy(self)
         chosen = twin.raw_weights.detach()[(*index, slice(None))]
-        twin.raw_weights = Parameter(chosen.clone(), self.raw_weights.requires_grad)
+        twin.raw_weights = Parameter(chosen, self.raw_weights.requires_grad)
         return twin
 
     @property
