@@ -28,3 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def case(request: pytest.FixtureRequest) -> ModelCase:
     """Every model under the contract, one after another."""
     return request.param
+
+
+REPRESENTATIVES = [case for case in CASES if case.representative]
+
+
+@pytest.fixture(params=REPRESENTATIVES, ids=lambda case: case.name)
+def representative(request: pytest.FixtureRequest) -> ModelCase:
+    """One model of each kind, for tests of many combinations that do not depend on the model."""
+    return request.param

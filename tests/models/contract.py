@@ -47,6 +47,7 @@ class ModelCase:
         exact: Whether the predictive covariance is the exact GP's, so that BoTorch's leave-one-out
             formulas hold; otherwise the model has ``loo_posterior()``.
         slack: How far from its optimum a fit may stop, in nats a point.
+        representative: Whether the model stands for its kind where a test has many variants.
         ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions.
     """
 
@@ -56,6 +57,7 @@ class ModelCase:
     ordered: bool = False
     exact: bool = True
     slack: float = 1e-3
+    representative: bool = False
     ensemble: bool = False
 
     @property
@@ -170,14 +172,16 @@ def _source_data(sources: Any, input_transform: InputTransform | None = None) ->
 
 
 CASES = [
-    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
+    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
     ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True),
-    ModelCase(BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False),
+    ModelCase(
+        BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False, representative=True
+    ),
     # Free matrices have long flat ridges, along which a fit stops after a number of iterations.
     ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2),
     ModelCase(IntrinsicCoregionalizationGP, _source_data, slack=1e-2),
     ModelCase(WeightedSourceGP, _source_data),
-    ModelCase(JointHierarchicalGP, _source_data, ordered=True),
+    ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data),
 ]

@@ -145,9 +145,9 @@ def test_batches_of_candidates(case, name):
 
 
 @pytest.mark.parametrize("name", [name for name in EVERYTHING if name not in INEXACT])
-def test_derivatives_of_acquisitions(case, name):
-    _require(case, name)
-    acquisition = EVERYTHING[name](case.target(4))
+def test_derivatives_of_acquisitions(representative, name):
+    _require(representative, name)
+    acquisition = EVERYTHING[name](representative.target(4))
     q = 4 if name == "qKG" else 1
     X = FAMILY.inputs(3, q, seed=5).requires_grad_()
     value = acquisition(X)
@@ -172,9 +172,9 @@ def test_first_steps(case, name, n):
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
-def test_values_without_target_points(case, name):
-    _require(case, name)
-    acquisition = EVERYTHING[name](case.target(0))
+def test_values_without_target_points(representative, name):
+    _require(representative, name)
+    acquisition = EVERYTHING[name](representative.target(0))
     assert acquisition(FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)).isfinite().all()
 
 
@@ -196,17 +196,17 @@ def _to_raw(X: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ON_RAW_INPUTS)
-def test_values_on_raw_inputs(case, name):
+def test_values_on_raw_inputs(representative, name):
     """They are those of the same model in the unit cube."""
-    _require(case, name)
+    _require(representative, name)
     transform = Normalize(2, bounds=torch.stack([LOWER, UPPER]))
     raw_sources = {task: (_to_raw(X), Y) for task, (X, Y) in FAMILY.sources().items()}
-    prior = case.pretrain(raw_sources, input_transform=transform)
+    prior = representative.pretrain(raw_sources, input_transform=transform)
     X, Y = FAMILY.target(4)
-    raw_model = case.build(_to_raw(X), Y, prior, input_transform=transform)
+    raw_model = representative.build(_to_raw(X), Y, prior, input_transform=transform)
     points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)
     values = []
-    for model, to in ((raw_model, _to_raw), (case.target(4), lambda X: X)):
+    for model, to in ((raw_model, _to_raw), (representative.target(4), lambda X: X)):
         torch.manual_seed(0)
         values.append(ON_RAW_INPUTS[name](model, to)(to(points)))
     torch.testing.assert_close(*values, rtol=1e-3, atol=1e-3)
@@ -233,8 +233,8 @@ FORMS: dict[str, dict[str, Any]] = {
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_optimization(case, form):
-    acquisition = qUpperConfidenceBound(case.target(4), 4.0, _sampler())
+def test_forms_of_optimization(representative, form):
+    acquisition = qUpperConfidenceBound(representative.target(4), 4.0, _sampler())
     X, value = optimize_acqf(acquisition, bounds(), q=2, **BUDGET, **FORMS[form])
     assert X.shape[-2:] == (2, FAMILY.dim)
     assert X.isfinite().all()

@@ -63,17 +63,17 @@ def test_moments_of_prior_paths(case):
     assert_moments(ACCURATE(model, torch.Size([NUM_PATHS])), model, FAMILY.inputs(5, seed=21))
 
 
-def test_moments_with_known_noise(case):
+def test_moments_with_known_noise(representative):
     train_X, Y = FAMILY.target(4)
-    model = case.build(train_X, Y, train_Yvar=torch.full_like(Y, 4.0))
+    model = representative.build(train_X, Y, train_Yvar=torch.full_like(Y, 4.0))
     assert_moments(draw(model), model, FAMILY.inputs(5, seed=21))
 
 
-def test_moments_on_raw_inputs(case):
+def test_moments_on_raw_inputs(representative):
     raw_bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
     transform = Normalize(2, bounds=raw_bounds)
     train_X, Y = FAMILY.target(4)
-    model = case.build(transform.untransform(train_X), Y, input_transform=transform)
+    model = representative.build(transform.untransform(train_X), Y, input_transform=transform)
     X = transform.untransform(FAMILY.inputs(5, seed=21))
     assert_moments(draw(model), model, X)
 
