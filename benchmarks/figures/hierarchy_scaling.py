@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -115,24 +116,27 @@ def operations(num_sources: int, num_points: int) -> dict[str, dict[str, Timed]]
     """
     *sources, target = random_tasks(num_sources + 1, num_points, DIM)
     data = [X for X, _ in sources], [Y.squeeze(-1) for _, Y in sources]
-    levels = stack_levels(*data, [torch.full_like(y, 1e-2) for y in data[1]])
+    levels: dict[str, Any] = stack_levels(*data, [torch.full_like(y, 1e-2) for y in data[1]])
     ones = torch.ones(num_sources, dtype=torch.double)
     lengthscale = 0.7 * ones.unsqueeze(-1).expand(-1, DIM)
 
-    def factorize(hierarchy: type[ConditionedHierarchy]) -> ConditionedHierarchy:
-        return hierarchy(lengthscale=lengthscale, outputscale=ones, kernel="rbf", **levels)
+    def factorize(name: str) -> ConditionedHierarchy:
+        hierarchy = ConditionedHierarchy if name == "SHGP" else BoostedHierarchy
+        gps = hierarchy(**levels, lengthscale=lengthscale, outputscale=ones)
+        if name == "BHGP":  # its own factors are made when they are first needed
+            gps.variance(target[0][:1])
+        return gps
 
     queries = torch.rand(NUM_QUERIES, 1, DIM, dtype=torch.double)
     X, Y = (part[:NUM_TARGET_POINTS] for part in target)
     timed: dict[str, dict[str, Timed]] = {FIT: {}, FACTOR: {}, POSTERIOR: {}}
     for name, model_class in MODELS.items():
-        hierarchy = ConditionedHierarchy if name == "SHGP" else BoostedHierarchy
-        gps = factorize(hierarchy)
+        gps = factorize(name)
         names = [f"source {index}" for index in range(num_sources)]
         prior = SourceHierarchy(gps, 0 * ones, ones, names, outcome_scale="raw")
         model = model_class(X, Y, prior).eval()
         timed[FIT][name] = _fit_step(sources[-1], gps)
-        timed[FACTOR][name] = partial(factorize, hierarchy)
+        timed[FACTOR][name] = partial(factorize, name)
         timed[POSTERIOR][name] = partial(_variance, model, queries)
     return timed
 

@@ -131,7 +131,8 @@ class ConditionedGPs(ConditionedBatch):
             self.train_X, self.lengthscale, self.outputscale, self.mask, self.function
         )
         covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise)
-        self.register("inverse_root", inverse_cholesky(covariance, self._task_names))
+        inverse_root = inverse_cholesky(covariance, lambda task, _: self._task_names[task])
+        self.register("inverse_root", inverse_root)
         residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
         self.register("alpha", self.solve(residual))
 

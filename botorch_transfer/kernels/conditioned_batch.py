@@ -277,12 +277,12 @@ class ConditionedBatch(Module, ABC):
         return twin
 
 
-def inverse_cholesky(covariance: Tensor, names: list[str]) -> Tensor:
+def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:
     """Inverts the Cholesky factors of a batch of covariance matrices.
 
     Args:
         covariance: A ``G x N x N`` tensor.
-        names: What the matrices are of, for messages.
+        name: Names the source task of a matrix and a row of it, for messages.
 
     Returns:
         A ``G x N x N`` tensor of lower triangular matrices.
@@ -294,9 +294,11 @@ def inverse_cholesky(covariance: Tensor, names: list[str]) -> Tensor:
         root = psd_safe_cholesky(covariance)
     except (NotPSDError, NanError) as error:
         _, info = torch.linalg.cholesky_ex(covariance)
-        failed = [names[index] for index in info.nonzero().flatten().tolist()]
+        matrix = int(info.nonzero()[0])
+        # Without the rows before the one where it fails, the factorization would go on.
+        failed = name(matrix, int(info[matrix]) - 1)
         raise InputDataError(
-            f"The covariance matrix of source task {failed[0]!r} is not positive definite: "
+            f"The covariance matrix of source task {failed!r} is not positive definite: "
             "check its inputs for extreme scales, or give it more observation noise."
         ) from error
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)

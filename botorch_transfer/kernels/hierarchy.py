@@ -35,10 +35,14 @@ with the stacked rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from botorch_transfer.data import check_joint_size
+from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.stationary import squared_distance
 
@@ -57,6 +61,7 @@ class ConditionedHierarchy(ConditionedBatch):
         outputscale: An ``M`` tensor of signal variances.
         level_means: An ``M`` tensor: the constant mean of each level's difference; zero if omitted.
         kernel: The stationary kernel's name.
+        task_names: Names of the levels for messages.
 
     Raises:
         InputDataError: If the covariance matrix of the data is not positive definite.
@@ -85,8 +90,10 @@ class ConditionedHierarchy(ConditionedBatch):
         outputscale: Tensor,
         level_means: Tensor | None = None,
         kernel: str = "rbf",
+        task_names: Sequence[str] | None = None,
     ) -> None:
         super().__init__(lengthscale, outputscale, kernel)
+        self._task_names = list(task_names or map(str, range(self.num_tasks)))
         if bool((level.diff() < 0).any()):
             raise ValueError("The rows must be in ascending order of their levels.")
         if level_means is None:
@@ -110,13 +117,20 @@ class ConditionedHierarchy(ConditionedBatch):
             self._factorize()
 
     def _factorize(self) -> None:
+        self.register("inverse_root", self._joint_factor())
+        self.register("alpha", self.solve(self._residual().unsqueeze(0)))
+
+    def _joint_factor(self) -> Tensor:
+        """Inverts the Cholesky factor of ``K``."""
         X = self.train_X
         covariance = self.noise.diag()
         for level, rows in enumerate(self._rows):
             covariance[rows.start :, rows.start :] += self._kernel(level, X[rows.start :])
-        inverse_root = inverse_cholesky(covariance.unsqueeze(0), ["the stacked levels"])
-        self.register("inverse_root", inverse_root)
-        self.register("alpha", ConditionedBatch.solve(self, self._residual().unsqueeze(0)))
+
+        def name(matrix: int, row: int) -> str:
+            return self._task_names[int(self.level[row])]
+
+        return inverse_cholesky(covariance.unsqueeze(0), name)
 
     def _kernel(self, level: int, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Evaluates one level's kernel between ``n1 x d`` and ``n2 x d`` inputs."""
@@ -165,43 +179,77 @@ class ConditionedHierarchy(ConditionedBatch):
         return {name: getattr(self, name) for name in _ESSENTIALS}
 
 
+@dataclass(frozen=True)
+class _Boost:
+    """What BHGP's covariance needs, and MHGP does without: factors of all rows together."""
+
+    alpha: Tensor
+    inverse_root: Tensor
+    excess: Tensor
+
+
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
-    Its mean is MHGP's; its covariance is BHGP's, which knows what the means are unsure of. The
-    arguments are those of :class:`ConditionedHierarchy`.
+    Its mean is MHGP's, for which each level's own factor is enough; its covariance is BHGP's, which
+    knows what the means are unsure of, and whose factors of all rows are made when they are first
+    asked for. The arguments are those of :class:`ConditionedHierarchy`.
     """
 
-    coefficients: Tensor
-    excess: Tensor
-    signs: Tensor
-    level_roots: Tensor
+    levels: ConditionedGPs
 
     def _factorize(self) -> None:
-        super()._factorize()
-        X, size = self.train_X, len(self.train_X)
-        diagonal_blocks, below = self.noise.diag(), torch.zeros_like(self.inverse_root[0])
-        for level, rows in enumerate(self._rows):
-            cross = self._kernel(level, X[rows.start :], X[rows])
-            diagonal_blocks[rows, rows] += cross[: rows.stop - rows.start]
-            below[rows.stop :, rows] = cross[rows.stop - rows.start :]
-        level_roots = inverse_cholesky(diagonal_blocks.unsqueeze(0), ["the stacked levels"])[0]
-        eye = torch.eye(size).to(X)
-        # F = D (I + D⁻¹U): the levels' own blocks may need some jitter, the rest is triangular with
-        # a diagonal of ones.
-        own_inverse = level_roots.mT @ level_roots
-        coefficients = torch.linalg.solve_triangular(
-            eye + own_inverse @ below, own_inverse, upper=False, unitriangular=True
+        self.levels = self._own_gps()
+        self.register("alpha", self.solve(self._residual().unsqueeze(0)))
+        # In a list, so that copies share what one of them computes.
+        self._boosts: list[_Boost] = []
+
+    def _own_gps(self) -> ConditionedGPs:
+        """Each level's difference as a GP of its own, with no outcomes yet."""
+        X, Y, noise = (
+            pad_sequence([part[rows] for rows in self._rows], batch_first=True)
+            for part in (self.train_X, torch.zeros_like(self.train_Y), self.noise)
         )
-        root = torch.linalg.solve_triangular(self.inverse_root[0], eye, upper=False)
-        for name, tensor in (
-            ("alpha", (coefficients @ self._residual()).unsqueeze(0)),
-            ("coefficients", coefficients),
-            ("excess", coefficients @ root),
-            ("level_roots", level_roots),
-            ("signs", torch.cat([torch.ones(size), -torch.ones(size)]).to(X)),
-        ):
-            self.register(name, tensor)
+        sizes = torch.tensor([row.stop - row.start for row in self._rows])
+        mask = (torch.arange(X.shape[1]) < sizes.unsqueeze(-1)).to(X.device)
+        return ConditionedGPs(
+            X,
+            Y,
+            mask,
+            self.lengthscale,
+            self.outputscale,
+            noise,
+            kernel=self.kernel,
+            task_names=self._task_names,
+        )
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
+        rest, solved = values.squeeze(-2), []
+        for level, rows in enumerate(self._rows):
+            size = rows.stop - rows.start
+            inverse_root = self.levels.inverse_root[level, :size, :size]
+            coefficients = rest[..., :size] @ inverse_root.mT @ inverse_root
+            above = self._kernel(level, self.train_X[rows], self.train_X[rows.stop :])
+            rest = rest[..., size:] - coefficients @ above
+            solved.append(coefficients)
+        return torch.cat(solved, dim=-1).unsqueeze(-2)
+
+    @torch.no_grad()
+    def _boost(self) -> _Boost:
+        """The factors of all rows, computed once for an object and its copies."""
+        if self._boosts and self._boosts[0].alpha is self.alpha:
+            return self._boosts[0]
+        size = len(self.train_X)
+        check_joint_size(size, torch.double)
+        inverse_root = self._joint_factor()
+        eye = torch.eye(size).to(inverse_root)
+        root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
+        coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
+        if self._boosts:
+            self._boosts = []  # a copy with other tensors shares no longer
+        self._boosts.append(_Boost(self.alpha, inverse_root, coefficients @ root))
+        return self._boosts[0]
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -215,20 +263,17 @@ class BoostedHierarchy(ConditionedHierarchy):
         own = [cross[:, : row.stop - row.start] for cross, row in pairs]
         return torch.cat(own, dim=-1).unsqueeze(0)
 
-    def solve(self, values: Tensor) -> Tensor:
-        """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
-        return (self.coefficients @ values.unsqueeze(-1)).squeeze(-1)
-
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: what is explained, and what the coefficients cost on top."""
-        crosses = self._level_crosses(x)
-        explained = self.inverse_root @ self._joint(crosses).mT
-        excess = self.excess.mT @ self._own(crosses).mT - explained
+        boost, crosses = self._boost(), self._level_crosses(x)
+        explained = boost.inverse_root @ self._joint(crosses).mT
+        excess = boost.excess.mT @ self._own(crosses).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def explained(self, whitened: Tensor) -> Tensor:
         """Counts the excess as what is not explained."""
-        return whitened * self.signs.reshape(1, -1, *[1] * (whitened.dim() - 2))
+        explained, excess = whitened.tensor_split(2, dim=1)
+        return torch.cat([explained, -excess], dim=1)
 
     def level_variances(self, x: Tensor) -> Tensor:
         """Evaluates the posterior variance of each level's difference alone.
@@ -239,10 +284,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         Returns:
             A ``batch_shape x M x n`` tensor.
         """
-        whitened = (self.level_roots @ self.flat_cross(self._flat(x))[0].mT).square()
-        explained = torch.stack([whitened[rows].sum(dim=0) for rows in self._rows])
-        variance = (self.outputscale.unsqueeze(-1) - explained).clamp_min(0.0)
-        return variance.reshape(-1, *x.shape[:-1]).movedim(0, -2).to(x.dtype)
+        return self.levels.variance(x)
 
 
 def stack_levels(

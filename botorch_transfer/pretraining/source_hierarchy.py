@@ -26,7 +26,7 @@ from botorch_transfer.pretraining.from_models import read_models
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.map_fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
 from botorch_transfer.pretraining.relatedness import order_by_relatedness
 
 Propagate = Literal["covariance", "mean"]
@@ -119,8 +119,12 @@ class SourceHierarchy(ConditionedPrior):
             raise ValueError(f"order must be 'given' or 'relatedness', not {order!r}.")
         names, datasets = task_names(source_data), as_datasets(source_data)
         map_options = MAPOptions(**options)
-        num_points = sum(len(dataset.X) for dataset in datasets)
-        check_joint_size(num_points, torch.double, map_options.max_bytes)
+        sizes = [len(dataset.X) for dataset in datasets]
+        if propagate == "covariance":
+            check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
+        else:
+            # BHGP's covariance needs the joint factors, too, and checks their size itself.
+            check_padded_size(names, sizes, map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
         tasks = PaddedTasks.from_datasets(datasets, transform)
         mean, std = outcome_scales(tasks, outcome_scale)
@@ -134,7 +138,7 @@ class SourceHierarchy(ConditionedPrior):
         both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
         first, others = both
         gps, log_posterior = _fit_levels(
-            tasks, _HIERARCHIES[propagate], kernel, first, others, map_options
+            tasks, names, _HIERARCHIES[propagate], kernel, first, others, map_options
         )
         return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
 
@@ -168,13 +172,15 @@ class SourceHierarchy(ConditionedPrior):
         if propagate not in get_args(Propagate):
             raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
         read = read_models(models, frozen_input_transform(input_transform))
-        check_joint_size(int(read.tasks.mask.sum()), torch.double)
+        if propagate == "covariance":
+            check_joint_size(int(read.tasks.mask.sum()), torch.double)
         gps = _HIERARCHIES[propagate](
             **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
             lengthscale=read.lengthscale,
             outputscale=read.outputscale,
             level_means=read.mean_constant,
             kernel=read.kernel,
+            task_names=read.names,
         )
         scale: OutcomeScale = "per_task" if read.standardized else "raw"
         return cls(gps, read.outcome_mean, read.outcome_std, read.names, scale, input_transform)
@@ -219,7 +225,9 @@ class SourceHierarchy(ConditionedPrior):
     def _restore_gps(
         cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
     ) -> ConditionedHierarchy:
-        return _HIERARCHIES[config["propagate"]](**essentials, kernel=config["kernel"])
+        return _HIERARCHIES[config["propagate"]](
+            **essentials, kernel=config["kernel"], task_names=config["task_names"]
+        )
 
 
 _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
@@ -230,6 +238,7 @@ _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
 
 def _fit_levels(
     tasks: PaddedTasks,
+    names: Sequence[str],
     hierarchy: type[ConditionedHierarchy],
     kernel: str,
     first: GPHyperparameters,
@@ -243,17 +252,18 @@ def _fit_levels(
     for level in range(num_levels):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
-            own = _left_over(own, _condition(tasks, noise, results, hierarchy, kernel))
+            own = _left_over(own, _condition(tasks, names, noise, results, hierarchy, kernel))
         results.append(fit_map(own, kernel, others if level else first, options))
         noise[level] = torch.where(
             tasks.fixed_noise[level], tasks.Yvar[level], results[-1].noise.to(noise)
         )
     log_posterior = torch.cat([result.log_posterior for result in results])
-    return _condition(tasks, noise, results, hierarchy, kernel), log_posterior.to(tasks.X)
+    return _condition(tasks, names, noise, results, hierarchy, kernel), log_posterior.to(tasks.X)
 
 
 def _condition(
     tasks: PaddedTasks,
+    names: Sequence[str],
     noise: Tensor,
     results: Sequence[MAPResult],
     hierarchy: type[ConditionedHierarchy],
@@ -265,6 +275,7 @@ def _condition(
         lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
         outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
         kernel=kernel,
+        task_names=names[: len(results)],
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from botorch_transfer.data import check_joint_size
+from botorch_transfer.kernels import hierarchy
 from botorch_transfer.kernels.hierarchy import (
     BoostedHierarchy,
     ConditionedHierarchy,
@@ -170,9 +173,9 @@ def test_repeated_points_without_noise(propagate: Propagate) -> None:
     tensors["noise"] = torch.zeros(8, dtype=torch.double)
     with pytest.warns(match="added jitter"):
         singular = type(gps)(**tensors)
-    A = points(5, 2)
-    assert bool(singular.mean(A).isfinite().all())
-    assert bool((singular.variance(A) < 10).all())
+        mean, variance = singular.mean(points(5, 2)), singular.variance(points(5, 2))
+    assert bool(mean.isfinite().all())
+    assert bool((variance < 10).all())
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
@@ -180,8 +183,12 @@ def test_repeated_points_without_noise(propagate: Propagate) -> None:
 def test_no_factor(propagate: Propagate) -> None:
     tensors = stack(draw_tasks([4, 3], 2), propagate).essentials()
     tensors["noise"] = torch.full((7,), -10.0, dtype=torch.double)
-    with pytest.raises(InputDataError, match=r"the stacked levels.* is not positive definite"):
-        (ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy)(**tensors)
+    hierarchy = ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy
+    with pytest.raises(InputDataError, match=r"source task 'v1' is not positive definite"):
+        hierarchy(**tensors, task_names=["v1", "v2"])
+    tensors["noise"][:4] = 1.0
+    with pytest.raises(InputDataError, match=r"source task 'v2' is not positive definite"):
+        hierarchy(**tensors, task_names=["v1", "v2"])
 
 
 def test_unknown_kernel() -> None:
@@ -192,7 +199,29 @@ def test_unknown_kernel() -> None:
 
 def test_copies_share_tensors() -> None:
     gps = stack(draw_tasks([4, 3], 2), "mean")
-    assert deepcopy(gps).inverse_root is gps.inverse_root
+    twin = deepcopy(gps)
+    assert twin.alpha is gps.alpha
+    # What BHGP's covariance needs is made once for all copies, even after they were made.
+    twin.variance(points(1, 2))
+    assert gps._boost() is twin._boost()
+
+
+def test_what_is_loaded_is_boosted_anew() -> None:
+    gps, other = (stack(draw_tasks([4, 3], 2, seed=seed), "mean") for seed in (0, 1))
+    X = points(5, 2)
+    before, expected = gps.variance(X), other.variance(X)
+    twin = deepcopy(gps)
+    twin.load_state_dict(other.state_dict())
+    torch.testing.assert_close(twin.variance(X), expected)
+    assert torch.equal(gps.variance(X), before)
+
+
+def test_means_need_no_joint_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchy, "check_joint_size", partial(check_joint_size, max_bytes=1))
+    gps = stack(draw_tasks([4, 3], 2), "mean")
+    assert gps.mean(points(5, 2)).isfinite().all()
+    with pytest.raises(InputDataError, match="7 points together"):
+        gps.variance(points(5, 2))
 
 
 def test_rows_out_of_order_are_refused():

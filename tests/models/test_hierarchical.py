@@ -234,5 +234,5 @@ def test_source_data_are_fitted_once(model_class: type[HierarchicalGP], step: St
     first = model_class(*family.target(2), family.sources((4, 3)))
     second = model_class(*family.target(3), family.sources((4, 3)))
     assert first.prior is not second.prior
-    assert first.prior.gps.inverse_root is second.prior.gps.inverse_root
+    assert first.prior.gps.alpha is second.prior.gps.alpha
     assert first.prior.propagate == model_class.propagate
