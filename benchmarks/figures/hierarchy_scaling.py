@@ -96,8 +96,9 @@ GROWTHS = (
         lambda number: (number, LEVEL_POINTS),
         {
             FIT: {"MHGP": 0, "BHGP": 0, "SHGP": 0},
-            # A sum of M single factors for means; every level's covariance at the ones above.
-            FACTOR: {"MHGP": 1, "BHGP": 3, "SHGP": 3},
+            # For means, M factors and every level's mean at the ones above, M N³ + M² N² / 2; for
+            # the others every level's covariance there.
+            FACTOR: {"MHGP": 2, "BHGP": 3, "SHGP": 3},
             POSTERIOR: {"MHGP": 1, "BHGP": 2, "SHGP": 2},
         },
     ),
