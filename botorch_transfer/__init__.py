@@ -1,6 +1,6 @@
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax."""
 
-from botorch_transfer.data import SourceData, as_datasets, from_dataframe
+from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
     IntrinsicCoregionalizationGP,
@@ -27,6 +27,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BoostedHierarchicalGP",
     "CategoricalParameter",
+    "Domain",
     "FloatParameter",
     "IntegerParameter",
     "IntrinsicCoregionalizationGP",

@@ -1,0 +1,242 @@
+"""Validation of source data; public as `botorch_transfer.data`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.utils.datasets import ContextualDataset, MultiTaskDataset, SupervisedDataset
+from torch import Tensor
+
+SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+"""One task: `X` (`n x d`), `Y` (`n x 1`, maximized) and maybe `Yvar` (`n x 1`, variances)."""
+
+MAX_JOINT_BYTES = 8 * 2**30
+"""Memory that an exact joint model may take by default; about 10,000 points in double precision."""
+
+_MATRICES_IN_FLIGHT = 10
+"""Matrices of `n x n` at the peak of a gradient of the marginal likelihood (9 to 12 measured)."""
+
+
+def as_datasets(
+    sources: Sequence[SourceData] | Mapping[str, SourceData],
+) -> list[SupervisedDataset]:
+    """Bring source data into one form, and refuse what no model could use.
+
+    Tensors are shared, not copied. Data sets given in a sequence are returned as they are. In a
+    mapping, they get their key as outcome name, and so do tensors, because BoTorch tells tasks
+    apart by `outcome_names` (see `MultiTaskDataset`): `task_names` of the result are the names of
+    the argument. Tasks with constant outcomes, one single point or repeated inputs are legal, and
+    so is `Yvar` for some of the tasks only.
+
+    Args:
+        sources: The source tasks, in a sequence or as a mapping from their names; each a
+            `SupervisedDataset`, `(X, Y)` or `(X, Y, Yvar)` with an `n_i x d` tensor of inputs, an
+            `n_i x 1` tensor of outcomes, which are maximized, and an `n_i x 1` tensor of
+            observation variances.
+
+    Returns:
+        One data set a task, in the same order.
+
+    Raises:
+        InputDataError: If there are no tasks, or a task is empty, isn't a pair or triple of tensors
+            of the right shapes, has values that aren't finite or variances that aren't positive, or
+            disagrees with the first task in the number or order of inputs, the data type or the
+            device. The message names the task.
+
+    Example:
+        >>> import torch
+        >>> X = torch.rand(5, 2, dtype=torch.double)
+        >>> datasets = as_datasets({"monday": (X, X.sum(-1, keepdim=True))})
+        >>> task_names(datasets)
+        ['monday']
+    """
+    names = task_names(sources)
+    values = list(sources.values()) if isinstance(sources, Mapping) else list(sources)
+    datasets = [_as_dataset(name, value) for name, value in zip(names, values, strict=True)]
+    for name, dataset in zip(names, datasets, strict=True):
+        _check_agreement(name, dataset, names[0], datasets[0])
+    if not torch.stack([_is_sound(dataset) for dataset in datasets]).all():
+        for name, dataset in zip(names, datasets, strict=True):
+            _check_values(name, dataset)
+    if isinstance(sources, Mapping):
+        return [_renamed(dataset, name) for name, dataset in zip(names, datasets, strict=True)]
+    return datasets
+
+
+def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list[str]:
+    """Name the source tasks, for messages and pictures.
+
+    Args:
+        sources: As `as_datasets` takes them.
+
+    Returns:
+        The keys of a mapping. Otherwise the outcome names of the data sets, with "source task 0",
+        "source task 1", ... for tensors; if these names aren't all different (the outcome is often
+        just called "y"), such numbers for all.
+
+    Raises:
+        InputDataError: If there are no tasks, or `sources` is one task instead of a sequence of
+            tasks.
+    """
+    if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
+        raise InputDataError(
+            f"The source data are a {type(sources).__name__}, but a list or a mapping of tasks was "
+            "expected; joint models take the data themselves, not a pre-trained prior."
+        )
+    if isinstance(sources, SupervisedDataset | Tensor) or any(
+        isinstance(value, Tensor) for value in sources
+    ):
+        raise InputDataError(
+            "The source data are one task, but a sequence of tasks was expected: put it into a "
+            "list."
+        )
+    if len(sources) == 0:
+        raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
+    if isinstance(sources, Mapping):
+        names = [str(name) for name in sources]
+        if len(set(names)) < len(names):
+            raise InputDataError("Two source tasks have the same name once it is text: rename one.")
+        return names
+    numbered = [f"source task {rank}" for rank in range(len(sources))]
+    names = [
+        value.outcome_names[0] if isinstance(value, SupervisedDataset) else number
+        for value, number in zip(sources, numbered, strict=True)
+    ]
+    return names if len(set(names)) == len(names) else numbered
+
+
+def check_joint_size(
+    num_points: int, dtype: torch.dtype, max_bytes: float = MAX_JOINT_BYTES
+) -> None:
+    """Refuse source data that are too large for one exact GP over the points of all tasks.
+
+    Args:
+        num_points: Number of points of all tasks, the target included.
+        dtype: Data type of the model.
+        max_bytes: Memory that the model may take.
+
+    Raises:
+        InputDataError: If a gradient of its marginal likelihood would take more.
+
+    Example:
+        >>> check_joint_size(1_000, torch.float64)
+    """
+    needed = _MATRICES_IN_FLIGHT * num_points**2 * dtype.itemsize
+    if needed > max_bytes:
+        raise InputDataError(
+            f"The source and target tasks have {num_points:,} points together, for which an exact "
+            f"joint model would take about {needed / 2**30:,.1f} GiB of memory (the limit is "
+            f"{max_bytes / 2**30:,.1f} GiB): use a modular model such as ScaMLGP, thin out the "
+            "source data, or raise max_bytes."
+        )
+
+
+def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
+    if isinstance(value, MultiTaskDataset | ContextualDataset):
+        raise InputDataError(
+            f"Task {name!r} is a {type(value).__name__}, which holds several data sets: pass "
+            "those in its `datasets` that are source tasks."
+        )
+    if isinstance(value, SupervisedDataset):
+        _check_tensors(name, value.X, value.Y, value.Yvar)
+        return value
+    if not isinstance(value, tuple | list) or len(value) not in (2, 3):
+        raise InputDataError(
+            f"Task {name!r} is a {type(value).__name__}: pass a SupervisedDataset, (X, Y) or (X, "
+            "Y, Yvar)."
+        )
+    X, Y, Yvar = (*value, None)[:3]
+    _check_tensors(name, X, Y, Yvar)
+    features = [f"x{column}" for column in range(X.shape[-1])]
+    return SupervisedDataset(X, Y, feature_names=features, outcome_names=[name], Yvar=Yvar)
+
+
+def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+    """Check types and shapes: what has to hold before anything else can be asked."""
+    for symbol, tensor in _named(X, Y, Yvar):
+        if not isinstance(tensor, Tensor):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} is a {type(tensor).__name__}: pass a torch.Tensor."
+            )
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has the type {tensor.dtype}: convert it by .double() or "
+                ".float()."
+            )
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise InputDataError(f"Task {name!r}: X has the shape {tuple(X.shape)}: it must be n x d.")
+    if len(X) == 0:
+        raise InputDataError(f"Task {name!r} is empty: leave it out.")
+    for symbol, tensor in _named(X, Y, Yvar)[1:]:
+        if tensor.shape != (len(X), 1):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has the shape {tuple(tensor.shape)} for {len(X)} "
+                f"points: it must be n x 1, that is {len(X)} x 1."
+            )
+
+
+def _check_agreement(
+    name: str, dataset: SupervisedDataset, first_name: str, first: SupervisedDataset
+) -> None:
+    X, features = first.X, first.feature_names
+    if dataset.X.shape[1] != X.shape[1]:
+        raise InputDataError(
+            f"Task {name!r} has {dataset.X.shape[1]} inputs, but task {first_name!r} has "
+            f"{X.shape[1]}: all tasks must share one input space."
+        )
+    if dataset.feature_names != features and sorted(dataset.feature_names) == sorted(features):
+        raise InputDataError(
+            f"Task {name!r} has the inputs of task {first_name!r} in another order "
+            f"({dataset.feature_names}): reorder the columns of X."
+        )
+    for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
+        for kind in ("dtype", "device"):
+            found, expected = getattr(tensor, kind), getattr(X, kind)
+            if found != expected:
+                raise InputDataError(
+                    f"Task {name!r}: {symbol} has the {kind} {found}, but X of task "
+                    f"{first_name!r} has {expected}: convert one of them by .to()."
+                )
+
+
+def _is_sound(dataset: SupervisedDataset) -> Tensor:
+    """Check values without waiting for the device: one synchronization for all tasks."""
+    sound = dataset.X.isfinite().all() & dataset.Y.isfinite().all()
+    if dataset.Yvar is None:
+        return sound
+    return sound & dataset.Yvar.isfinite().all() & (dataset.Yvar > 0).all()
+
+
+def _check_values(name: str, dataset: SupervisedDataset) -> None:
+    for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
+        finite = tensor.isfinite()
+        if not finite.all():
+            row = int((~finite).any(dim=-1).nonzero()[0])
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has a NaN or infinite value in row {row}: drop failed "
+                "runs, or give them a finite outcome (from_dataframe does both)."
+            )
+    if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
+        raise InputDataError(
+            f"Task {name!r}: Yvar has a value that is not positive: raise it to a small variance, "
+            "or leave Yvar out to have the noise inferred."
+        )
+
+
+def _named(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> list[tuple[str, Tensor]]:
+    return [("X", X), ("Y", Y)] + ([] if Yvar is None else [("Yvar", Yvar)])
+
+
+def _renamed(dataset: SupervisedDataset, name: str) -> SupervisedDataset:
+    if dataset.outcome_names == [name]:
+        return dataset
+    return SupervisedDataset(
+        dataset.X,
+        dataset.Y,
+        feature_names=dataset.feature_names,
+        outcome_names=[name],
+        Yvar=dataset.Yvar,
+    )

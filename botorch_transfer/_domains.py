@@ -1,0 +1,169 @@
+"""Search spaces with their source tasks; public as `botorch_transfer.data.Domain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import InputTransform
+from botorch.utils.datasets import SupervisedDataset
+from pandas import DataFrame
+from torch import Tensor
+
+from ._datasets import SourceData, as_datasets, task_names
+from ._tables import from_dataframe
+from .search_space import SearchSpace
+
+
+def default_context(
+    dim: int, discrete_dims: Iterable[int] = (), dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Describe the dimensions of a search space as MPHD's paper does (Section 2.1).
+
+    Args:
+        dim: The number of dimensions `d`.
+        discrete_dims: Which of them take only finitely many values.
+        dtype: The data type of the result.
+
+    Returns:
+        A `d x 4` tensor: whether the dimension is discrete, whether it is continuous, how many
+        dimensions of the space are discrete, and how many are continuous.
+
+    Raises:
+        ValueError: If there is no such dimension.
+
+    Example:
+        >>> default_context(3, discrete_dims=[2])
+        tensor([[0., 1., 1., 2.],
+                [0., 1., 1., 2.],
+                [1., 0., 1., 2.]], dtype=torch.float64)
+    """
+    discrete = torch.zeros(dim, dtype=dtype)
+    discrete[list(_as_indices(dim, discrete_dims))] = 1
+    counts = torch.stack([discrete.sum(), dim - discrete.sum()])
+    return torch.column_stack([discrete, 1 - discrete, counts.expand(dim, 2)])
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """One search space with the source tasks that were evaluated in it.
+
+    It is what methods that transfer between search spaces learn from (HyperBO+, MPHD): domains may
+    differ in number and meaning of their inputs, tasks of one domain may not. Outcomes are
+    maximized. Inputs lie in the unit cube, or `input_transform` brings them there.
+
+    Args:
+        source_data: The source tasks, in a sequence or as a mapping from their names; as
+            `as_datasets` takes them.
+        discrete_dims: Which of the `d` inputs take only finitely many values; all others are
+            continuous.
+        context: A `d x s` tensor of numbers that describe each input, the same `s` in all domains;
+            by default MPHD's (see `default_context`).
+        name: The domain's name, for messages.
+        input_transform: A frozen transform of raw inputs to the unit cube, for instance
+            `Normalize(d, bounds=...)`.
+
+    Raises:
+        InputDataError: If the source data are unfit, or the context isn't `d x s` and finite.
+        ValueError: If there is no input of a number in `discrete_dims`.
+
+    Example:
+        >>> import torch
+        >>> X = torch.rand(5, 2, dtype=torch.double)
+        >>> domain = Domain({"monday": (X, X.sum(-1, keepdim=True))}, discrete_dims=[1])
+        >>> domain.dim, domain.task_names
+        (2, ['monday'])
+        >>> domain.context
+        tensor([[0., 1., 1., 1.],
+                [1., 0., 1., 1.]], dtype=torch.float64)
+    """
+
+    source_data: Sequence[SourceData] | Mapping[str, SourceData]
+    discrete_dims: Iterable[int] = ()
+    context: Tensor | None = None
+    name: str | None = None
+    input_transform: InputTransform | None = None
+    datasets: list[SupervisedDataset] = field(init=False, repr=False)
+    task_names: list[str] = field(init=False, repr=False)
+    has_default_context: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "datasets", as_datasets(self.source_data))
+        set_field(self, "task_names", task_names(self.source_data))
+        set_field(self, "discrete_dims", _as_indices(self.dim, self.discrete_dims))
+        set_field(self, "has_default_context", self.context is None)
+        X = self.datasets[0].X
+        context = self.context
+        if context is None:
+            context = default_context(self.dim, self.discrete_dims, X.dtype)
+        _check_context(self.name, context, self.dim)
+        set_field(self, "context", context.to(X))
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: DataFrame,
+        space: SearchSpace,
+        outcome: str,
+        task: str,
+        context: Tensor | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a domain of a search space and a table of old runs.
+
+        Args:
+            frame: The table, one row a run.
+            space: What its parameters are; says which inputs are discrete. Each column of a one-hot
+                encoding is an input.
+            outcome: Column with the outcome.
+            task: Column with the name of the task.
+            context: As in the constructor, with a row for each of `space.feature_names`.
+            name: The domain's name.
+            **options: Further options of `from_dataframe`: `goal`, `failed`, `noise`, `missing`.
+
+        Returns:
+            The domain, in the unit cube and in double precision.
+
+        Raises:
+            InputDataError: If the table doesn't fit the search space; see `from_dataframe`.
+
+        Example:
+            >>> from pandas import DataFrame
+            >>> from botorch_transfer.search_space import FloatParameter, IntegerParameter
+            >>> runs = DataFrame({"day": ["mon", "tue"], "C": [1.0, 9.0], "depth": [1, 3]})
+            >>> runs["score"] = [0.3, 0.2]
+            >>> space = SearchSpace([FloatParameter("C", 0, 10), IntegerParameter("depth", 1, 5)])
+            >>> Domain.from_dataframe(runs, space, outcome="score", task="day").discrete_dims
+            (1,)
+        """
+        data = from_dataframe(frame, space, outcome, task, **options)
+        discrete = [column for column, finite in enumerate(space.is_discrete) if finite]
+        return cls(data, discrete_dims=discrete, context=context, name=name)
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of inputs."""
+        return self.datasets[0].X.shape[-1]
+
+
+def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
+    """Sort the numbers of discrete inputs, counted from the front and each once."""
+    indices = [int(index) for index in discrete_dims]
+    absent = [index for index in indices if not -dim <= index < dim]
+    if absent:
+        raise ValueError(f"discrete_dims names the input {absent[0]}, but there are only {dim}.")
+    return tuple(sorted({index % dim for index in indices}))
+
+
+def _check_context(name: str | None, context: Tensor, dim: int) -> None:
+    where = "The context" if name is None else f"The context of domain {name!r}"
+    if not isinstance(context, Tensor) or context.ndim != 2 or len(context) != dim:
+        shape = tuple(context.shape) if isinstance(context, Tensor) else type(context).__name__
+        raise InputDataError(f"{where} is {shape}: it must be d x s, with a row for each input.")
+    if context.shape[1] == 0 or not bool(context.isfinite().all()):
+        raise InputDataError(f"{where} is empty, or has NaN or infinite values.")
