@@ -72,7 +72,7 @@ def check_target(
     train_X: Tensor,
     train_Y: Tensor,
     train_Yvar: Tensor | None,
-    dim: int,
+    dim: int | None,
     task_feature: int | None,
 ) -> None:
     """Checks a target's data; none at all is legal.
@@ -81,7 +81,7 @@ def check_target(
         train_X: A ``batch_shape x n x d`` tensor of inputs.
         train_Y: A ``batch_shape x n x 1`` tensor of outcomes.
         train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-        dim: The number of inputs of the source tasks.
+        dim: The number of inputs of the source tasks; ``None`` if the target may have any.
         task_feature: The index of the task column, if there is one.
 
     Raises:
@@ -120,11 +120,11 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
 
 
-def _check_columns(num_columns: int, dim: int, task_feature: int | None) -> None:
+def _check_columns(num_columns: int, dim: int | None, task_feature: int | None) -> None:
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
         raise ValueError(
             f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
         )
     num_inputs = num_columns - (task_feature is not None)
-    if num_inputs != dim:
+    if dim is not None and num_inputs != dim:
         raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")

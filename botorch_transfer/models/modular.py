@@ -12,6 +12,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.models.target import PriorOrData, TargetGP
 from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 from botorch_transfer.pretraining.prior import TransferPrior
@@ -66,6 +67,7 @@ class ModularTransferGP(TargetGP):
         input_transform: The frozen transform to the prior's inputs; by default the prior's.
         task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
             is ignored, here and in the inputs of ``posterior``.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
     """
 
     source_argument = "prior"
@@ -86,6 +88,7 @@ class ModularTransferGP(TargetGP):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         if isinstance(outcome_transform, _DefaultType):
             outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
@@ -100,5 +103,6 @@ class ModularTransferGP(TargetGP):
             outcome_transform=outcome_transform,
             input_transform=resolve_input_transform(prior.input_transform, input_transform),
             task_feature=task_feature,
+            noise=noise,
         )
         self.prior = prior.to(train_X)

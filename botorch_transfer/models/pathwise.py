@@ -125,7 +125,7 @@ def _draw_kernel_feature_paths(
     model: ModularTransferGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
 ) -> PathDict:
     residual = _draw_kernel_feature_paths_fallback(
-        num_inputs=model.prior.dim,
+        num_inputs=model.num_inputs,
         mean_module=model.mean_module,
         covar_module=model.residual_covar_module,
         sample_shape=sample_shape,

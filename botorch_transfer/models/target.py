@@ -25,6 +25,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.models.fitting import fit_from_starts
 from botorch_transfer.models.inputs import (
     check_target,
@@ -49,7 +50,7 @@ class TargetGP(SingleTaskGP):
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        dim: The number of inputs of the source tasks.
+        dim: The number of inputs of the source tasks; ``None`` if the target may have any.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
@@ -58,6 +59,7 @@ class TargetGP(SingleTaskGP):
         input_transform: The frozen transform to the inputs of mean and kernel.
         task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
             is ignored, here and in the inputs of ``posterior``.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
 
     Raises:
         InputDataError: If the target's outcomes are not one column, its inputs not those of the
@@ -74,7 +76,7 @@ class TargetGP(SingleTaskGP):
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        dim: int,
+        dim: int | None,
         mean_module: Mean,
         covar_module: Kernel,
         train_Yvar: Tensor | None = None,
@@ -82,11 +84,12 @@ class TargetGP(SingleTaskGP):
         outcome_transform: OutcomeTransform | None = None,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
         custom_likelihood = likelihood is not None
         if likelihood is None:
-            likelihood = default_likelihood(train_X.shape[:-2], train_Yvar)
+            likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -99,6 +102,7 @@ class TargetGP(SingleTaskGP):
         )
         if likelihood is not None and not custom_likelihood:
             del self._is_custom_likelihood
+        self.num_inputs = train_X.shape[-1] - (task_feature is not None)
 
     @classmethod
     def construct_inputs(

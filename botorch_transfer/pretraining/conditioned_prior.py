@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Self
 
 import torch
 from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
+from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
 from botorch_transfer.pretraining.prior import TransferPrior
@@ -106,6 +108,29 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     def num_points(self) -> Tensor:
         """The number of evaluations of each source task, an ``M`` tensor."""
+
+    @abstractmethod
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """The outcome transform that brings a target's outcomes into the prior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the prior speaks in raw units. Otherwise a standardization by the outcomes
+            of the source tasks, and of the target too if each source task was standardized by
+            itself.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        return PooledStandardize(
+            self.outcomes(),
+            include_target=self.outcome_scale == "per_task",
+            batch_shape=batch_shape,
+        )
 
     def extra_repr(self) -> str:
         """What ``print`` shows of the prior."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
-from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,
@@ -51,12 +50,8 @@ class TransferPrior(Module, ABC):
 
     @property
     @abstractmethod
-    def dim(self) -> int:
-        """The number of input dimensions ``d``."""
-
-    @abstractmethod
-    def outcomes(self) -> Tensor:
-        """All source outcomes in the user's units, one after another."""
+    def dim(self) -> int | None:
+        """The number of input dimensions ``d``; ``None`` if the prior serves any number."""
 
     @abstractmethod
     def _config(self) -> dict[str, Any]:
@@ -146,6 +141,7 @@ class TransferPrior(Module, ABC):
         """Another prior on the same tensors: moving or loading one does not change the other."""
         return shallow_copy(self)
 
+    @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.
 
@@ -153,14 +149,5 @@ class TransferPrior(Module, ABC):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior speaks in raw units. Otherwise a standardization by the outcomes
-            of the source tasks, and of the target too if each source task was standardized by
-            itself.
+            ``None`` if the prior speaks in raw units.
         """
-        if self.outcome_scale == "raw":
-            return None
-        return PooledStandardize(
-            self.outcomes(),
-            include_target=self.outcome_scale == "per_task",
-            batch_shape=batch_shape,
-        )
