@@ -8,8 +8,10 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    TwoStageTransferGP,
     WeightedSourceGP,
 )
 from botorch_transfer.pretraining import SourceGPs, SourceHierarchy
@@ -36,6 +38,7 @@ __all__ = [
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
     "OrdinalParameter",
+    "RankWeightedGP",
     "ScaMLGP",
     "SearchSpace",
     "SequentialHierarchicalGP",
@@ -43,6 +46,7 @@ __all__ = [
     "SourceData",
     "SourceGPs",
     "SourceHierarchy",
+    "TwoStageTransferGP",
     "WeightedSourceGP",
     "as_datasets",
     "from_dataframe",

@@ -18,10 +18,18 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import botorch_transfer
-from botorch_transfer import BoostedHierarchicalGP, ScaMLGP, SourceGPs, models, pretraining
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SourceGPs,
+    models,
+    pretraining,
+)
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.kernels.task_weights import TaskWeights
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -34,6 +42,7 @@ PREPARED = {
     "RBFKernel": RBFKernel,
     "SingleTaskGP": SingleTaskGP,
     "ConditionedGPs": ConditionedGPs,
+    "TaskWeights": TaskWeights,
     "stationary_function": stationary_function,
     "SOURCE_HYPERPARAMETERS": SOURCE_HYPERPARAMETERS,
     **{name: getattr(pretraining, name) for name in pretraining.__all__},
@@ -50,6 +59,8 @@ def objects(name: str) -> dict[str, object]:
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
     if name.startswith(models.adjusted_hierarchical.__name__):
         model = BoostedHierarchicalGP(X[:3], Y[:3], {"monday": (X, Y)})
+    elif name.startswith(models.ensemble.__name__):
+        model = RankWeightedGP(X[:3], Y[:3], sources)
     else:
         model = ScaMLGP(X[:3], Y[:3], sources)
     return {"sources": sources, "dataset": dataset, "model": model}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -16,7 +16,25 @@ from torch.nn import Parameter
 MIN_WEIGHT = 1e-6
 
 
-class TaskWeights(Module):
+class SourceWeights(Module):
+    """Weights of source tasks, whether they are fitted or computed."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the target model."""
+        raise NotImplementedError
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights, a ``batch_shape x M`` tensor."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: Any) -> Self:
+        """Selects from the batch: what an index of ``batch_shape`` selects."""
+        raise NotImplementedError
+
+
+class TaskWeights(SourceWeights):
     r"""One non-negative weight for each source task, shared by a mean and a kernel.
 
     The weights are optimized as they are, not through a logarithm, so that a source task that does
@@ -48,7 +66,7 @@ class TaskWeights(Module):
         if prior is not None:
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
 
-    def __getitem__(self, index: Any) -> TaskWeights:
+    def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
         index = index if isinstance(index, tuple) else (index,)
         twin = deepcopy(self)

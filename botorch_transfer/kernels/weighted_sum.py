@@ -10,7 +10,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
-from botorch_transfer.kernels.task_weights import TaskWeights
+from botorch_transfer.kernels.task_weights import SourceWeights
 
 
 class WeightedSumKernel(Kernel):
@@ -34,7 +34,7 @@ class WeightedSumKernel(Kernel):
 
     has_lengthscale = False
 
-    def __init__(self, gps: ConditionedBatch, task_weights: TaskWeights | None = None) -> None:
+    def __init__(self, gps: ConditionedBatch, task_weights: SourceWeights | None = None) -> None:
         batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
         super().__init__(batch_shape=batch_shape)
         self.gps = gps

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
-from botorch_transfer.kernels.task_weights import TaskWeights
+from botorch_transfer.kernels.task_weights import SourceWeights
 
 
 class WeightedSumMean(Mean):
@@ -28,7 +28,7 @@ class WeightedSumMean(Mean):
         torch.Size([4])
     """
 
-    def __init__(self, gps: ConditionedBatch, task_weights: TaskWeights | None = None) -> None:
+    def __init__(self, gps: ConditionedBatch, task_weights: SourceWeights | None = None) -> None:
         super().__init__()
         self.gps = gps
         self.task_weights = task_weights

@@ -1,6 +1,6 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.models import joint_pathwise, pathwise  # noqa: F401  (register the samplers)
+from botorch_transfer.models import ensemble_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
 from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
 from botorch_transfer.models.joint_coregionalization import (
     IntrinsicCoregionalizationGP,
@@ -10,8 +10,10 @@ from botorch_transfer.models.joint_hierarchical import JointHierarchicalGP
 from botorch_transfer.models.joint_scaml import JointScaMLGP
 from botorch_transfer.models.joint_weighted_source import WeightedSourceGP
 from botorch_transfer.models.mean_hierarchical import MeanHierarchicalGP
+from botorch_transfer.models.rank_weighted import RankWeightedGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.sequential_hierarchical import SequentialHierarchicalGP
+from botorch_transfer.models.two_stage import TwoStageTransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",
@@ -20,7 +22,9 @@ __all__ = [
     "JointScaMLGP",
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
+    "RankWeightedGP",
     "ScaMLGP",
     "SequentialHierarchicalGP",
+    "TwoStageTransferGP",
     "WeightedSourceGP",
 ]

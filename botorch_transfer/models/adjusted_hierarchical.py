@@ -6,15 +6,17 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from botorch.cross_validation import efficient_loo_cv
-from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from gpytorch.distributions import MultivariateNormal
-from linear_operator.operators import DiagLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.models.hierarchical import HierarchicalGP
+from botorch_transfer.models.leave_one_out import (
+    exact_leave_one_out,
+    leave_one_out_posterior,
+    observation_noise_variance,
+)
 
 
 class AdjustedHierarchicalGP(HierarchicalGP):
@@ -61,25 +63,18 @@ class AdjustedHierarchicalGP(HierarchicalGP):
             >>> model.loo_posterior().mean.shape
             torch.Size([3, 1, 1])
         """
-        loo: Any = efficient_loo_cv(self, observation_noise=False, untransform=False).posterior
+        mean, variance = exact_leave_one_out(self)
         (X,) = self.train_inputs
-        noise = self._noise(X)
         weights = torch.cholesky_inverse(self._residual_root(X))
         weights = weights / weights.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
-        variance = self._loo_variance(loo.variance[..., 0, 0], weights)
+        variance = self._loo_variance(variance, weights)
         if observation_noise:
-            variance = variance + noise
-        covariance = DiagLinearOperator(variance.unsqueeze(-1))
-        posterior = GPyTorchPosterior(MultivariateNormal(loo.mean.squeeze(-1), covariance))
-        transform: Any = getattr(self, "outcome_transform", None)
-        if transform is None:
-            return posterior
-        return transform.untransform_posterior(posterior, X=X.unsqueeze(-2))
+            variance = variance + self._noise(X)
+        return leave_one_out_posterior(self, mean, variance)
 
     def _noise(self, X: Tensor) -> Tensor:
         """The observation noise variances of the target's points, ``batch_shape x n``."""
-        noise = self.likelihood.noise_covar(shape=X.shape[:-1])
-        return noise.diagonal(dim1=-2, dim2=-1)
+        return observation_noise_variance(self, X)
 
     def _residual_root(self, X: Tensor) -> Tensor:
         """The Cholesky factor of the residual's covariance at the target's points, with noise."""

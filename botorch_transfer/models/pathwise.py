@@ -28,7 +28,7 @@ from botorch.utils.sampling import draw_sobol_normal_samples
 from torch import Tensor
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
-from botorch_transfer.kernels.task_weights import TaskWeights
+from botorch_transfer.kernels.task_weights import SourceWeights
 from botorch_transfer.models.modular import ModularTransferGP
 
 MIN_FEATURES = 1024
@@ -59,7 +59,7 @@ class SourcePath(SamplePath):
     def __init__(
         self,
         gps: ConditionedBatch,
-        task_weights: TaskWeights | None,
+        task_weights: SourceWeights | None,
         shape: torch.Size,
         num_features: int,
     ) -> None:

@@ -25,8 +25,10 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    TwoStageTransferGP,
     WeightedSourceGP,
 )
 from botorch_transfer.pretraining import SourceGPs
@@ -46,6 +48,8 @@ class ModelCase:
         ordered: Whether the order of the source tasks matters.
         exact: Whether the predictive covariance is the exact GP's, so that BoTorch's leave-one-out
             formulas hold; otherwise the model has ``loo_posterior()``.
+        interpolates: Whether the mean passes through precise observations. That of an ensemble does
+            not, as long as its source models have weight.
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
         ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions.
@@ -56,6 +60,7 @@ class ModelCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     ordered: bool = False
     exact: bool = True
+    interpolates: bool = True
     slack: float = 1e-3
     representative: bool = False
     ensemble: bool = False
@@ -184,4 +189,17 @@ CASES = [
     ModelCase(WeightedSourceGP, _source_data),
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data),
+    ModelCase(
+        RankWeightedGP,
+        partial(SourceGPs.fit, num_restarts=0),
+        exact=False,
+        interpolates=False,
+        representative=True,
+    ),
+    ModelCase(
+        TwoStageTransferGP,
+        partial(SourceGPs.fit, num_restarts=0),
+        exact=False,
+        interpolates=False,
+    ),
 ]

@@ -292,7 +292,8 @@ def test_no_noise_is_rounded_up_as_in_botorch(case):
     X, Y = FAMILY.target(3)
     model = case.build(X, Y, train_Yvar=torch.zeros_like(Y))
     assert (model.likelihood.noise > 0).all()
-    torch.testing.assert_close(model.posterior(X).mean, Y, atol=1e-2, rtol=0)
+    if case.interpolates:
+        torch.testing.assert_close(model.posterior(X).mean, Y, atol=1e-2, rtol=0)
 
 
 def test_disagreeing_dtypes_are_refused(case):

@@ -1,0 +1,204 @@
+"""What the ensembles share: source posteriors beside the target's own GP, and their weights."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors.posterior import Posterior
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import NormalPrior
+from gpytorch.settings import skip_posterior_variances
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.kernels.ensemble_weights import EnsembleWeights
+from botorch_transfer.kernels.residual import residual_kernel
+from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
+from botorch_transfer.means.weighted_sum import WeightedSumMean
+from botorch_transfer.models.leave_one_out import (
+    exact_leave_one_out,
+    leave_one_out_posterior,
+    observation_noise_variance,
+)
+from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.models.target import PriorOrData
+from botorch_transfer.pretraining.source_gps import SourceGPs
+
+
+def own_mean(batch_shape: torch.Size) -> ConstantMean:
+    """The prior mean of a GP that knows the target's data only.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        A constant, standard normal: outcomes are standardized, though not by themselves.
+    """
+    return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
+
+
+def own_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
+    """The kernel of a GP that knows the target's data only.
+
+    Args:
+        dim: The number of inputs ``d``.
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        A scaled RBF kernel with a lengthscale for each input, hyperpriors those of source tasks.
+    """
+    return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS)
+
+
+class EnsembleGP(ModularTransferGP):
+    """A GP that knows the target's data only, and source posteriors mixed into its predictions.
+
+    As an exact GP, which is what a fit sees, it is the target's own alone; whatever calls it in
+    evaluation mode gets the ensemble. The arguments are those of the models; subclasses compute the
+    weights, and say by ``has_source_covariance`` whether deviations are weighted, too.
+    """
+
+    prior: SourceGPs
+    mean_module: ConstantMean
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+    ) -> None:
+        sources = resolve_prior(SourceGPs, prior, input_transform)
+        batch_shape = train_X.shape[:-2]
+        super().__init__(
+            train_X,
+            train_Y,
+            prior=sources,
+            mean_module=own_mean(batch_shape),
+            covar_module=own_kernel(sources.dim, batch_shape)
+            if covar_module is None
+            else covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
+        self.ensemble_weights = EnsembleWeights(sources.num_tasks, batch_shape)
+        self.source_mean_module = WeightedSumMean(sources.gps, self.ensemble_weights)
+        self.source_covar_module = WeightedSumKernel(sources.gps, self.ensemble_weights)
+        self.to(train_X)
+        self.update_weights()
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.ensemble_weights.weights
+
+    @property
+    def target_weight(self) -> Tensor:
+        """The weight of the target's own GP, a ``batch_shape`` tensor."""
+        return self.ensemble_weights.own
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel of the target's own GP."""
+        return self.covar_module
+
+    @abstractmethod
+    def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        """Computes the weights up to a factor: ``batch_shape x (M + 1)``, the target's own last.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of transformed inputs.
+            Y: A ``batch_shape x n`` tensor of transformed outcomes.
+        """
+
+    @torch.no_grad()
+    def update_weights(self) -> None:
+        """Computes the weights anew from the target's data and the present hyperparameters.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        training = self.training
+        self.eval()
+        (X,) = self.train_inputs
+        self.ensemble_weights.set(self._shares(X, self.train_targets))
+        self.train(training)
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the target's own GP, then computes the weights; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        fitted = super().custom_fit(mll, *args, **kwargs)
+        self.update_weights()
+        return fitted
+
+    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the ensemble; in training mode the target's own GP."""
+        mvn = super().__call__(*args, **kwargs)
+        return mvn if self.training else self._mix(mvn, args[0])
+
+    def _mix(self, mvn: MultivariateNormal, X: Tensor) -> MultivariateNormal:
+        """Mixes the sources into the target's own posterior at ``batch_shape x q x d`` inputs."""
+        X = X.expand(*mvn.batch_shape, *X.shape[-2:])
+        own = self.target_weight.unsqueeze(-1)
+        mean = own * mvn.mean + self.source_mean_module(X)
+        if not self.has_source_covariance or skip_posterior_variances.on():
+            return MultivariateNormal(mean, mvn.lazy_covariance_matrix)
+        covariance = own.unsqueeze(-1).square() * mvn.covariance_matrix
+        covariance = covariance + self.source_covar_module(X).to_dense()
+        return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
+        """Predicts every target point from the others, weights and hyperparameters as they are.
+
+        BoTorch's ``loo_cv`` reads the exact GP, the target's own, and so does not serve this model.
+
+        Args:
+            observation_noise: Whether the variances include the observation noise.
+
+        Returns:
+            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+
+        Example:
+            >>> model.loo_posterior().mean.shape
+            torch.Size([3, 1, 1])
+        """
+        mean, variance = exact_leave_one_out(self)
+        (X,) = self.train_inputs
+        own = self.target_weight.unsqueeze(-1)
+        mean = own * mean + self.source_mean_module(X)
+        if self.has_source_covariance:
+            variance = own.square() * variance + self.source_covar_module(X, diag=True)
+        if observation_noise:
+            variance = variance + self._noise(X)
+        return leave_one_out_posterior(self, mean, variance)
+
+    def _noise(self, X: Tensor) -> Tensor:
+        """The observation noise variances of the target's points, ``batch_shape x n``."""
+        return observation_noise_variance(self, X)

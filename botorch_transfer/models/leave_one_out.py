@@ -1,0 +1,60 @@
+"""Leave-one-out predictions of models whose predictive covariance is not their exact GP's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botorch.cross_validation import efficient_loo_cv
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.posterior import Posterior
+from gpytorch.distributions import MultivariateNormal
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+
+def observation_noise_variance(model: SingleTaskGP, X: Tensor) -> Tensor:
+    """The observation noise variances of a model's points.
+
+    Args:
+        model: The model.
+        X: A ``batch_shape x n x d`` tensor: its inputs.
+
+    Returns:
+        A ``batch_shape x n`` tensor in the model's own units.
+    """
+    return model.likelihood.noise_covar(shape=X.shape[:-1]).diagonal(dim1=-2, dim2=-1)
+
+
+def exact_leave_one_out(model: SingleTaskGP) -> tuple[Tensor, Tensor]:
+    """What the exact GP of a model predicts for each of its points without having seen it.
+
+    Args:
+        model: The model; it is in evaluation mode afterwards.
+
+    Returns:
+        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
+    """
+    loo: Any = efficient_loo_cv(model, observation_noise=False, untransform=False).posterior
+    model.eval()
+    return loo.mean[..., 0, 0], loo.variance[..., 0, 0]
+
+
+def leave_one_out_posterior(model: SingleTaskGP, mean: Tensor, variance: Tensor) -> Posterior:
+    """Makes a posterior of leave-one-out predictions.
+
+    Args:
+        model: The model, in evaluation mode.
+        mean: A ``batch_shape x n`` tensor in the model's own units.
+        variance: A ``batch_shape x n`` tensor in the model's own units.
+
+    Returns:
+        A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+    """
+    covariance = DiagLinearOperator(variance.unsqueeze(-1))
+    posterior = GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))
+    transform: Any = getattr(model, "outcome_transform", None)
+    if transform is None:
+        return posterior
+    (X,) = model.train_inputs
+    return transform.untransform_posterior(posterior, X=X.unsqueeze(-2))

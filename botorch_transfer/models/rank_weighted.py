@@ -1,0 +1,167 @@
+r"""RGPE: source models and the target's own, weighted by how well they rank the target's points.
+
+.. [Feurer2018rgpe]
+    M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
+    Optimization. arXiv:1802.02219.
+"""
+
+from __future__ import annotations
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from botorch_transfer.models.ensemble import EnsembleGP
+from botorch_transfer.models.ranking import (
+    canonical_order,
+    leave_one_out_draws,
+    misranked_by_the_left_out,
+    misranked_pairs,
+    symmetric_root,
+)
+from botorch_transfer.models.target import PriorOrData
+
+
+class RankWeightedGP(EnsembleGP):
+    r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
+
+    The prediction is that of ``f = Σ_m w_m f_m + w_t f_t``, with the source posteriors ``f_m`` and
+    the posterior ``f_t`` of a GP that knows the target's data only:
+
+    .. code-block:: text
+
+        mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
+        covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
+
+    A weight is the share of posterior draws in which a model misranks the fewest pairs of target
+    points, ties split equally; the target's own model is asked about each point without having
+    seen it. A source whose median loss exceeds the 95th percentile of the target's own is left
+    out. Use it where sources are similar up to a monotone change of their outcomes: ranks do not
+    see offsets and scales.
+
+    Weights are computed when the model is built and again by each fit, and frozen in between:
+    conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
+    points there is no pair to rank; all models tie, and have equal weights ``1 / (M + 1)``. With
+    two there is one pair.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`SourceGPs`, or source data to fit them from. The same data are fitted
+            once.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian.
+        covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
+            lengthscale for each input.
+        outcome_transform: By default the standardization by all source and target outcomes
+            together; ``None`` if the outcomes are in the prior's units already.
+        input_transform: A frozen transform of the inputs; by default the prior's.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        num_samples: The number of posterior draws.
+        seed: The seed of the draws.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says which.
+        TypeError: If ``prior`` is a prior of another kind.
+        ValueError: If the input transform is not frozen, or not the prior's, or ``num_samples`` is
+            not positive.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = RankWeightedGP(X[:4], X[:4, :1], history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights.shape
+        torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        num_samples: int = 256,
+        seed: int = 0,
+    ) -> None:
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be positive, not {num_samples}.")
+        self.num_samples, self.seed = num_samples, seed
+        super().__init__(
+            train_X,
+            train_Y,
+            prior,
+            train_Yvar,
+            likelihood,
+            covar_module,
+            outcome_transform,
+            input_transform,
+            task_feature,
+        )
+
+    def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        order = canonical_order(X, Y)
+        X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
+        noise = self._noise(X).gather(-1, order)
+        Y = Y.gather(-1, order)
+        return rank_weights(*self._losses(X, Y, noise))
+
+    def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts misranked pairs of posterior draws: of the sources and of the target's own GP."""
+        # All sources share their draws, so that their order does not matter.
+        own, error, sources = base_samples(X, self.num_samples, self.seed)
+        root = symmetric_root(self.prior.gps.covariance(X))
+        values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
+        covariance, mean = self.covar_module(X).to_dense(), self.mean_module(X)
+        left_out = leave_one_out_draws(covariance, noise, Y - mean, own, error)
+        left_out = left_out + mean[..., None, None, :]
+        return misranked_pairs(values, Y), misranked_by_the_left_out(left_out, Y)
+
+
+def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
+    """Draws the standard normal numbers that all posterior draws are made of.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of inputs, for their number, dtype and device.
+        num_samples: The number of posterior draws ``S``.
+        seed: The seed; the numbers are the same on every device.
+
+    Returns:
+        A ``3 x S x n`` tensor: for the target's function, its observation errors, and the sources.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, num_samples, X.shape[-2])
+    return torch.randn(shape, generator=generator, dtype=torch.double).to(X)
+
+
+def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
+    """Turns losses of draws into weights, Sec. 4 of [Feurer2018rgpe]_.
+
+    Args:
+        source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
+        own_losses: A ``batch_shape x S`` tensor: those of the target's own model.
+
+    Returns:
+        A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, the
+        target's own last.
+
+    Example:
+        >>> rank_weights(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 1.0]))
+        tensor([0.7500, 0.2500])
+    """
+    limit = own_losses.quantile(0.95, dim=-1, keepdim=True)
+    useless = source_losses.quantile(0.5, dim=-1) > limit
+    losses = source_losses.masked_fill(useless.unsqueeze(-1), torch.inf)
+    losses = torch.cat([losses, own_losses.unsqueeze(-2)], dim=-2)
+    best = (losses == losses.amin(dim=-2, keepdim=True)).to(losses)
+    return (best / best.sum(dim=-2, keepdim=True)).mean(dim=-1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from botorch_transfer import RankWeightedGP, SourceGPs
+from botorch_transfer.models.rank_weighted import base_samples, rank_weights
+from botorch_transfer.models.ranking import canonical_order, symmetric_root
+from tests.families import ShiftedSines
+
+FAMILY = ShiftedSines()
+PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
+
+
+def misranked(f, y) -> float:
+    pairs = [(i, j) for i in range(len(y)) for j in range(len(y)) if y[i] < y[j]]
+    return float(sum(f[i] >= f[j] for i, j in pairs))
+
+
+def direct_weights(model, X, y, noise, num_samples, seed):
+    """RGPE by loops over draws, models and pairs, with GPs that are refitted without a point."""
+    num_tasks, n = model.prior.num_tasks, len(y)
+    own, error, sources = base_samples(X, num_samples, seed)
+    root, mean = symmetric_root(PRIOR.covariance(X)), PRIOR.mean(X)
+    K, prior_mean = model.covar_module(X).to_dense(), model.mean_module(X)
+    own_root = symmetric_root(K)
+    losses = torch.empty(num_tasks + 1, num_samples)
+    for s in range(num_samples):
+        for m in range(num_tasks):
+            losses[m, s] = misranked(mean[m] + root[m] @ sources[s], y)
+        f, total = own_root @ own[s], 0.0
+        for j in range(n):
+            keep = torch.arange(n) != j
+            errors = (y - prior_mean - f - error[s] * noise.sqrt())[keep]
+            solved = torch.linalg.solve(K[keep][:, keep] + noise[keep].diag(), errors)
+            draw = prior_mean + f + K[:, keep] @ solved
+            for k in range(n):
+                if y[j] != y[k]:
+                    total += 0.5 * float((draw[j] < draw[k]) != (y[j] < y[k]))
+        losses[num_tasks, s] = total
+    limit = losses[-1].quantile(0.95)
+    for m in range(num_tasks):
+        if losses[m].quantile(0.5) > limit:
+            losses[m] = torch.inf
+    best = losses == losses.amin(dim=0)
+    return (best / best.sum(dim=0)).mean(dim=1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_weights_by_direct_computation_on_the_same_draws(n, known_noise):
+    X, Y = FAMILY.target(n)
+    Y = Y + 3 * torch.sin(20 * X[:, :1])
+    Yvar = torch.linspace(0.5, 4.0, n).double().unsqueeze(-1) if known_noise else None
+    model = RankWeightedGP(X, Y, PRIOR, Yvar, num_samples=40, seed=3)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    y, noise = model.train_targets, model.likelihood.noise.expand(n)
+    order = canonical_order(X, y)
+    with torch.no_grad():
+        expected = direct_weights(model, X[order], y[order], noise[order], 40, 3)
+    shares = torch.cat([model.weights, model.target_weight.unsqueeze(-1)])
+    torch.testing.assert_close(shares, expected.double())
+    assert 0 < float(model.target_weight) < 1
+
+
+def test_weights_of_losses():
+    sources = torch.tensor([[0.0, 1.0, 2.0, 0.0], [0.0, 0.0, 1.0, 5.0], [9.0, 9.0, 9.0, 0.0]])
+    own = torch.tensor([3.0, 0.0, 1.0, 2.0])
+    # The third source's median loss is above the 95th percentile of the target's own.
+    expected = torch.tensor([1 / 2 + 1, 1 / 2 + 1 / 2 + 1 / 2, 0, 1 / 2 + 1 / 2]) / 4
+    torch.testing.assert_close(rank_weights(sources, own), expected)
+
+
+def test_draws_follow_from_the_seed():
+    X, Y = FAMILY.target(6)
+    Y = Y + 3 * torch.sin(20 * X[:, :1])
+    weights = [RankWeightedGP(X, Y, PRIOR, seed=seed).weights for seed in (0, 0, 1)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    torch.testing.assert_close(weights[0], weights[2], atol=0.15, rtol=0)
+    assert base_samples(X.float(), 4, seed=0).dtype == torch.float
+
+
+def test_no_samples_are_refused():
+    with pytest.raises(ValueError, match="num_samples must be positive, not 0"):
+        RankWeightedGP(*FAMILY.target(3), PRIOR, num_samples=0)
