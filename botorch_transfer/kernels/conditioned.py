@@ -59,7 +59,7 @@ def masked_covariance(
         An ``M x N x N`` tensor.
     """
     scaled = X / lengthscale.unsqueeze(-2)
-    signal = function.value(squared_distance(scaled, scaled)) * outputscale[:, None, None]
+    signal = function.value(squared_distance(scaled, scaled), outputscale.log()[:, None, None])
     return signal * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
 
 

@@ -152,7 +152,7 @@ class ConditionedBatch(Module, ABC):
         """Evaluates the kernels between ``P x d`` and ``[Q x] n x d`` inputs: ``Q x P x n``."""
         inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
         r2 = squared_distance(x * inverse_lengthscale, points * inverse_lengthscale)
-        return self.function.value(r2) * self.outputscale[:, None, None]
+        return self.function.value(r2, self.outputscale.log()[:, None, None])
 
     def cross(self, x: Tensor) -> Tensor:
         """Evaluates the kernels between inputs and each GP's data.
@@ -183,8 +183,9 @@ class ConditionedBatch(Module, ABC):
         inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
         scaled1 = x1.double().unsqueeze(-3) * inverse_lengthscale
         scaled2 = scaled1 if x1 is x2 else x2.double().unsqueeze(-3) * inverse_lengthscale
-        values = self.function.value(squared_distance(scaled1, scaled2))
-        return self.aggregate(values * self.outputscale[:, None, None], dim=-3)
+        r2 = squared_distance(scaled1, scaled2)
+        values = self.function.value(r2, self.outputscale.log()[:, None, None])
+        return self.aggregate(values, dim=-3)
 
     def mean(self, x: Tensor) -> Tensor:
         """Evaluates the posterior means.

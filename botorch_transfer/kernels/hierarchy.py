@@ -136,8 +136,8 @@ class ConditionedHierarchy(ConditionedBatch):
         """Evaluates one level's kernel between ``n1 x d`` and ``n2 x d`` inputs."""
         scaled1 = x1 / self.lengthscale[level]
         scaled2 = scaled1 if x2 is None else x2 / self.lengthscale[level]
-        values = self.function.value(squared_distance(scaled1, scaled2))
-        return values * self.outputscale[level]
+        r2 = squared_distance(scaled1, scaled2)
+        return self.function.value(r2, self.outputscale[level].log())
 
     def _residual(self) -> Tensor:
         """The outcomes less the prior mean of their level."""

@@ -1,8 +1,9 @@
-r"""Unit-variance stationary kernels as functions of the squared scaled distance.
+r"""Stationary kernels as functions of the squared scaled distance.
 
 The source GPs are evaluated and fitted as one padded batch, where GPyTorch's lazy kernels cost more
-than the arithmetic. What that batch needs of a kernel is two lines: its value and its derivative
-with respect to ``r2``, the squared distance between inputs that were divided by their lengthscales.
+than the arithmetic. What that batch needs of a kernel is two lines: its value and its logarithm's
+derivative with respect to ``r2``, the squared distance between inputs that were divided by their
+lengthscales.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 @dataclass(frozen=True)
 class StationaryFunction:
-    """A unit-variance stationary kernel ``k(r2)`` with its derivative.
+    """A stationary kernel ``s k(r2)`` with its derivative.
 
     Args:
-        value: Maps squared scaled distances to correlations, elementwise.
-        derivative: Maps squared scaled distances and the values there to ``dk / d r2``,
-            elementwise.
+        value: Maps squared scaled distances, and the logarithm of the signal variance ``s``, to
+            covariances, elementwise. The logarithm enters the exponential: a factor would be one
+            more pass over a large array.
+        log_derivative: Maps squared scaled distances to ``d log k / d r2``, elementwise; a number
+            where that is the same everywhere.
         make_kernel: Builds the GPyTorch kernel of the same name from ``ard_num_dims=`` and
             ``batch_shape=``.
     """
 
-    value: Callable[[Tensor], Tensor]
-    derivative: Callable[[Tensor, Tensor], Tensor]
+    value: Callable[[Tensor, Tensor], Tensor]
+    log_derivative: Callable[[Tensor], Tensor | float]
     make_kernel: Callable[..., Kernel]
 
 
@@ -40,32 +43,36 @@ def _distance(r2: Tensor) -> Tensor:
     return r2.clamp_min(1e-30).sqrt()
 
 
-def _matern52(r2: Tensor) -> Tensor:
+def _rbf(r2: Tensor, log_scale: Tensor) -> Tensor:
+    return torch.add(log_scale, r2, alpha=-0.5).exp_()
+
+
+def _matern52(r2: Tensor, log_scale: Tensor) -> Tensor:
     r = SQRT5 * _distance(r2)
-    return (1 + r + r.square() / 3) * torch.exp(-r)
+    return (1 + r + r.square() / 3) * (log_scale - r).exp_()
 
 
-def _matern52_derivative(r2: Tensor, value: Tensor) -> Tensor:
+def _matern52_log_derivative(r2: Tensor) -> Tensor:
     r = SQRT5 * _distance(r2)
-    return -5 / 6 * (1 + r) * torch.exp(-r)
+    return -5 / 6 * (1 + r) / (1 + r + r.square() / 3)
 
 
-def _matern32(r2: Tensor) -> Tensor:
+def _matern32(r2: Tensor, log_scale: Tensor) -> Tensor:
     r = SQRT3 * _distance(r2)
-    return (1 + r) * torch.exp(-r)
+    return (1 + r) * (log_scale - r).exp_()
 
 
-def _matern32_derivative(r2: Tensor, value: Tensor) -> Tensor:
-    return -3 / 2 * torch.exp(-SQRT3 * _distance(r2))
+def _matern32_log_derivative(r2: Tensor) -> Tensor:
+    return -3 / 2 / (1 + SQRT3 * _distance(r2))
 
 
-def _matern12(r2: Tensor) -> Tensor:
-    return torch.exp(-_distance(r2))
+def _matern12(r2: Tensor, log_scale: Tensor) -> Tensor:
+    return (log_scale - _distance(r2)).exp_()
 
 
-def _matern12_derivative(r2: Tensor, value: Tensor) -> Tensor:
+def _matern12_log_derivative(r2: Tensor) -> Tensor:
     # Coincident points do not depend on the lengthscale; the pole of 1 / r there is cut out.
-    return torch.where(r2 > 1e-20, -value / (2 * _distance(r2)), 0.0)
+    return torch.where(r2 > 1e-20, -0.5 / _distance(r2), 0.0)
 
 
 def _matern(nu: float) -> Callable[..., Kernel]:
@@ -73,14 +80,10 @@ def _matern(nu: float) -> Callable[..., Kernel]:
 
 
 STATIONARY_FUNCTIONS = {
-    "rbf": StationaryFunction(
-        value=lambda r2: torch.exp(-0.5 * r2),
-        derivative=lambda r2, value: -0.5 * value,
-        make_kernel=RBFKernel,
-    ),
-    "matern12": StationaryFunction(_matern12, _matern12_derivative, _matern(0.5)),
-    "matern32": StationaryFunction(_matern32, _matern32_derivative, _matern(1.5)),
-    "matern52": StationaryFunction(_matern52, _matern52_derivative, _matern(2.5)),
+    "rbf": StationaryFunction(_rbf, lambda r2: -0.5, RBFKernel),
+    "matern12": StationaryFunction(_matern12, _matern12_log_derivative, _matern(0.5)),
+    "matern32": StationaryFunction(_matern32, _matern32_log_derivative, _matern(1.5)),
+    "matern52": StationaryFunction(_matern52, _matern52_log_derivative, _matern(2.5)),
 }
 
 
@@ -91,15 +94,16 @@ def stationary_function(name: str) -> StationaryFunction:
         name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
 
     Returns:
-        The kernel's value and derivative as functions of the squared scaled distance.
+        The kernel's value and its logarithm's derivative as functions of the squared scaled
+        distance.
 
     Raises:
         ValueError: If there is no kernel of that name.
 
     Example:
         >>> import torch
-        >>> stationary_function("rbf").value(torch.zeros(1))
-        tensor([1.])
+        >>> stationary_function("rbf").value(torch.zeros(1), torch.tensor(2.0).log())
+        tensor([2.])
     """
     try:
         return STATIONARY_FUNCTIONS[name]
@@ -125,8 +129,10 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
     b = a if x1 is x2 else x2 - shift
     a2 = a.square().sum(dim=-1, keepdim=True)
     b2 = a2 if x1 is x2 else b.square().sum(dim=-1, keepdim=True)
-    r2 = a2 + b2.mT - 2 * (a @ b.mT)
+    # The squares go into the product, too: every pass over its large result costs as much.
+    left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
+    right = torch.cat([b, torch.ones_like(b2), b2], dim=-1)
+    r2 = left @ right.mT
     if x1 is x2:
-        eye = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device)
-        r2 = r2.masked_fill(eye, 0.0)
-    return r2.clamp_min(0.0)
+        r2.diagonal(dim1=-2, dim2=-1).zero_()
+    return r2.clamp_min_(0.0)

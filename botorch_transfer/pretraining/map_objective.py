@@ -94,29 +94,31 @@ def negative_log_likelihood(
         The ``M`` values and their ``M x (d + 2)`` gradient; that of a known noise is zero. NaN
         where a covariance matrix is not positive definite, even with some jitter.
     """
-    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
+    lengthscale, _, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     scaled = tasks.X / lengthscale.unsqueeze(-2)
     r2 = squared_distance(scaled, scaled)
-    scale = outputscale.unsqueeze(-1) * (tasks.mask.unsqueeze(-1) & tasks.mask.unsqueeze(-2))
-    correlation = function.value(r2)
-    signal = correlation * scale
+    signal = function.value(r2, theta[:, -2, None, None])
+    if tasks.is_ragged:
+        signal.mul_(tasks.mask.unsqueeze(-1)).mul_(tasks.mask.unsqueeze(-2))
     diagonal = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, noise)
     covariance = signal.clone() if tasks.covariance is None else signal + tasks.covariance
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(tasks.mask, diagonal, 1.0))
     root = _cholesky(covariance)
-    inverse = torch.cholesky_inverse(root)
-    alpha = (inverse @ tasks.Y.unsqueeze(-1)).squeeze(-1)
-    value = 0.5 * (tasks.Y * alpha).sum(dim=-1)
+    eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+    inverse_root = torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
+    alpha = inverse_root.mT @ (inverse_root @ tasks.Y.unsqueeze(-1))
+    value = 0.5 * (tasks.Y * alpha.squeeze(-1)).sum(dim=-1)
     value = value + root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
     value = value + 0.5 * math.log(2 * math.pi) * tasks.num_points.to(value)
 
-    G = inverse.sub_(alpha.unsqueeze(-1) * alpha.unsqueeze(-2))
+    G = (inverse_root.mT @ inverse_root).baddbmm_(alpha, alpha.mT, alpha=-1)
     noise_gradient = 0.5 * noise * (G.diagonal(dim1=-2, dim2=-1) * tasks.mask).sum(-1, keepdim=True)
     noise_gradient = noise_gradient * (~tasks.fixed_noise).unsqueeze(-1)
-    outputscale_gradient = 0.5 * (G * signal).sum(dim=(-2, -1)).unsqueeze(-1)
+    H = G.mul_(signal)
+    outputscale_gradient = 0.5 * H.sum(dim=(-2, -1)).unsqueeze(-1)
     # ½ Σ_ab H_ab (-2) (u_a - u_b)² with H = G ∘ s k'(r2) and u the scaled inputs, in each
     # dimension.
-    H = G.mul_(function.derivative(r2, correlation)).mul_(scale)
+    H = H.mul_(function.log_derivative(r2))
     squares = (H.sum(dim=-1, keepdim=True) * scaled.square()).sum(dim=-2)
     lengthscale_gradient = -2 * (squares - (scaled * (H @ scaled)).sum(dim=-2))
     return value, torch.cat([lengthscale_gradient, outputscale_gradient, noise_gradient], dim=-1)

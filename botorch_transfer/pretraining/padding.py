@@ -135,6 +135,11 @@ class PaddedTasks:
         """The number of points of each task, an ``M`` tensor."""
         return self.mask.sum(dim=-1)
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether there is any padding."""
+        return not bool(self.mask.all())
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """Each task's outcome mean and standard deviation, two ``M`` tensors.
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
 from tests.kernels.tasks import KERNELS, plain_kernel, points
 
+UNIT = torch.zeros((), dtype=torch.double)  # the logarithm of a unit signal variance
 SLOPES_AT_ZERO = {"rbf": -1 / 2, "matern12": 0.0, "matern32": -3 / 2, "matern52": -5 / 6}
 
 
@@ -19,11 +20,11 @@ def test_value_is_that_of_gpytorch(name: str, n1: int, n2: int, dim: int) -> Non
     function = stationary_function(name)
     theirs = function.make_kernel(ard_num_dims=dim).double()
     theirs.lengthscale = lengthscale
-    ours = function.value(squared_distance(x1 / lengthscale, x2 / lengthscale))
-    torch.testing.assert_close(ours, theirs(x1, x2).to_dense(), atol=1e-10, rtol=0)
-    torch.testing.assert_close(
-        ours, plain_kernel(name, x1 / lengthscale, x2 / lengthscale), atol=1e-10, rtol=0
-    )
+    r2, log_scale = squared_distance(x1 / lengthscale, x2 / lengthscale), (2 + UNIT).log()
+    ours = function.value(r2, log_scale)
+    torch.testing.assert_close(ours, 2 * theirs(x1, x2).to_dense(), atol=1e-10, rtol=0)
+    twin = 2 * plain_kernel(name, x1 / lengthscale, x2 / lengthscale)
+    torch.testing.assert_close(ours, twin, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -46,21 +47,20 @@ def test_makes_the_gpytorch_kernel(name: str, kind: type, nu: float | None) -> N
 @given(seed=st.integers(0, 1000))
 def test_derivative_is_that_of_the_value(name: str, seed: int) -> None:
     function = stationary_function(name)
-    r2 = (5 * points(10, seed=seed)).square().requires_grad_()
-    value = function.value(r2)
+    r2 = (0.05 + 5 * points(10, seed=seed)).square().requires_grad_()
+    value = function.value(r2, UNIT)
     (gradient,) = torch.autograd.grad(value.sum(), r2)
-    torch.testing.assert_close(function.derivative(r2, value), gradient)
-    h = 1e-5 * r2.detach()
-    differences = (function.value(r2.detach() + h) - function.value(r2.detach() - h)) / (2 * h)
+    torch.testing.assert_close(function.log_derivative(r2) * value, gradient)
+    near, h = r2.detach(), 1e-5 * r2.detach()
+    differences = (function.value(near + h, UNIT) - function.value(near - h, UNIT)) / (2 * h)
     torch.testing.assert_close(gradient, differences, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_coincident_points(name: str) -> None:
     function, zero = stationary_function(name), torch.zeros(1, dtype=torch.double)
-    value = function.value(zero)
-    assert value.item() == pytest.approx(1.0, abs=1e-14)
-    assert function.derivative(zero, value).item() == pytest.approx(SLOPES_AT_ZERO[name])
+    assert function.value(zero, UNIT).item() == pytest.approx(1.0, abs=1e-14)
+    assert float(function.log_derivative(zero)) == pytest.approx(SLOPES_AT_ZERO[name])
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -68,11 +68,11 @@ def test_gradient_stays_finite_where_points_coincide(name: str) -> None:
     x = points(4, 2)
     x[2] = x[0]
     x.requires_grad_()
-    values = stationary_function(name).value(squared_distance(x, x))
+    values = stationary_function(name).value(squared_distance(x, x), UNIT)
     (gradient,) = torch.autograd.grad(values[0].sum(), x)
     assert gradient.isfinite().all()
     # Nothing pulls two coincident points: what is left comes from the others.
-    others = stationary_function(name).value(squared_distance(x[[0]], x[[1, 3]]))
+    others = stationary_function(name).value(squared_distance(x[[0]], x[[1, 3]]), UNIT)
     (expected,) = torch.autograd.grad(others.sum(), x)
     torch.testing.assert_close(gradient[0] + gradient[2], expected[0], atol=1e-6, rtol=1e-6)
 
