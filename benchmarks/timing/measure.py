@@ -42,7 +42,7 @@ class Sizes:
     num_target_points: int = 20
     num_restarts: int = 5
     task_counts: tuple[int, ...] = (8, 32, 128, 512)
-    chunk_elements: tuple[int, ...] = (2**22, 2**20)
+    chunk_elements: tuple[int, ...] = (2**20,)
     acquisition_restarts: int = 10
     raw_samples: int = 512
     num_levels: int = 4

@@ -15,7 +15,7 @@ from botorch_transfer import SourceGPs
 
 TOLERANCE = 1.1
 MIB = 2**20
-BYTES_PER_ELEMENT = 60  # what `MAPOptions.chunk_elements` promises
+BYTES_PER_ELEMENT = 100  # what `MAPOptions.chunk_elements` promises
 
 
 def compare(sizes: Sizes) -> list[Row]:

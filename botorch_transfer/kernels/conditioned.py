@@ -24,6 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.stationary import StationaryFunction, squared_distance
 
+CHUNK_ELEMENTS = 2**18
+"""How many elements of covariance matrices are factorized at once."""
+
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
     """Sets the padding to one of the task's own inputs.
@@ -127,14 +130,27 @@ class ConditionedGPs(ConditionedBatch):
     @torch.no_grad()
     def _factorize(self) -> None:
         """Computes ``L⁻¹`` and ``(L Lᵀ)⁻¹ (y - m)`` for the Cholesky factor ``L`` of each task."""
-        covariance = masked_covariance(
-            self.train_X, self.lengthscale, self.outputscale, self.mask, self.function
-        )
-        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise)
-        inverse_root = inverse_cholesky(covariance, lambda task, _: self._task_names[task])
+        num_tasks, size = self.mask.shape
+        inverse_root = self.train_X.new_empty(num_tasks, size, size)
+        # What it takes on the way is several times the result: not of all tasks at once.
+        tasks = torch.arange(num_tasks, device=self.mask.device)
+        for chunk in tasks.split(max(1, CHUNK_ELEMENTS // size**2)):
+            inverse_root[chunk] = self._inverse_roots(chunk)
         self.register("inverse_root", inverse_root)
         residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
         self.register("alpha", self.solve(residual))
+
+    def _inverse_roots(self, chunk: Tensor) -> Tensor:
+        """Inverts the Cholesky factors of some tasks."""
+        covariance = masked_covariance(
+            self.train_X[chunk],
+            self.lengthscale[chunk],
+            self.outputscale[chunk],
+            self.mask[chunk],
+            self.function,
+        )
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise[chunk])
+        return inverse_cholesky(covariance, lambda task, _: self._task_names[int(chunk[task])])
 
     @property
     def num_tasks(self) -> int:

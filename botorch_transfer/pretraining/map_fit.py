@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +40,11 @@ class MAPOptions:
         seed: The seed of the starts. All tasks share the same starts, so that their order does not
             matter.
         chunk_elements: How many covariance matrix elements are worked on at once. It bounds the
-            memory, at 60 (RBF) to 90 bytes (Matérn) an element; one matrix is the least.
+            memory, at about 100 bytes an element; one matrix is the least.
         max_bytes: How much memory the source GPs may take in all; more is refused.
-        n_jobs: How many chunks joblib fits in parallel; ``None`` follows
-            ``joblib.parallel_config``, so that a dask cluster can take them.
+        n_jobs: How many processes joblib fits chunks in; ``None`` follows
+            ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
+            fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
         progress: Whether to show a progress bar over the tasks.
 
     Raises:
@@ -57,7 +58,7 @@ class MAPOptions:
     num_restarts: int = 5
     max_iter: int = 200
     seed: int = 0
-    chunk_elements: int = 2**22
+    chunk_elements: int = 2**20
     max_bytes: float = MAX_PADDED_BYTES
     n_jobs: int | None = 1
     progress: bool = False
@@ -112,7 +113,11 @@ def fit_map(
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)
-    chunks = list(_chunks(order, tasks.num_points, len(starts), options.chunk_elements))
+    num_threads = _num_threads(tasks, options)
+    # The threads share the memory, and the work.
+    share = -(-len(starts) * len(order) * int(tasks.num_points.max()) ** 2 // num_threads)
+    chunk_elements = min(options.chunk_elements // num_threads, share)
+    chunks = list(_chunks(order, tasks.num_points, len(starts), chunk_elements))
     theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
     value = theta.new_empty(len(order))
     jobs = [
@@ -122,12 +127,12 @@ def fit_map(
             hyperparameters,
             starts,
             options.max_iter,
-            options.chunk_elements,
+            chunk_elements,
         )
         for chunk in chunks
     ]
     with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
-        for chunk, result in zip(chunks, _run(jobs, options.n_jobs), strict=True):
+        for chunk, result in zip(chunks, _run(jobs, options.n_jobs, num_threads), strict=True):
             theta[chunk], value[chunk] = (part.to(theta) for part in result)
             bar.update(len(chunk))
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
@@ -170,21 +175,62 @@ def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) 
             first = last
 
 
-def _run(jobs: Sequence[tuple[Any, ...]], n_jobs: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+def _num_threads(tasks: PaddedTasks, options: MAPOptions) -> int:
+    """How many chunks this process fits side by side."""
+    return torch.get_num_threads() if options.n_jobs == 1 and not tasks.X.is_cuda else 1
+
+
+def _run(
+    jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, num_threads: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Fits chunks in order, those finished in an interrupted run excepted."""
     keys = [content_key("map_fit", *job) for job in jobs]
     # Kept here as well: more chunks than the memo holds must not push one another out.
     results = {key: _finished[key] for key in keys if key in _finished}
     todo = {key: job for key, job in zip(keys, jobs, strict=True) if key not in results}
-    fits = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_optimize)(*job) for job in todo.values()
-    )
-    remaining = zip(todo, fits, strict=True)
+    remaining = zip(todo, _fits(todo, n_jobs, num_threads), strict=True)
     for key in keys:
         while key not in results:
             new, result = next(remaining)
             results[new] = _finished[new] = result
         yield results[key]
+
+
+def _fits(
+    jobs: Mapping[str, tuple[Any, ...]], n_jobs: int | None, num_threads: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Fits chunks in other processes, or on threads of this one."""
+    if num_threads == 1:
+        yield from Parallel(n_jobs=n_jobs, return_as="generator")(
+            delayed(_optimize_in_process)(*job) for job in jobs.values()
+        )
+        return
+    with _single_threaded_scipy():
+        yield from Parallel(n_jobs=num_threads, backend="threading", return_as="generator")(
+            delayed(_optimize_on_thread)(num_threads, key, *job) for key, job in jobs.items()
+        )
+
+
+def _single_threaded_scipy() -> threadpool_limits:
+    # SciPy's steps are a dozen numbers each: more threads would only wait for one another.
+    return threadpool_limits(1, user_api="blas")
+
+
+def _optimize_in_process(*job: Any) -> tuple[Tensor, Tensor]:
+    with _single_threaded_scipy():
+        return _optimize(*job)
+
+
+def _optimize_on_thread(num_threads: int, key: str, *job: Any) -> tuple[Tensor, Tensor]:
+    # Chunks side by side beat threads within each: most of the linear algebra goes matrix by
+    # matrix, and threads that wait for each other suffer from whatever else the machine does.
+    torch.set_num_threads(1)
+    try:
+        # Kept at once: should another chunk fail, this one's result would not be handed over.
+        _finished[key] = result = _optimize(*job)
+        return result
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def _optimize(
@@ -218,11 +264,9 @@ def _optimize(
     _keep_freed_memory()
     bounds = _bounds(hyperparameters, tasks.X.shape[-1])
     x0 = np.repeat(starts, num_tasks, axis=0)
-    # SciPy's steps are a dozen numbers each: more threads would only wait for one another.
-    with threadpool_limits(1, user_api="blas"):
-        theta, value, _ = fmin_l_bfgs_b_batched(
-            evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
-        )
+    theta, value, _ = fmin_l_bfgs_b_batched(
+        evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
+    )
     return _best_of_starts(theta, value, len(starts), num_points.cpu())
 
 

@@ -23,6 +23,15 @@ ONE_BY_ONE = 1
 """As ``chunk_elements``: a chunk for every task, and its starts one after another."""
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Chunks one after another, unless a test says otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def fit(tasks: PaddedTasks = TASKS, kernel: str = "rbf", **options) -> MAPResult:
     spec = SOURCE_HYPERPARAMETERS
     return fit_map(tasks, kernel, spec, MAPOptions(**{"num_restarts": 1, **options}))
@@ -109,8 +118,40 @@ def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
         "__call__",
         lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
     )
-    fit(padded(draw_data([10])), num_restarts=5, chunk_elements=250)
-    assert max(rows) == 2
+    for num_threads in (1, 2):
+        torch.set_num_threads(num_threads)
+        rows.clear()
+        clear_memos()
+        fit(padded(draw_data([10])), num_restarts=5, chunk_elements=400)
+        assert max(rows) == 4 // num_threads
+
+
+def test_threads_of_the_caller_stay_as_they_are(monkeypatch) -> None:
+    threads = []
+    evaluate = map_fit.MAPObjective.__call__
+    monkeypatch.setattr(
+        map_fit.MAPObjective,
+        "__call__",
+        lambda self, *args: threads.append(torch.get_num_threads()) or evaluate(self, *args),
+    )
+    expected = fit(chunk_elements=ONE_BY_ONE)
+    clear_memos()
+    torch.set_num_threads(2)
+    threads.clear()
+    check_equal(fit(chunk_elements=ONE_BY_ONE), expected, tolerance=0.0)
+    assert set(threads) == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_interrupted_threads_keep_what_they_finished(monkeypatch) -> None:
+    torch.set_num_threads(2)
+    with monkeypatch.context() as context:
+        count_chunks(context, interrupt_at=5)
+        with pytest.raises(KeyboardInterrupt):
+            fit(chunk_elements=ONE_BY_ONE)
+    again = count_chunks(monkeypatch)
+    fit(chunk_elements=ONE_BY_ONE)
+    assert len(again) <= 3
 
 
 def test_order_of_tasks_does_not_matter() -> None:
