@@ -3,6 +3,7 @@
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    HyperpriorGP,
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,
@@ -14,7 +15,7 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.pretraining import SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining import Hyperprior, SourceGPs, SourceHierarchy
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -31,6 +32,8 @@ __all__ = [
     "CategoricalParameter",
     "Domain",
     "FloatParameter",
+    "Hyperprior",
+    "HyperpriorGP",
     "IntegerParameter",
     "IntrinsicCoregionalizationGP",
     "JointHierarchicalGP",

@@ -119,3 +119,88 @@ class PooledStandardize(Standardize):
         self.stdvs = stdvs.expand(shape).clone()
         self._stdvs_sq = self.stdvs.square()
         self._is_trained = torch.tensor(True)
+
+
+class OwnStandardize(Standardize):
+    r"""Standardizes by the target's own outcomes, as far as there are enough of them.
+
+    A single outcome has no deviation, and none at all has no mean either: what is typical of the
+    source tasks stands in. Use it where source tasks may have other units than the target, so that
+    pooling their outcomes makes no sense. Deviations are unbiased, as in ``Standardize``.
+
+    Args:
+        typical_mean: A scalar tensor: the mean that stands in.
+        typical_std: A scalar tensor: the deviation that stands in, also for constant outcomes.
+        batch_shape: The batch shape of the target's outcomes.
+        min_stdv: A smaller deviation is taken for that of constant outcomes.
+
+    Example:
+        >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
+        >>> transform(torch.tensor([[7.0]]))[0]
+        tensor([[0.]])
+        >>> transform.stdvs
+        tensor([[2.]])
+    """
+
+    _typical_mean: Tensor
+    _typical_std: Tensor
+    stdvs: Tensor
+
+    def __init__(
+        self,
+        typical_mean: Tensor,
+        typical_std: Tensor,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+        min_stdv: float = 1e-8,
+    ) -> None:
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+        self.register_buffer("_typical_mean", typical_mean.detach().clone())
+        self.register_buffer("_typical_std", typical_std.detach().clone())
+
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Standardizes outcomes, after learning the scale in training mode.
+
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
+            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+            X: Ignored.
+
+        Returns:
+            The standardized outcomes and noise variances.
+        """
+        if self.training:
+            self._learn(Y.detach())
+        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
+        return (Y - self.means) / self.stdvs, Yvar
+
+    def subset_output(self, idcs: list[int]) -> OwnStandardize:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
+
+    def _learn(self, Y: Tensor) -> None:
+        # Squares of large outcomes overflow in single precision.
+        dtype, Y = Y.dtype, Y.double()
+        n, shape = Y.shape[-2], (*Y.shape[:-2], 1, 1)
+        mean = self._typical_mean.to(Y).expand(shape) if n == 0 else Y.mean(dim=-2, keepdim=True)
+        typical = self._typical_std.to(Y).expand(shape)
+        squares = (Y - mean).square().sum(dim=-2, keepdim=True)
+        stdvs = (squares / max(n - 1, 1)).sqrt()
+        rounding = 4 * torch.finfo(dtype).eps * mean.abs()
+        stdvs = torch.where((stdvs >= self._min_stdv) & (stdvs > rounding), stdvs, typical)
+        self.means, self.stdvs = mean.to(dtype).clone(), stdvs.to(dtype).clone()
+        self._stdvs_sq = self.stdvs.square()
+        self._is_trained = torch.tensor(True)

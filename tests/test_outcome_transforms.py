@@ -9,7 +9,11 @@ from gpytorch.distributions import MultivariateNormal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from botorch_transfer.outcome_transforms import PooledStandardize, usable_deviation
+from botorch_transfer.outcome_transforms import (
+    OwnStandardize,
+    PooledStandardize,
+    usable_deviation,
+)
 
 SOURCES = torch.tensor([3.0, 5.0, 10.0, 2.0], dtype=torch.double)
 
@@ -186,3 +190,45 @@ def test_cuda() -> None:
     transform, Y = PooledStandardize(SOURCES.cuda()), column(4.0, 8.0)
     expected, _ = PooledStandardize(SOURCES)(Y)
     torch.testing.assert_close(transform(Y.cuda())[0].cpu(), expected)
+
+
+# ----------------------------------------------------------------------------- OwnStandardize
+
+
+def own(*batch_shape: int) -> OwnStandardize:
+    typical = torch.tensor([50.0, 10.0], dtype=torch.double)
+    return OwnStandardize(*typical, batch_shape=torch.Size(batch_shape))
+
+
+def test_own_outcomes_count_as_in_standardize():
+    Y = 3 + 7 * torch.rand(2, 5, 1, dtype=torch.double)
+    Yvar = torch.rand(2, 5, 1, dtype=torch.double)
+    transform, expected = own(2), Standardize(1, batch_shape=torch.Size([2]))
+    for ours, theirs in zip(transform(Y, Yvar), expected(Y, Yvar), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(
+        transform.untransform(Y, Yvar), expected.untransform(Y, Yvar), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "std"),
+    [([], 50.0, 10.0), ([3.0], 3.0, 10.0), ([3.0, 3.0, 3.0], 3.0, 10.0), ([1.0, 3.0], 2.0, 2**0.5)],
+)
+def test_what_is_typical_stands_in(values, mean, std):
+    transform = own()
+    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)
+    found, _ = transform(Y)
+    assert float(transform.means) == pytest.approx(mean)
+    assert float(transform.stdvs) == pytest.approx(std)
+    torch.testing.assert_close(found, (Y - mean) / std)
+    transform.eval()
+    above = torch.full((1, 1), mean + std, dtype=torch.double)
+    torch.testing.assert_close(transform(above)[0], torch.ones_like(above))
+
+
+def test_own_outcomes_have_no_subset():
+    assert own().subset_output([0]) is not None
+    with pytest.raises(ValueError, match="no subset"):
+        own().subset_output([1])

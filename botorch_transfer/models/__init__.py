@@ -2,6 +2,7 @@
 
 from botorch_transfer.models import ensemble_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
 from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
+from botorch_transfer.models.hyperprior import HyperpriorGP
 from botorch_transfer.models.joint_coregionalization import (
     IntrinsicCoregionalizationGP,
     LinearCoregionalizationGP,
@@ -17,6 +18,7 @@ from botorch_transfer.models.two_stage import TwoStageTransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",
+    "HyperpriorGP",
     "IntrinsicCoregionalizationGP",
     "JointHierarchicalGP",
     "JointScaMLGP",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from botorch.models.transforms.input import InputTransform
@@ -12,6 +13,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.models.target import PriorOrData, TargetGP
 from botorch_transfer.pretraining.input_transforms import resolve_input_transform
@@ -22,7 +24,7 @@ P = TypeVar("P", bound=TransferPrior)
 
 def resolve_prior(
     prior_class: type[P],
-    prior: PriorOrData,
+    prior: PriorOrData | Sequence[Domain],
     input_transform: InputTransform | None = None,
     **options: Any,
 ) -> P:
@@ -30,8 +32,8 @@ def resolve_prior(
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of that class, or source data to pre-train one from. The same data are
-            pre-trained once.
+        prior: A prior of that class, or source data (or domains) to pre-train one from. The same
+            data are pre-trained once.
         input_transform: The frozen input transform, for pre-training.
         **options: Further options of pre-training.
 

@@ -172,8 +172,10 @@ class TargetGP(SingleTaskGP):
             mvn = super().__call__(*args, **kwargs)
         if not no_data:
             return mvn
+        # A prior may be the same everywhere; optimizers ask for its derivative all the same.
+        mean = mvn.mean + 0.0 * args[0].sum(dim=-1)
         # What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew.
-        return MultivariateNormal(mvn.mean, to_linear_operator(mvn.covariance_matrix))
+        return MultivariateNormal(mean, to_linear_operator(mvn.covariance_matrix))
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors, each one once.

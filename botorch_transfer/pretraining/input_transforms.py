@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -69,6 +69,25 @@ def resolve_input_transform(
             "and the model inherits the prior's."
         )
     return given
+
+
+def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransform | None:
+    """Finds the transform that several domains share.
+
+    Args:
+        transforms: Their transforms.
+
+    Returns:
+        The transform that all of them have, in evaluation mode; ``None`` if there is none.
+
+    Raises:
+        ValueError: If a transform is not frozen.
+    """
+    frozen = [frozen_input_transform(transform) for transform in transforms]
+    first = frozen[0]
+    if first is None or any(part is None or not _equal(first, part) for part in frozen[1:]):
+        return None
+    return first
 
 
 def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor]]:

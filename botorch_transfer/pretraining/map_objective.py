@@ -94,6 +94,24 @@ def negative_log_likelihood(
         The ``M`` values and their ``M x (d + 2)`` gradient; that of a known noise is zero. NaN
         where a covariance matrix is not positive definite, even with some jitter.
     """
+    value, gradient, _ = likelihood_terms(theta, tasks, function)
+    return value, gradient
+
+
+def likelihood_terms(
+    theta: Tensor, tasks: PaddedTasks, function: StationaryFunction
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Evaluates what :func:`negative_log_likelihood` does, and the derivative in the outcomes.
+
+    Args:
+        theta: An ``M x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``.
+        tasks: The ``M`` padded tasks, outcomes with zero mean.
+        function: The unit-variance stationary kernel.
+
+    Returns:
+        The ``M`` values, their ``M x (d + 2)`` gradient, and the ``M x N`` derivative in the
+        outcomes, ``α = K⁻¹y``, zero at the padding.
+    """
     lengthscale, _, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     scaled = tasks.X / lengthscale.unsqueeze(-2)
     r2 = squared_distance(scaled, scaled)
@@ -103,7 +121,7 @@ def negative_log_likelihood(
     diagonal = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, noise)
     covariance = signal.clone() if tasks.covariance is None else signal + tasks.covariance
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(tasks.mask, diagonal, 1.0))
-    root = _cholesky(covariance)
+    root = cholesky_or_nan(covariance)
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
     inverse_root = torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
     alpha = inverse_root.mT @ (inverse_root @ tasks.Y.unsqueeze(-1))
@@ -121,10 +139,12 @@ def negative_log_likelihood(
     H = H.mul_(function.log_derivative(r2))
     squares = (H.sum(dim=-1, keepdim=True) * scaled.square()).sum(dim=-2)
     lengthscale_gradient = -2 * (squares - (scaled * (H @ scaled)).sum(dim=-2))
-    return value, torch.cat([lengthscale_gradient, outputscale_gradient, noise_gradient], dim=-1)
+    gradient = torch.cat([lengthscale_gradient, outputscale_gradient, noise_gradient], dim=-1)
+    return value, gradient, alpha.squeeze(-1)
 
 
-def _cholesky(covariance: Tensor) -> Tensor:
+def cholesky_or_nan(covariance: Tensor) -> Tensor:
+    """Factorizes a batch of matrices; NaN where even some jitter does not help."""
     root, info = torch.linalg.cholesky_ex(covariance)
     if bool(info.any()):
         for row in info.nonzero().flatten().tolist():

@@ -6,20 +6,25 @@ A model joins by one line in ``CASES``: every test of ``test_contract_*.py`` the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 import torch
+from botorch.exceptions.warnings import BadInitialCandidatesWarning
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_transfer.data import Domain
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    HyperpriorGP,
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,
@@ -31,7 +36,7 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.pretraining import Hyperprior, SourceGPs
 from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
@@ -53,6 +58,8 @@ class ModelCase:
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
         ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions.
+        flat: Whether the prior without target points is the same everywhere.
+        any_dim: Whether the target may have another number of inputs than the source tasks.
     """
 
     model_class: type[GPyTorchModel]
@@ -64,6 +71,8 @@ class ModelCase:
     slack: float = 1e-3
     representative: bool = False
     ensemble: bool = False
+    flat: bool = False
+    any_dim: bool = False
 
     @property
     def name(self) -> str:
@@ -167,8 +176,32 @@ def assert_same_posterior(left: Any, right: Any, rtol: float = 1e-6, atol: float
     close(left_covariance, right_covariance, atol=atol * max(spread, 1.0))
 
 
+@contextmanager
+def flat_acquisitions(case: ModelCase, num_points: int) -> Iterator[None]:
+    """Allows an acquisition to be the same everywhere, where there is nothing to tell points apart.
+
+    BoTorch says so, as it does with a ``SingleTaskGP``, and starts at random.
+    """
+    with warnings.catch_warnings():
+        if case.flat and num_points == 0:
+            warnings.simplefilter("ignore", BadInitialCandidatesWarning)
+        yield
+
+
 def _hierarchy(propagate: str) -> Callable[..., Any]:
     return partial(SourceHierarchy.fit, propagate=propagate, num_restarts=0)
+
+
+def _hyperprior(sources: Any, input_transform: InputTransform | None = None) -> Hyperprior:
+    """The hyperprior of one domain.
+
+    Said to be noisy: random features are as exact as the prior is wide, and that of the family's
+    smooth functions is a hundred times wider than what a few precise points leave over.
+    """
+    spread = torch.cat([Y for _, Y in sources.values()]).var()
+    noisy = {name: (X, Y, 0.1 * spread.expand_as(Y)) for name, (X, Y) in sources.items()}
+    domain = Domain(noisy, input_transform=input_transform)
+    return Hyperprior.fit([domain], kind="universal", num_restarts=0)
 
 
 def _source_data(sources: Any, input_transform: InputTransform | None = None) -> Any:
@@ -189,6 +222,7 @@ CASES = [
     ModelCase(WeightedSourceGP, _source_data),
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data),
+    ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True),
     ModelCase(
         RankWeightedGP,
         partial(SourceGPs.fit, num_restarts=0),

@@ -266,6 +266,8 @@ def test_several_outcomes_are_refused(case):
 
 
 def test_another_number_of_inputs_is_refused(case):
+    if case.any_dim:
+        pytest.skip("the target may have another number of inputs")
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="train_X has 1 inputs, but the source tasks have 2"):
         case.build(X[:, :1], Y)

@@ -1,0 +1,147 @@
+r"""MPHD and HyperBO+: a GP whose hyperparameters have a pre-trained hyperprior, fitted by MAP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.constraints import LogTransformedInterval
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean
+from torch import Tensor
+from torch.nn import Module
+
+from botorch_transfer.data import Domain
+from botorch_transfer.models.hyperprior_modules import (
+    hyperprior_kernel,
+    hyperprior_mean,
+    hyperprior_noise,
+)
+from botorch_transfer.models.inputs import check_target
+from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.models.target import PriorOrData
+from botorch_transfer.pretraining.hyperprior import Hyperprior
+
+HyperpriorOrData = PriorOrData | Sequence[Domain]
+
+
+class HyperpriorGP(ModularTransferGP):
+    r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
+
+    It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
+    for each input. What the source domains tell is in the hyperpriors, a Normal and Gammas, which
+    are registered on its modules as any GPyTorch hyperprior; so ``fit_gpytorch_mll`` is the MAP of
+    [Fan2024mphd]_ (Eq. 6). Use it where the target's search space is another than that of all
+    earlier tasks, of a dimension or meaning never seen.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
+            source tasks, which then are the only domain. The same data are pre-trained once.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
+        covar_module: A kernel to use instead of the hyperprior's.
+        outcome_transform: By default the standardization by the target's outcomes, and by what is
+            typical of source tasks where there are fewer than two; none if the hyperprior speaks in
+            raw units. ``None`` if the outcomes are in the hyperprior's units already.
+        input_transform: A frozen transform of the inputs to the unit cube, for instance
+            ``Normalize(d, bounds=...)``; by default the one that all source domains share.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of.
+            It is ignored, here and in the inputs of ``posterior``.
+        context: A ``d x s`` tensor that describes the inputs as those of the source domains were
+            described; by default ``default_context(d)``: continuous inputs. Pass
+            ``default_context(d, discrete_dims)`` if some are discrete.
+        warm_start: The model of the last step, or its parameters by name: where a fit starts
+            instead of the hyperpriors' means.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says which.
+        TypeError: If ``prior`` is a prior of another kind.
+        ValueError: If the hyperprior is empirical, which has no maximum to look for, or the input
+            transform is not frozen.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> lab = Domain([(X, X.sum(-1, keepdim=True)), (X, X.prod(-1, keepdim=True))], name="lab")
+        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+        >>> hyperprior = Hyperprior.fit([lab, shop], kind="universal")
+        >>> train_X = torch.rand(4, 3, dtype=torch.double)
+        >>> model = HyperpriorGP(train_X, train_X.sum(-1, keepdim=True), hyperprior)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.covar_module.base_kernel.lengthscale_prior
+        GammaPrior()
+    """
+
+    has_source_covariance = False
+
+    prior: Hyperprior
+    mean_module: ConstantMean
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: HyperpriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        context: Tensor | None = None,
+        warm_start: Module | Mapping[str, Tensor] | None = None,
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
+        hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
+        if hyperprior.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "FullyBayesianHyperpriorGP, or Hyperprior.refit(kind='universal')."
+            )
+        batch_shape = train_X.shape[:-2]
+        if covar_module is None:
+            dim = train_X.shape[-1] - (task_feature is not None)
+            covar_module = hyperprior_kernel(hyperprior, dim, context, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            prior=hyperprior,
+            mean_module=hyperprior_mean(hyperprior, batch_shape),
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            noise=hyperprior_noise(hyperprior),
+        )
+        if warm_start is not None:
+            self._start_from(warm_start)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel: all of it is the target's own."""
+        return self.covar_module
+
+    def _start_from(self, values: Module | Mapping[str, Tensor]) -> None:
+        """Takes over another model's parameters where they fit, moved into this one's bounds."""
+        given: Mapping[str, Any] = (
+            dict(values.named_parameters()) if isinstance(values, Module) else values
+        )
+        for name, parameter, constraint in cast(Any, self).named_parameters_and_constraints():
+            value = given.get(name)
+            if value is None or value.shape != parameter.shape:
+                continue
+            value = value.detach().to(parameter)
+            if isinstance(constraint, LogTransformedInterval):
+                bounds = (constraint.lower_bound, constraint.upper_bound)
+                lower, upper = (constraint.inverse_transform(bound) for bound in bounds)
+                value = torch.maximum(torch.minimum(value, upper), lower)
+            with torch.no_grad():
+                parameter.copy_(value)

@@ -1,0 +1,261 @@
+"""Step 1 of pre-training a hyperprior: one GP for each domain, shared by its tasks.
+
+Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
+back into its own units afterwards; maximum likelihood does not depend on units, an optimizer does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.data import Domain
+from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.hyperpriors.estimates import DomainEstimates
+from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.pretraining.domain_objective import domain_negative_log_likelihood
+from botorch_transfer.pretraining.input_transforms import frozen_input_transform
+from botorch_transfer.pretraining.jobs import run_jobs
+from botorch_transfer.pretraining.map_fit import MAPOptions, draw_starts
+from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
+from botorch_transfer.pretraining.padding import MAX_PADDED_BYTES, PaddedTasks, check_padded_size
+from botorch_transfer.pretraining.sub_samples import minimize_by_sub_samples
+
+Optimizer = Literal["auto", "lbfgs", "adam"]
+
+DOMAIN_HYPERPARAMETERS = GPHyperparameters(
+    # In the unit cube, a function of lengthscale 30 hardly varies.
+    lengthscale=Hyperparameter(None, start=0.5, lower=1e-3, upper=30.0),
+    outputscale=Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2),
+    noise=Hyperparameter(None, start=1e-2, lower=1e-8, upper=10.0),
+)
+"""Starts and bounds where a domain's outcomes have the mean zero and the variance one."""
+
+_MAX_CONSTANT = 1e2
+_UNDEFINED = 1e10
+_LEAST_NOISE = 1e-5
+"""The lowest estimate of a noise variance, relative to the signal's: what is less is no noise at
+all, and a hyperprior that says so makes covariance matrices singular."""
+
+# The fits of single domains: small, and what an interrupted run need not repeat.
+_finished = Memo(size=4096)
+
+
+@dataclass(frozen=True)
+class DomainFitOptions:
+    """How the hyperparameters of the domains are fitted.
+
+    Args:
+        optimizer: ``"lbfgs"`` on all points, ``"adam"`` on sub-samples, or ``"auto"``: the former
+            for domains whose largest task has at most ``max_points`` points.
+        max_points: See ``optimizer``.
+        num_restarts: The number of further starts of L-BFGS-B, drawn at random.
+        max_iter: The most L-BFGS-B iterations of one start.
+        num_steps: The number of steps of Adam.
+        learning_rate: Adam's learning rate, for the logarithms of hyperparameters.
+        batch_size: How many points of each task a step of Adam sees.
+        seed: The seed of starts and sub-samples.
+        chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
+        max_bytes: How much memory a domain may take; more is refused.
+        n_jobs: How many domains joblib fits in parallel; ``None`` follows
+            ``joblib.parallel_config``, so that a dask cluster can take them.
+        progress: Whether to show a progress bar over the domains.
+
+    Raises:
+        ValueError: If a number is out of range, or there is no such optimizer.
+
+    Example:
+        >>> DomainFitOptions(optimizer="adam", num_steps=100).batch_size
+        50
+    """
+
+    optimizer: Optimizer = "auto"
+    max_points: int = 512
+    num_restarts: int = 1
+    max_iter: int = 500
+    num_steps: int = 20_000
+    learning_rate: float = 1e-3
+    batch_size: int = 50
+    seed: int = 0
+    chunk_elements: int = 2**22
+    max_bytes: float = MAX_PADDED_BYTES
+    n_jobs: int | None = 1
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in get_args(Optimizer):
+            names = ", ".join(repr(name) for name in get_args(Optimizer))
+            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose one of {names}.")
+        numbers = (self.max_points, self.max_iter, self.num_steps, self.batch_size)
+        if self.num_restarts < 0 or min(*numbers, self.chunk_elements) < 1:
+            raise ValueError("num_restarts must not be negative; other numbers must be positive.")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError("learning_rate must be positive.")
+
+
+def fit_domains(
+    domains: Sequence[Domain], kernel: str, outcome_scale: OutcomeScale, options: DomainFitOptions
+) -> DomainEstimates:
+    """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
+
+    Args:
+        domains: The domains.
+        kernel: The stationary kernel's name.
+        outcome_scale: Whether each task is standardized by itself beforehand (``"per_task"``), or
+            not at all (``"raw"``).
+        options: How to optimize.
+
+    Returns:
+        The estimates, in double precision on the CPU. The noise of a domain whose noise is known is
+        its mean.
+
+    Raises:
+        InputDataError: If a domain is too large for the memory, or its outcomes never vary.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> domain = Domain({"monday": (X, X.sum(-1, keepdim=True))}, name="lab")
+        >>> options = DomainFitOptions(num_restarts=0)
+        >>> fit_domains([domain], "matern52", "raw", options).to_frame()
+          domain  input  lengthscale ...
+    """
+    names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
+    prepared = [
+        _prepare(name, domain, outcome_scale, options)
+        for name, domain in zip(names, domains, strict=True)
+    ]
+    jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
+    found = list(
+        tqdm(
+            run_jobs("domain_fit", _fit_domain, jobs, options.n_jobs, _finished),
+            total=len(jobs),
+            desc="domains",
+            disable=not options.progress,
+        )
+    )
+    parts = torch.tensor([row[1:] for row in found], dtype=torch.double)
+    outcome = torch.tensor([[mean, std] for _, mean, std in prepared], dtype=torch.double)
+    return DomainEstimates(
+        names=tuple(names),
+        constant=parts[:, 0],
+        lengthscale=torch.cat([row[0] for row in found]),
+        outputscale=parts[:, 1],
+        noise=parts[:, 2],
+        dims=torch.tensor([domain.dim for domain in domains]),
+        context=torch.cat([_context(domain) for domain in domains]),
+        log_likelihood=parts[:, 3],
+        outcome_mean=outcome[:, 0],
+        outcome_std=outcome[:, 1],
+    )
+
+
+def _context(domain: Domain) -> Tensor:
+    assert domain.context is not None  # the constructor fills it in
+    return domain.context.double().cpu()
+
+
+def _prepare(
+    name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
+) -> tuple[PaddedTasks, float, float]:
+    """Pads a domain's tasks, in the units of the hyperprior; its outcomes' mean and deviation."""
+    sizes = [len(data.X) for data in domain.datasets]
+    labels = [f"{name}: {task}" for task in domain.task_names]
+    check_padded_size(labels, sizes, options.max_bytes)
+    transform = frozen_input_transform(domain.input_transform)
+    tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    mean, std = tasks.moments()
+    typical = float(mean.mean()), float(std.square().mean().sqrt())
+    tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
+    outcomes = tasks.Y[tasks.mask]
+    if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
+        raise InputDataError(
+            f"The outcomes of {name} never vary, so they tell nothing about such functions: leave "
+            "it out."
+        )
+    return tasks, *typical
+
+
+def _fit_domain(
+    tasks: PaddedTasks, kernel: str, options: DomainFitOptions
+) -> tuple[Tensor, float, float, float, float]:
+    """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
+    outcomes = tasks.Y[tasks.mask]
+    offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
+    everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
+    scaled = tasks.standardize(offset * everywhere, scale * everywhere)
+    by_points = options.optimizer == "lbfgs" or (
+        options.optimizer == "auto" and tasks.X.shape[-2] <= options.max_points
+    )
+    if by_points:
+        theta, value = _minimize(scaled, kernel, options)
+        log_likelihood = -value - len(outcomes) * math.log(scale)
+    else:
+        first = torch.from_numpy(_starts(scaled, options)[0]).to(scaled.X)
+        function = stationary_function(kernel)
+        limits = torch.tensor(_bounds(tasks.X.shape[-1])).to(scaled.X).unbind(dim=-1)
+        theta = minimize_by_sub_samples(scaled, function, first, limits, options)
+        log_likelihood = math.nan
+    theta = theta.cpu()
+    outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
+    if bool(tasks.fixed_noise.all()):
+        noise = float(tasks.Yvar[tasks.mask].mean())
+    noise = max(noise, _LEAST_NOISE * outputscale)
+    return theta[:-3].exp(), float(theta[-1]) * scale + offset, outputscale, noise, log_likelihood
+
+
+def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
+    """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
+    function, num_points = stationary_function(kernel), int(tasks.num_points.sum())
+    num_rows = max(1, options.chunk_elements // tasks.mask.numel() // tasks.X.shape[-2])
+
+    def evaluate(
+        x: npt.NDArray[np.float64],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        theta = torch.from_numpy(x).to(tasks.X)
+        packed = torch.cat(
+            [
+                torch.column_stack(domain_negative_log_likelihood(rows, tasks, function))
+                for rows in theta.split(num_rows)
+            ]
+        )
+        array = (packed / num_points).cpu().numpy()
+        # Where the objective is not defined, a line search turns back, and a start comes to rest.
+        array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
+        return array[:, 0], array[:, 1:]
+
+    bounds = _bounds(tasks.X.shape[-1])
+    with threadpool_limits(1, user_api="blas"):
+        theta, value, _ = fmin_l_bfgs_b_batched(
+            evaluate, _starts(tasks, options), bounds=bounds, maxiter=options.max_iter
+        )
+    best = int(value.argmin())
+    return torch.from_numpy(theta[best]), float(value[best]) * num_points
+
+
+def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> npt.NDArray[np.float64]:
+    """Draws the starts, all with the outcomes' mean as constant."""
+    drawn = draw_starts(
+        DOMAIN_HYPERPARAMETERS,
+        tasks.X.shape[-1],
+        MAPOptions(num_restarts=options.num_restarts, seed=options.seed),
+    )
+    return np.hstack([drawn, np.zeros((len(drawn), 1))])
+
+
+def _bounds(dim: int) -> list[tuple[float, float]]:
+    spec = DOMAIN_HYPERPARAMETERS
+    parts: list[Any] = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
+    logs = [(math.log(part.lower), math.log(part.upper)) for part in parts]
+    return [*logs, (-_MAX_CONSTANT, _MAX_CONSTANT)]

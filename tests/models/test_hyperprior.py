@@ -1,0 +1,244 @@
+"""MPHD's model: what its hyperpriors are, and how it is fitted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
+
+from botorch_transfer import Hyperprior, HyperpriorGP
+from botorch_transfer.data import Domain, default_context
+from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
+from botorch_transfer.pretraining import NetworkOptions
+from tests.families import ShiftedSines
+from tests.pretraining.domains import draw_domain, draw_domains
+
+
+def specified(**options) -> Hyperprior:
+    priors = {
+        "constant": NormalPrior(2.0, 0.5),
+        "lengthscale": GammaPrior(3.0, 6.0),
+        "outputscale": GammaPrior(2.0, 4.0),
+        "noise": GammaPrior(2.0, 200.0),
+    }
+    return Hyperprior.specified(**{**priors, **options})
+
+
+@pytest.fixture(scope="module")
+def mphd() -> Hyperprior:
+    network = NetworkOptions(num_steps=50, learning_rate=0.05)
+    return Hyperprior.fit(draw_domains(), num_restarts=0, network=network)
+
+
+def data(n: int, dim: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    family = ShiftedSines(dim)
+    return family.target(n, seed=seed)
+
+
+def fit(model, **options):
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
+    return model
+
+
+def objective(model) -> torch.Tensor:
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return value * model.num_target_points
+
+
+# ------------------------------------------------------------------------------------- hyperpriors
+
+
+def test_hyperpriors_are_on_the_model():
+    model = HyperpriorGP(*data(4, 3), specified())
+    found = {
+        name.rsplit(".", 1)[-1]: (prior, closure(module))
+        for name, module, prior, closure, _ in model.named_priors()
+    }
+    assert {name: type(prior) for name, (prior, _) in found.items()} == {
+        "mean_prior": NormalPrior,
+        "lengthscale_prior": GammaPrior,
+        "outputscale_prior": GammaPrior,
+        "noise_prior": GammaPrior,
+    }
+    for prior, value in found.values():
+        torch.testing.assert_close(value, prior.mean.expand_as(value))
+    assert not any(isinstance(part, Prior) for part in model.prior.modules())
+
+
+def test_objective_is_likelihood_and_hyperpriors():
+    X, Y = data(5, 2)
+    hyperprior = specified(outcome_scale="per_task")
+    model = HyperpriorGP(X, Y, hyperprior)
+    targets = (Y - Y.mean()) / Y.std()
+    kernel = model.covar_module
+    covariance = kernel(X).to_dense() + model.likelihood.noise * torch.eye(5).double()
+    mean = torch.full((5,), 2.0).double()
+    expected = torch.distributions.MultivariateNormal(mean, covariance).log_prob(targets[:, 0])
+    for prior, value in (
+        (NormalPrior(2.0, 0.5), model.mean_module.constant),
+        (GammaPrior(3.0, 6.0), kernel.base_kernel.lengthscale),
+        (GammaPrior(2.0, 4.0), kernel.outputscale),
+        (GammaPrior(2.0, 200.0), model.likelihood.noise),
+    ):
+        expected = expected + prior.log_prob(value).sum()
+    torch.testing.assert_close(objective(model), expected.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_lengthscales_follow_their_contexts(mphd):
+    context = default_context(5, [0, 3])
+    model = HyperpriorGP(*data(3, 5), mphd, context=context)
+    prior = model.covar_module.base_kernel.lengthscale_prior
+    assert isinstance(prior, ContextGammaPrior)
+    expected = mphd.lengthscale_prior(5, context)
+    torch.testing.assert_close(prior.rate, expected.rate)
+    torch.testing.assert_close(model.covar_module.base_kernel.lengthscale[0], expected.mean)
+
+
+def test_contexts_reach_it_through_construct_inputs(mphd):
+    from botorch.utils.datasets import SupervisedDataset
+
+    X, Y = data(3, 2)
+    dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
+    context = default_context(2, [1])
+    inputs = HyperpriorGP.construct_inputs(dataset, prior=mphd, context=context)
+    model = HyperpriorGP(**inputs)
+    torch.testing.assert_close(model.covar_module.base_kernel.lengthscale_prior.context, context)
+
+
+@pytest.mark.parametrize("dim", [1, 4, 9])
+@pytest.mark.parametrize("n", [0, 1, 2, 6])
+def test_a_dimension_never_seen(mphd, tmp_path, dim, n):
+    """A saved hyperprior drives it."""
+    mphd.save(tmp_path / "hyperprior.safetensors")
+    loaded = Hyperprior.load(tmp_path / "hyperprior.safetensors")
+    X, Y = data(n, dim)
+    model = fit(HyperpriorGP(X, Y, loaded), num_restarts=1)
+    posterior = model.posterior(ShiftedSines(dim).inputs(4))
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+    same = fit(HyperpriorGP(X, Y, mphd), num_restarts=1)
+    for left, right in zip(model.parameters(), same.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_domains_instead_of_a_hyperprior():
+    X, Y = data(3, 4)
+    network = NetworkOptions(num_steps=10_000)
+    assert network == NetworkOptions()
+    domains = [draw_domain([0.3]), draw_domain([0.5, 0.2])]
+    expected = Hyperprior.fit_once(domains, kind="universal")
+    model = HyperpriorGP(X, Y, expected)
+    assert model.prior.kind == "universal"
+    sources = HyperpriorGP(X[:, :2], Y, [(task.X, task.Y) for task in domains[1].datasets])
+    assert sources.prior.domain_names == ("source data",)
+
+
+def test_known_values_of_the_posterior_without_points():
+    model = HyperpriorGP(*data(0, 2), specified(), train_Yvar=data(0, 2)[1])
+    posterior = model.posterior(ShiftedSines(2).inputs(3))
+    torch.testing.assert_close(posterior.mean, torch.full((3, 1), 2.0).double())
+    torch.testing.assert_close(posterior.variance, torch.full((3, 1), 0.5).double())
+    torch.testing.assert_close(model.likelihood.noise, torch.full((1,), 0.01).double())
+
+
+# ------------------------------------------------------------------------------------------ fitting
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_unbounded_corner(n):
+    """Densities that are unbounded at zero do not pull hyperparameters there."""
+    corner = GammaPrior(0.4, 0.8)
+    hyperprior = specified(lengthscale=corner, outputscale=corner, outcome_scale="per_task")
+    model = fit(HyperpriorGP(*data(n, 3), hyperprior))
+    lower = torch.distributions.Gamma(0.4, 0.8).sample((200_000,)).quantile(0.01)
+    assert (model.covar_module.base_kernel.lengthscale > 0.8 * lower).all()
+    assert model.covar_module.outputscale > 0.8 * lower
+
+
+def test_uniform_hyperpriors_are_bounds():
+    hyperprior = specified(
+        constant=UniformPrior(-1.0, 1.0),
+        lengthscale=UniformPrior(0.2, 0.4),
+        outputscale=UniformPrior(0.5, 3.0),
+        noise=UniformPrior(1e-3, 1e-1),
+        outcome_scale="per_task",
+    )
+    model = fit(HyperpriorGP(*data(8, 2), hyperprior))
+    assert -1 <= model.mean_module.constant <= 1
+    assert (model.covar_module.base_kernel.lengthscale >= 0.2 - 1e-9).all()
+    assert (model.covar_module.base_kernel.lengthscale <= 0.4 + 1e-9).all()
+    assert model.posterior(ShiftedSines(2).inputs(3)).mean.isfinite().all()
+
+
+@pytest.mark.parametrize("as_state", [False, True])
+def test_a_warm_start_is_the_last_steps_optimum(as_state):
+    hyperprior = specified(outcome_scale="per_task")
+    X, Y = data(6, 2)
+    last = fit(HyperpriorGP(X[:5], Y[:5], hyperprior))
+    given = last.state_dict() if as_state else last
+    model = HyperpriorGP(X, Y, hyperprior, warm_start=given)
+    for left, right in zip(model.parameters(), last.parameters(), strict=True):
+        assert torch.equal(left, right)
+        assert left is not right
+    cold = HyperpriorGP(X, Y, hyperprior)
+    assert objective(model) > objective(cold)
+    fit(model, num_restarts=0)
+    assert objective(model) >= objective(fit(cold, num_restarts=0)) - 0.1
+
+
+def test_a_warm_start_is_moved_into_the_bounds():
+    X, Y = data(4, 2)
+    wide, narrow = (specified(lengthscale=UniformPrior(0.1, high)) for high in (5.0, 0.3))
+    model = HyperpriorGP(X, Y, narrow, warm_start=HyperpriorGP(X, Y, wide))
+    torch.testing.assert_close(
+        model.covar_module.base_kernel.lengthscale, torch.full((1, 2), 0.3).double()
+    )
+    other = HyperpriorGP(X[:, :1], Y, narrow, warm_start=model)
+    assert other.covar_module.base_kernel.lengthscale.shape == (1, 1)
+
+
+def test_float32_leaves_the_hyperprior_as_it_is(mphd):
+    X, Y = data(4, 3)
+    model = HyperpriorGP(X.float(), Y.float(), mphd)
+    assert {part.dtype for part in model.parameters()} == {torch.float}
+    assert model.covar_module.base_kernel.lengthscale_prior.rate.dtype == torch.float
+    state = mphd.state_dict()
+    assert {part.dtype for part in state.values() if part.is_floating_point()} == {torch.double}
+
+
+# ------------------------------------------------------------------------------------------ refused
+
+
+def test_an_empirical_hyperprior_is_refused():
+    empirical = Hyperprior.fit(draw_domains(), kind="empirical", num_restarts=0)
+    with pytest.raises(ValueError, match="no density to maximize"):
+        HyperpriorGP(*data(3, 2), empirical)
+
+
+def test_a_context_of_another_target_is_refused(mphd):
+    with pytest.raises(InputDataError, match="the target has 3 inputs"):
+        HyperpriorGP(*data(3, 3), mphd, context=default_context(2))
+
+
+def test_raw_domains_that_share_their_space():
+    bounds = torch.tensor([[0.0, 0.0], [2.0, 3.0]], dtype=torch.double)
+    raw = Domain([(bounds[1] * X, Y) for X, Y in (data(5, 2), data(6, 2))])
+    same = [Domain(raw.source_data, input_transform=Normalize(2, bounds=bounds)) for _ in range(2)]
+    hyperprior = Hyperprior.fit(same, kind="universal", num_restarts=0)
+    X, Y = data(4, 2)
+    model = HyperpriorGP(bounds[1] * X, Y, hyperprior)
+    expected = HyperpriorGP(
+        X,
+        Y,
+        Hyperprior.fit([Domain([data(5, 2), data(6, 2)])] * 2, kind="universal", num_restarts=0),
+    )
+    torch.testing.assert_close(
+        model.posterior(bounds[1] * X).mean, expected.posterior(X).mean, rtol=1e-4, atol=1e-4
+    )

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from scipy import stats
+
+from botorch_transfer.hyperpriors.draws import HyperparameterDraws
+from botorch_transfer.pretraining import importance
+from botorch_transfer.pretraining.importance import (
+    effective_sample_size,
+    log_likelihoods,
+    systematic_resample,
+)
+
+
+def draws(num: int, dim: int) -> HyperparameterDraws:
+    def positive(*shape: int) -> torch.Tensor:
+        return 0.1 + torch.rand(*shape, dtype=torch.double)
+
+    return HyperparameterDraws(
+        constant=torch.randn(num, dtype=torch.double),
+        lengthscale=positive(num, dim),
+        outputscale=positive(num),
+        noise=positive(num),
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_likelihoods_equal_gpytorchs(n, known_noise, monkeypatch):
+    monkeypatch.setattr(importance, "_CHUNK_ELEMENTS", 100)  # two or three rows at a time
+    drawn = draws(5, 2)
+    X, Y = torch.rand(n, 2, dtype=torch.double), torch.randn(n, dtype=torch.double)
+    Yvar = 0.1 + torch.rand(n, dtype=torch.double) if known_noise else None
+    found = log_likelihoods(drawn, X, Y, Yvar, "matern32")
+    for row in range(5):
+        kernel = ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2)).double()
+        kernel.base_kernel.lengthscale = drawn.lengthscale[row]
+        kernel.outputscale = drawn.outputscale[row]
+        noise = drawn.noise[row].expand(n) if Yvar is None else Yvar
+        covariance = kernel(X).to_dense() + noise.diag()
+        mean = drawn.constant[row].expand(n)
+        expected = (
+            MultivariateNormal(mean, covariance).log_prob(Y) if n else torch.zeros(()).double()
+        )
+        torch.testing.assert_close(found[row], expected.detach(), rtol=1e-8, atol=1e-8)
+
+
+def test_impossible_draws_weigh_nothing():
+    drawn = draws(2, 1)
+    drawn.outputscale[1] = torch.nan
+    X = torch.rand(3, 1, dtype=torch.double)
+    found = log_likelihoods(drawn, X, X.squeeze(-1), None, "rbf")
+    assert found[0].isfinite()
+    assert found[1] == -torch.inf
+
+
+def test_effective_sample_size():
+    weights = torch.tensor([0.5, 0.25, 0.25]).double().log() + 700
+    torch.testing.assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
+    alone = torch.tensor([0.0, -torch.inf])
+    assert effective_sample_size(alone) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_are_those_of_the_weights(seed):
+    weights = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    weights = weights / weights.sum()
+    counts = systematic_resample(weights.log(), 100, seed).bincount(minlength=30)
+    assert counts.sum() == 100
+    assert ((counts - 100 * weights).abs() < 1 + 1e-9).all()
+
+
+def test_resampling_is_unbiased():
+    weights = torch.tensor([0.03, 0.97]).double()
+    counts = [int((systematic_resample(weights.log(), 10, s) == 0).sum()) for s in range(2000)]
+    assert abs(sum(counts) / 2000 - 0.3) < 0.05
+    assert stats.mode(counts).mode == 0
+
+
+def test_equal_weights_keep_everything():
+    assert systematic_resample(torch.zeros(7), 7, seed=1).tolist() == list(range(7))
