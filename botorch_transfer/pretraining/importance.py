@@ -74,7 +74,7 @@ def effective_sample_size(log_weights: Tensor) -> Tensor:
         A scalar tensor, from 1 to ``R``.
 
     Example:
-        >>> effective_sample_size(torch.zeros(7))
+        >>> effective_sample_size(torch.zeros(4))
         tensor(7.)
     """
     weights = log_weights.softmax(dim=0)

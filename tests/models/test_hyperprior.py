@@ -7,6 +7,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
@@ -102,8 +103,6 @@ def test_lengthscales_follow_their_contexts(mphd):
 
 
 def test_contexts_reach_it_through_construct_inputs(mphd):
-    from botorch.utils.datasets import SupervisedDataset
-
     X, Y = data(3, 2)
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
     context = default_context(2, [1])
@@ -130,12 +129,9 @@ def test_a_dimension_never_seen(mphd, tmp_path, dim, n):
 
 def test_domains_instead_of_a_hyperprior():
     X, Y = data(3, 4)
-    network = NetworkOptions(num_steps=10_000)
-    assert network == NetworkOptions()
     domains = [draw_domain([0.3]), draw_domain([0.5, 0.2])]
-    expected = Hyperprior.fit_once(domains, kind="universal")
-    model = HyperpriorGP(X, Y, expected)
-    assert model.prior.kind == "universal"
+    learned = HyperpriorGP(X, Y, domains).prior
+    assert (learned.kind, learned.domain_names) == ("mphd", ("domain 0", "domain 1"))
     sources = HyperpriorGP(X[:, :2], Y, [(task.X, task.Y) for task in domains[1].datasets])
     assert sources.prior.domain_names == ("source data",)
 
@@ -204,6 +200,7 @@ def test_a_warm_start_is_moved_into_the_bounds():
     assert other.covar_module.base_kernel.lengthscale.shape == (1, 1)
 
 
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
 def test_float32_leaves_the_hyperprior_as_it_is(mphd):
     X, Y = data(4, 3)
     model = HyperpriorGP(X.float(), Y.float(), mphd)
@@ -229,16 +226,15 @@ def test_a_context_of_another_target_is_refused(mphd):
 
 def test_raw_domains_that_share_their_space():
     bounds = torch.tensor([[0.0, 0.0], [2.0, 3.0]], dtype=torch.double)
-    raw = Domain([(bounds[1] * X, Y) for X, Y in (data(5, 2), data(6, 2))])
-    same = [Domain(raw.source_data, input_transform=Normalize(2, bounds=bounds)) for _ in range(2)]
-    hyperprior = Hyperprior.fit(same, kind="universal", num_restarts=0)
-    X, Y = data(4, 2)
-    model = HyperpriorGP(bounds[1] * X, Y, hyperprior)
-    expected = HyperpriorGP(
-        X,
-        Y,
-        Hyperprior.fit([Domain([data(5, 2), data(6, 2)])] * 2, kind="universal", num_restarts=0),
+    tasks = [data(5, 2), data(6, 2)]
+    raw_tasks = [(bounds[1] * X, Y) for X, Y in tasks]
+    transform = Normalize(2, bounds=bounds)
+    raw, unit = (
+        Hyperprior.fit([domain, domain], kind="universal", num_restarts=0)
+        for domain in (Domain(raw_tasks, input_transform=transform), Domain(tasks))
     )
+    X, Y = data(4, 2)
+    model, expected = HyperpriorGP(bounds[1] * X, Y, raw), HyperpriorGP(X, Y, unit)
     torch.testing.assert_close(
         model.posterior(bounds[1] * X).mean, expected.posterior(X).mean, rtol=1e-4, atol=1e-4
     )
