@@ -16,7 +16,7 @@ from botorch_transfer.kernels.hierarchy import (
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining.source_hierarchy import Propagate, SourceHierarchy
-from tests.kernels.tasks import Task
+from tests.kernels.tasks import Task, draw_tasks, points
 
 SIZES = ((7,), (6, 4), (5, 1, 7, 3, 6))
 """Ragged sizes of 1, 2 and 5 source tasks."""
@@ -205,3 +205,19 @@ def moments_and_gradient(
     weights = torch.linspace(-1.0, 2.0, covariance.numel()).to(covariance).view_as(covariance)
     (gradient,) = torch.autograd.grad(mean.square().sum() + (weights * covariance).sum(), A)
     return mean.detach(), covariance.detach(), gradient
+
+
+def draw_model(
+    model_class: type[HierarchicalGP],
+    sizes: tuple[int, ...],
+    num_points: int,
+    noise: Tensor | None = None,
+) -> tuple[HierarchicalGP, list[Task]]:
+    """Draws a model and its levels, with a residual kernel unlike any default."""
+    levels = draw_tasks(sizes, 2)
+    X = points(num_points, 2, seed=3)
+    prior = prior_of(levels, model_class.propagate)
+    model = model_class(X, (3 * X).sin().sum(-1, keepdim=True), prior, noise)
+    model.residual_covar_module.initialize(outputscale=0.4)
+    model.residual_covar_module.base_kernel.lengthscale = torch.tensor([[0.5, 0.8]])
+    return model.eval(), levels

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -11,7 +9,6 @@ from torch import Tensor
 
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
-    JointHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
@@ -25,7 +22,7 @@ from tests.hierarchy_twin import (
     Step,
     boosted,
     climb,
-    joint,
+    draw_model,
     levels_of,
     means_only,
     moments_and_gradient,
@@ -34,29 +31,12 @@ from tests.hierarchy_twin import (
     target_of,
 )
 from tests.kernels.tasks import Task, draw_tasks, points
-from tests.models.contract import assert_same_posterior
 
 MODELS: list[tuple[type[HierarchicalGP], Step]] = [
     (SequentialHierarchicalGP, sequential),
     (MeanHierarchicalGP, means_only),
     (BoostedHierarchicalGP, boosted),
 ]
-
-
-def _model(
-    model_class: type[HierarchicalGP],
-    sizes: tuple[int, ...],
-    num_points: int,
-    noise: Tensor | None = None,
-) -> tuple[HierarchicalGP, list[Task]]:
-    levels = draw_tasks(sizes, 2)
-    X = points(num_points, 2, seed=3)
-    prior = prior_of(levels, model_class.propagate)
-    model = model_class(X, (3 * X).sin().sum(-1, keepdim=True), prior, noise)
-    # Unlike any default.
-    model.residual_covar_module.initialize(outputscale=0.4)
-    model.residual_covar_module.base_kernel.lengthscale = torch.tensor([[0.5, 0.8]])
-    return model.eval(), levels
 
 
 def _twin(step: Step, model: HierarchicalGP, levels: list[Task], **changed: Tensor) -> Process:
@@ -69,7 +49,7 @@ def _twin(step: Step, model: HierarchicalGP, levels: list[Task], **changed: Tens
 def test_posterior(
     model_class: type[HierarchicalGP], step: Step, sizes: tuple[int, ...], num_points: int
 ) -> None:
-    model, levels = _model(model_class, sizes, num_points)
+    model, levels = draw_model(model_class, sizes, num_points)
 
     def moments(x: Tensor) -> tuple[Tensor, Tensor]:
         posterior = model.posterior(x)
@@ -84,7 +64,7 @@ def test_posterior(
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_known_noise(model_class: type[HierarchicalGP], step: Step) -> None:
     noise = points(4, 1, seed=5) * 0.1
-    model, levels = _model(model_class, SIZES[1], 4, noise)
+    model, levels = draw_model(model_class, SIZES[1], 4, noise)
     A = points(5, 2)
     posterior = model.posterior(A)
     mean, covariance = _twin(step, model, levels, noise=noise.squeeze(-1)).at(A)
@@ -105,40 +85,6 @@ def test_users_units(model_class: type[HierarchicalGP], step: Step) -> None:
     torch.testing.assert_close(
         posterior.distribution.covariance_matrix, covariance * outcomes.var()
     )
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_sequential_is_joint_formula(sizes: tuple[int, ...]) -> None:
-    model, levels = _model(SequentialHierarchicalGP, sizes, 5)
-    A = points(6, 2)
-    posterior = model.posterior(A)
-    mean, covariance = joint([*levels, target_of(model)]).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance, rtol=1e-8, atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("num_points", [0, 4])
-def test_sequential_is_joint_model(num_points: int) -> None:
-    # The joint model standardizes each source task and gives no means to levels.
-    levels = [
-        replace(
-            task,
-            Y=(task.Y - task.Y.mean()) / task.Y.std(),
-            mean=torch.zeros((), dtype=torch.double),
-        )
-        for task in draw_tasks(SIZES[1], 2)
-    ]
-    X = points(num_points, 2, seed=3)
-    model = SequentialHierarchicalGP(X, X[:, :1].sin(), prior_of(levels, "covariance"))
-    sources = [(task.X, task.Y.unsqueeze(-1), task.noise.unsqueeze(-1)) for task in levels]
-    whole = JointHierarchicalGP(X, X[:, :1].sin(), sources, outcome_transform=None)
-    for kernel, level in zip(whole.covar_modules, [*levels, target_of(model)], strict=True):
-        kernel.initialize(outputscale=level.outputscale)
-        kernel.base_kernel.lengthscale = level.lengthscale
-    whole.likelihood.noise = model.likelihood.noise.detach()
-    assert_same_posterior(model.posterior(points(6, 2)), whole.posterior(points(6, 2)))
 
 
 def test_models_agree_where_sources_are_certain() -> None:
@@ -166,7 +112,7 @@ def test_models_agree_where_sources_are_certain() -> None:
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, levels = _model(model_class, SIZES[1], 6)
+    model, levels = draw_model(model_class, SIZES[1], 6)
     target = target_of(model)
     below = climb(sequential if model_class is SequentialHierarchicalGP else boosted, levels)
     gram = target.prior(target.X, target.X) + target.noise.diag()
@@ -184,7 +130,7 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_twin_after_fitting(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, levels = _model(model_class, SIZES[1], 6)
+    model, levels = draw_model(model_class, SIZES[1], 6)
     before = model.residual_covar_module.outputscale.clone()
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
     assert not torch.equal(model.residual_covar_module.outputscale, before)
@@ -198,7 +144,7 @@ def test_twin_after_fitting(model_class: type[HierarchicalGP], step: Step) -> No
 @pytest.mark.parametrize("num_points", [0, 4])
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_paths(model_class: type[HierarchicalGP], step: Step, num_points: int) -> None:
-    model, _ = _model(model_class, SIZES[2], num_points)
+    model, _ = draw_model(model_class, SIZES[2], num_points)
     A, num = points(5, 2), 4096
     draws = draw_matheron_paths(model, torch.Size([num]))(A)
     posterior = model.posterior(A)

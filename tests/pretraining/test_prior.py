@@ -11,7 +11,6 @@ import torch
 from botorch.models.transforms.input import ChainedInputTransform, Log10, Normalize
 from torch import Tensor
 
-from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import SourceGPs, TransferPrior
 from botorch_transfer.pretraining.saving import write_prior
 from tests.kernels.tasks import points
@@ -178,19 +177,6 @@ def test_users_transform_is_copied() -> None:
     prior = fit(input_transform=NORMALIZE)
     assert prior.input_transform is not NORMALIZE
     assert not prior.input_transform.training
-
-
-def test_default_outcome_transforms() -> None:
-    assert fit(outcome_scale="raw").default_outcome_transform(torch.Size()) is None
-    for scale in ("per_task", "pooled"):
-        prior = fit(outcome_scale=scale)
-        transform = prior.default_outcome_transform(torch.Size([2]))
-        assert isinstance(transform, PooledStandardize)
-        assert transform.include_target is (scale == "per_task")
-        transform(torch.empty(2, 0, 1, dtype=torch.double))
-        outcomes = prior.outcomes()
-        torch.testing.assert_close(transform.means, outcomes.mean().expand(2, 1, 1))
-        torch.testing.assert_close(transform.stdvs, outcomes.std().expand(2, 1, 1))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -7,7 +7,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 
-from botorch_transfer.pretraining import SourceGPs, clear_memos
+from botorch_transfer.pretraining import SourceGPs
 from tests.kernels.tasks import points
 from tests.pretraining.sources import DATA, X, check_predictions, count_fits, fit
 
@@ -100,48 +100,3 @@ def test_append_of_another_dimension_is_refused(monkeypatch) -> None:
 def test_append_of_bad_data_is_refused() -> None:
     with pytest.raises(InputDataError, match="'new': Y has a NaN or infinite value in row 1"):
         fit().append({"new": (points(2, 2), torch.tensor([[0.0], [torch.nan]]).double())})
-
-
-def test_fit_once_recalls_equal_content(monkeypatch) -> None:
-    transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
-    first = SourceGPs.fit_once(DATA, num_restarts=0, input_transform=transform)
-    calls = count_fits(monkeypatch)
-    copies = {name: tuple(tensor.clone() for tensor in data) for name, data in DATA.items()}
-    again = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
-    assert SourceGPs.fit_once(copies, input_transform=again, num_restarts=0) is first
-    assert not calls
-
-
-@pytest.mark.parametrize(
-    ("change", "kwargs"),
-    [
-        ({"task 0": (DATA["task 0"][0] + 1e-12, DATA["task 0"][1])}, {}),
-        ({"task 0": (DATA["task 0"][0], DATA["task 0"][1] + 1e-9)}, {}),
-        ({"task 1": (DATA["task 1"][0], DATA["task 1"][1], 2 * DATA["task 1"][2])}, {}),
-        ({"task 1": DATA["task 1"][:2]}, {}),
-        ({"task 3": DATA["task 0"]}, {}),
-        ({}, {"kernel": "matern52"}),
-        ({}, {"hyperpriors": None}),
-        ({}, {"seed": 1}),
-        ({}, {"outcome_scale": "raw"}),
-        ({}, {"input_transform": Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))}),
-    ],
-)
-def test_fit_once_tells_other_content_apart(change, kwargs) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0, max_iter=2)
-    other = SourceGPs.fit_once({**DATA, **change}, **{"num_restarts": 0, "max_iter": 2, **kwargs})
-    assert other is not first
-
-
-def test_fit_once_keeps_names_apart() -> None:
-    renamed = {f"new {name}": data for name, data in DATA.items()}
-    SourceGPs.fit_once(DATA, num_restarts=0)
-    assert SourceGPs.fit_once(renamed, num_restarts=0).task_names[0] == "new task 0"
-
-
-def test_clear_memos_forgets(monkeypatch) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0)
-    clear_memos()
-    calls = count_fits(monkeypatch)
-    assert SourceGPs.fit_once(DATA, num_restarts=0) is not first
-    assert calls

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from botorch_transfer._space.checks import check_conditions, check_names
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    SimplexParameter,
+)
+
+KERNEL = CategoricalParameter("kernel", ["rbf", "poly"])
+DEPTH = IntegerParameter("depth", 1, 3)
+
+
+def test_a_sound_space_passes():
+    degree = IntegerParameter("degree", 2, 5, active_if={"kernel": "poly", "depth": [1, 3]})
+    parameters = [KERNEL, DEPTH, degree, FloatParameter("C", 0.0, 1.0)]
+    check_names(parameters)
+    check_conditions(parameters)
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (FloatParameter("kernel", 0.0, 1.0), "parameter 'kernel'"),
+        (SimplexParameter("mix", ["kernel", "b"]), "column 'kernel'"),
+        (FloatParameter("kernel=rbf", 0.0, 1.0), "feature 'kernel=rbf'"),
+    ],
+)
+def test_shared_names_are_refused(other, kind):
+    mixture = CategoricalParameter("kernel", ["rbf", "poly", "linear"])
+    with pytest.raises(ValueError, match=f"more than one {kind}: names must differ"):
+        check_names([mixture, other])
+
+
+@pytest.mark.parametrize(
+    ("parents", "message"),
+    [
+        ({"kernal": "rbf"}, "'kernal', which is not in the search space"),
+        ({"late": 1}, "'late', which is not defined before it"),
+        ({"C": 0.5}, "'C', which is continuous"),
+        ({"kernel": ["rbf", "cubic"]}, "'kernel' is 'cubic', which is not one of its values"),
+    ],
+)
+def test_unsuitable_conditions_are_refused(parents, message):
+    child = FloatParameter("child", 0.0, 1.0, active_if=parents)
+    late = IntegerParameter("late", 1, 2)
+    with pytest.raises(ValueError, match=message):
+        check_conditions([KERNEL, FloatParameter("C", 0.0, 1.0), child, late])

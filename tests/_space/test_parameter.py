@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from botorch.exceptions.errors import InputDataError
+from pandas import Series
+
+from botorch_transfer._space.parameter import (
+    normalize_active_if,
+    read_numbers,
+    read_values,
+    refuse_where,
+    relative_tolerance,
+)
+
+
+@pytest.mark.parametrize("values", ["rbf", ("rbf",), ["rbf"], {"rbf"}])
+def test_a_condition_is_one_value_or_several(values):
+    assert normalize_active_if("degree", {"kernel": values}) == {"kernel": ("rbf",)}
+
+
+def test_numbers_in_a_condition():
+    assert normalize_active_if("degree", {"depth": 3}) == {"depth": (3,)}
+    assert normalize_active_if("degree", None) is None
+
+
+@pytest.mark.parametrize("condition", [{}, {"kernel": []}])
+def test_an_empty_condition_is_refused(condition):
+    with pytest.raises(ValueError, match="'degree' has an empty active_if"):
+        normalize_active_if("degree", condition)
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ([1.0, np.nan], "row b"),
+        ([np.nan, np.nan], r"row a \(and one more row\)"),
+        ([np.nan, None, np.nan], r"row a \(and 2 more rows\)"),
+    ],
+)
+def test_missing_values_are_refused_by_row(values, where):
+    column = Series(values, index=list("abc")[: len(values)])
+    with pytest.raises(InputDataError, match=f"'C' has no value in {where}, where it is active"):
+        read_values("C", column)
+
+
+def test_categories_become_plain_values():
+    assert read_values("kernel", Series(["rbf"], dtype="category")).dtype == object
+
+
+def test_numbers_in_words_are_read():
+    np.testing.assert_array_equal(read_numbers("C", Series(["1", "2.5"])), [1.0, 2.5])
+    with pytest.raises(InputDataError, match="'C' is 'many' in row 1, not a number"):
+        read_numbers("C", Series(["1", "many"]))
+
+
+def test_what_is_wrong_is_shown():
+    column = Series([1, 7, 9])
+    refuse_where(np.zeros(3, dtype=bool), "C", column, "too large")
+    with pytest.raises(InputDataError, match=r"'C' is 7 in row 1 \(and one more row\), too large"):
+        refuse_where(np.array([False, True, True]), "C", column, "too large")
+
+
+def test_tolerance_follows_the_precision():
+    assert relative_tolerance(Series([1.0], dtype="float32")) > relative_tolerance(Series([1.0]))

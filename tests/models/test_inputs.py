@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from torch import Tensor
+
+from botorch_transfer.models.inputs import (
+    check_target,
+    split_target_and_sources,
+    without_task_feature,
+)
+
+X = torch.arange(12, dtype=torch.double).reshape(4, 3)
+Y = X.sum(dim=-1, keepdim=True)
+
+
+def test_a_task_column_is_dropped_before_the_transform() -> None:
+    bounds = torch.tensor([[0.0, 0.0], [10.0, 20.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=bounds)
+    for column in (1, -2):
+        combined = without_task_feature(3, column, transform)
+        assert combined is not None
+        torch.testing.assert_close(combined(X), transform(X[:, [0, 2]]))
+    alone = without_task_feature(3, 0, None)
+    assert alone is not None
+    assert torch.equal(alone(X), X[:, 1:])
+
+
+def test_without_a_task_column_nothing_changes() -> None:
+    transform = Normalize(3)
+    assert without_task_feature(3, None, transform) is transform
+    assert without_task_feature(3, None, None) is None
+
+
+def dataset(name: str, shift: float = 0.0, Yvar: Tensor | None = None) -> SupervisedDataset:
+    return SupervisedDataset(
+        X + shift, Y, Yvar=Yvar, feature_names=["a", "task", "b"], outcome_names=[name]
+    )
+
+
+def test_a_single_data_set_is_the_target() -> None:
+    target = dataset("now")
+    assert split_target_and_sources(target) == (target, {})
+
+
+@pytest.mark.parametrize("column", [1, None])
+def test_a_multi_task_data_set_is_split(column: int | None) -> None:
+    tasks = [dataset("old", 0.0, Y.exp()), dataset("now", 0.0, Y.exp())]
+    if column is not None:  # what is in the column says which task it is
+        for index, task in enumerate(tasks):
+            task.X[:, column] = index
+    whole = MultiTaskDataset(tasks, target_outcome_name="now", task_feature_index=column)
+    target, sources = split_target_and_sources(whole)
+    kept = [0, 2] if column == 1 else [0, 1, 2]
+    assert list(sources) == ["old"]
+    for name, task in {"now": target, **sources}.items():
+        assert torch.equal(task.X[:, 0], X[:, 0])
+        assert task.X.shape[-1] == len(kept)
+        assert task.feature_names == [["a", "task", "b"][index] for index in kept]
+        assert task.outcome_names == [name]
+        assert torch.equal(task.Yvar, Y.exp())
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_sound_data_pass(n: int) -> None:
+    check_target(X[:n], Y[:n], None, dim=3, task_feature=None)
+    check_target(X[:n], Y[:n], Y[:n].exp(), dim=2, task_feature=-1)
+    check_target(X[:n].expand(2, n, 3), Y[:n].expand(2, n, 1), None, dim=None, task_feature=None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"train_X": X.tolist()}, "train_X is a list: pass a torch.Tensor"),
+        ({"train_Y": Y.long()}, "train_Y is of dtype torch.int64: pass float64"),
+        ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): it needs a dimension"),
+        ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),
+        ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*it must be \(4, 1\)"),
+        ({"train_Y": X}, "train_Y has 3: put one model an outcome into a ModelListGP"),
+        ({"dim": 5}, "train_X has 3 inputs, but the source tasks have 5"),
+        ({"task_feature": 0}, "train_X has 2 inputs, but the source tasks have 3"),
+    ],
+)
+def test_unfit_data_are_refused(bad: dict, message: str) -> None:
+    sound = {"train_X": X, "train_Y": Y, "train_Yvar": None, "dim": 3, "task_feature": None}
+    with pytest.raises(InputDataError, match=message):
+        check_target(**{**sound, **bad})
+
+
+@pytest.mark.parametrize("column", [3, -4])
+def test_a_task_column_that_is_not_there(column: int) -> None:
+    with pytest.raises(ValueError, match=f"task_feature={column} is no column of train_X"):
+        check_target(X, Y, None, dim=2, task_feature=column)
