@@ -75,7 +75,7 @@ def effective_sample_size(log_weights: Tensor) -> Tensor:
 
     Example:
         >>> effective_sample_size(torch.zeros(4))
-        tensor(7.)
+        tensor(4.)
     """
     weights = log_weights.softmax(dim=0)
     return 1 / weights.square().sum()
