@@ -160,6 +160,10 @@ def in_users_units(model: Any, posterior: Any) -> Any:
     return posterior if transform is None else transform.untransform_posterior(posterior)
 
 
+BRIEFLY: dict[str, Any] = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 10}}}
+"""Arguments of a fit that leaves the starting values, for tests of what comes after it."""
+
+
 def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
     """The unit cube, as ``optimize_acqf`` takes it."""
     lower = torch.zeros(family.dim, dtype=family.dtype, device=family.device)

@@ -26,7 +26,8 @@ TEST_X = FAMILY.inputs(5, seed=61)
 
 
 def fit(model):
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=2)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs={"options": {"maxiter": 40}})
     return model
 
 

@@ -31,7 +31,7 @@ from botorch.utils.multi_objective.box_decompositions import NondominatedPartiti
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import bounds
+from tests.models.contract import BRIEFLY, bounds
 
 FAMILY = ShiftedSines()
 REFERENCE = torch.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE], dtype=torch.double)
@@ -133,9 +133,9 @@ def test_list_has_the_models_posteriors(models):
 
 def test_fits_as_a_list(models):
     twins = deepcopy(models).models
-    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models), **BRIEFLY)
     for model, twin in zip(models.models, twins, strict=True):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin))
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), **BRIEFLY)
         X = FAMILY.inputs(3)
         torch.testing.assert_close(model.posterior(X).mean, twin.posterior(X).mean)
 

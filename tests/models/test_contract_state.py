@@ -15,6 +15,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import (
+    BRIEFLY,
     assert_same_posterior,
     copy_hyperparameters,
     in_users_units,
@@ -27,7 +28,7 @@ TEST_X = FAMILY.inputs(5, seed=51)
 
 def fitted(case, n, **kwargs):
     model = case.target(n, **kwargs)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **BRIEFLY)
     return model
 
 
@@ -53,7 +54,7 @@ def test_state_dict_of_other_data(case, n, m, known_noise):
         case.build(X[:size], Y[:size], train_Yvar=None if noise is None else noise[:size])
         for size in (n, m)
     )
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **BRIEFLY)
     model.posterior(TEST_X)
     other.posterior(TEST_X)
     other.load_state_dict(deepcopy(model.state_dict()))
@@ -123,7 +124,7 @@ def test_copies_fit_on_their_own(case):
     model = case.target(4)
     twin = deepcopy(model)
     before = model.posterior(TEST_X)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), num_restarts=0)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), **BRIEFLY)
     assert torch.equal(before.mean, model.posterior(TEST_X).mean)
     assert not torch.equal(before.mean, twin.posterior(TEST_X).mean)
 
@@ -156,7 +157,7 @@ def test_batch_cross_validation(case, known_noise):
         case.model_class,
         ExactMarginalLogLikelihood,
         folds,
-        fit_args={"num_restarts": 0},
+        fit_args=BRIEFLY,
         model_init_kwargs={case.source_argument: case.prior(), **case.options},
     )
     assert results.posterior.mean.shape == (5, 1, 1)
@@ -184,7 +185,7 @@ def test_leave_one_out(case, known_noise, n):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.4) if known_noise else None
     model = case.build(X, Y, train_Yvar=noise)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **BRIEFLY)
     model.posterior(TEST_X)
     predictions = leave_one_out(case, model)
     targets, own_noise = own_units(model, Y).squeeze(-1), model.likelihood.noise.expand(n)
