@@ -3,6 +3,7 @@
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    GuardedTransferGP,
     HyperpriorGP,
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
@@ -32,6 +33,7 @@ __all__ = [
     "CategoricalParameter",
     "Domain",
     "FloatParameter",
+    "GuardedTransferGP",
     "Hyperprior",
     "HyperpriorGP",
     "IntegerParameter",

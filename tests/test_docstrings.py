@@ -20,6 +20,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 import botorch_transfer
 from botorch_transfer import (
     BoostedHierarchicalGP,
+    GuardedTransferGP,
     RankWeightedGP,
     ScaMLGP,
     SourceGPs,
@@ -59,6 +60,8 @@ def objects(name: str) -> dict[str, object]:
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
     if name.startswith(models.adjusted_hierarchical.__name__):
         model = BoostedHierarchicalGP(X[:3], Y[:3], {"monday": (X, Y)})
+    elif name.startswith(models.guarded.__name__):
+        model = GuardedTransferGP(X[:3], Y[:3], sources)
     elif name.startswith(models.ensemble.__name__):
         model = RankWeightedGP(X[:3], Y[:3], sources)
     else:

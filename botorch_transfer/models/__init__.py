@@ -1,7 +1,8 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.models import ensemble_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
+from botorch_transfer.models import ensemble_pathwise, guarded_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
 from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
+from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hyperprior import HyperpriorGP
 from botorch_transfer.models.joint_coregionalization import (
     IntrinsicCoregionalizationGP,
@@ -18,6 +19,7 @@ from botorch_transfer.models.two_stage import TwoStageTransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",
+    "GuardedTransferGP",
     "HyperpriorGP",
     "IntrinsicCoregionalizationGP",
     "JointHierarchicalGP",

@@ -26,6 +26,7 @@ from botorch_transfer.kernels.residual import residual_kernel
 from botorch_transfer.kernels.source_conditional import SourceConditional, SourceConditionalKernel
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
 from botorch_transfer.means.source_conditional import SourceConditionalMean
+from botorch_transfer.models.loss_terms import LogLikelihoodTerm
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
@@ -139,7 +140,7 @@ class JointTransferGP(TargetGP):
             return super().forward(x)
         x = self.transform_inputs(x)
         factor = self.conditional.factor()
-        self._set_source_term(_SourceLogLikelihood(factor.log_likelihood))
+        self._set_source_term(LogLikelihoodTerm(factor.log_likelihood))
         mean = self.conditional.mean(x, factor)
         # An operator, because a tensor would be factorized at once, without the noise.
         covariance = to_linear_operator(self.conditional.covariance(x, factor=factor))
@@ -187,26 +188,6 @@ class JointTransferGP(TargetGP):
 
 
 _SOURCE_TERM = "source_log_likelihood"
-
-
-class _SourceLogLikelihood(AddedLossTerm):
-    """``log p(y_s)``, the sources' share of the joint likelihood.
-
-    Args:
-        value: A ``batch_shape`` tensor, with its graph.
-    """
-
-    def __init__(self, value: Tensor) -> None:
-        self._value = value
-
-    def loss(self, *params: Any) -> Tensor:
-        return self._value
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _SourceLogLikelihood:
-        return _SourceLogLikelihood(self._value.detach())
-
-    def __getstate__(self) -> dict[str, Tensor]:
-        return {"_value": self._value.detach()}
 
 
 def task_kernels(

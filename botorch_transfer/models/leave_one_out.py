@@ -8,6 +8,7 @@ from botorch.cross_validation import efficient_loo_cv
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
+from botorch.utils.context_managers import delattr_ctx
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
@@ -35,8 +36,8 @@ def exact_leave_one_out(model: SingleTaskGP) -> tuple[Tensor, Tensor]:
     Returns:
         Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
     """
-    loo: Any = efficient_loo_cv(model, observation_noise=False, untransform=False).posterior
     model.eval()
+    loo: Any = efficient_loo_cv(model, observation_noise=False, untransform=False).posterior
     return loo.mean[..., 0, 0], loo.variance[..., 0, 0]
 
 
@@ -58,3 +59,20 @@ def leave_one_out_posterior(model: SingleTaskGP, mean: Tensor, variance: Tensor)
         return posterior
     (X,) = model.train_inputs
     return transform.untransform_posterior(posterior, X=X.unsqueeze(-2))
+
+
+def latent_leave_one_out(model: Any, exact: bool = False) -> tuple[Tensor, Tensor]:
+    """What a model, exact GP or not, predicts for each of its points without having seen it.
+
+    Args:
+        model: The model; it is in evaluation mode afterwards.
+        exact: Whether to read its exact GP even if it predicts otherwise.
+
+    Returns:
+        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
+    """
+    if exact or not hasattr(model, "loo_posterior"):
+        return exact_leave_one_out(model)
+    with delattr_ctx(model.eval(), "outcome_transform"):
+        posterior = model.loo_posterior(observation_noise=False)
+    return posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]

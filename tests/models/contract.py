@@ -24,6 +24,7 @@ from torch.nn import Module
 from botorch_transfer.data import Domain
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    GuardedTransferGP,
     HyperpriorGP,
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
@@ -232,12 +233,17 @@ CASES = [
         partial(SourceGPs.fit, num_restarts=0),
         exact=False,
         interpolates=False,
-        representative=True,
     ),
     ModelCase(
         TwoStageTransferGP,
         partial(SourceGPs.fit, num_restarts=0),
         exact=False,
         interpolates=False,
+    ),
+    ModelCase(
+        GuardedTransferGP,
+        partial(SourceGPs.fit, num_restarts=0),
+        exact=False,
+        representative=True,
     ),
 ]
