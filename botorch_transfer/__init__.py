@@ -3,6 +3,7 @@
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     HyperpriorGP,
     IntrinsicCoregionalizationGP,
@@ -33,6 +34,7 @@ __all__ = [
     "CategoricalParameter",
     "Domain",
     "FloatParameter",
+    "FullyBayesianHyperpriorGP",
     "GuardedTransferGP",
     "Hyperprior",
     "HyperpriorGP",

@@ -2,6 +2,7 @@
 
 from botorch_transfer.models import ensemble_pathwise, guarded_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
 from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
+from botorch_transfer.models.fully_bayesian import FullyBayesianHyperpriorGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hyperprior import HyperpriorGP
 from botorch_transfer.models.joint_coregionalization import (
@@ -19,6 +20,7 @@ from botorch_transfer.models.two_stage import TwoStageTransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",
+    "FullyBayesianHyperpriorGP",
     "GuardedTransferGP",
     "HyperpriorGP",
     "IntrinsicCoregionalizationGP",

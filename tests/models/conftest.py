@@ -15,13 +15,30 @@ from tests.models.contract import CASES, ModelCase
 UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning, UserWarning)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "gaussian: of the contract that BoTorch's ensembles, with their mixtures, do not share",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    deselected = [item for item in items if _is_not_for_its_model(item)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not _is_not_for_its_model(item)]
     for item in items:
         if Path(__file__).parent in item.path.parents:
             for category in UNWANTED:
                 name = f"{category.__module__}.{category.__qualname__}"
                 # Put first: a test's own marks, further down, come later and win.
                 item.add_marker(pytest.mark.filterwarnings(f"error::{name}"), append=False)
+
+
+def _is_not_for_its_model(item: pytest.Item) -> bool:
+    case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+    is_ensemble = isinstance(case, ModelCase) and case.ensemble
+    return is_ensemble and item.get_closest_marker("gaussian") is not None
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

@@ -24,6 +24,7 @@ from torch.nn import Module
 from botorch_transfer.data import Domain
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
+    FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     HyperpriorGP,
     IntrinsicCoregionalizationGP,
@@ -58,7 +59,8 @@ class ModelCase:
             not, as long as its source models have weight.
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
-        ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions.
+        ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions, and
+            none of the tests that are marked ``gaussian``.
         flat: Whether the prior without target points is the same everywhere.
         any_dim: Whether the target may have another number of inputs than the source tasks.
     """
@@ -228,6 +230,14 @@ CASES = [
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data),
     ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True),
+    ModelCase(
+        FullyBayesianHyperpriorGP,
+        _hyperprior,
+        {"num_samples": 256, "num_members": 8},
+        flat=True,
+        any_dim=True,
+        ensemble=True,
+    ),
     ModelCase(
         RankWeightedGP,
         partial(SourceGPs.fit, num_restarts=0),

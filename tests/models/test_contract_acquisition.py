@@ -214,6 +214,7 @@ def test_values_on_raw_inputs(representative, name):
     torch.testing.assert_close(*values, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.gaussian
 def test_analytic_noisy_improvement(case):
     X, Y = FAMILY.target(4)
     model = case.build(X, Y, train_Yvar=torch.full_like(Y, 0.1))
@@ -280,6 +281,7 @@ def test_mixed_spaces(case):
     assert value.isfinite()
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [0, 4])
 def test_thompson_sampling(case, n):
     sampling = MaxPosteriorSampling(case.target(n), replacement=False)

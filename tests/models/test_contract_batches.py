@@ -15,6 +15,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
+# An ensemble is a batch already.
+pytestmark = pytest.mark.gaussian
+
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(4, seed=81)
 
@@ -116,8 +119,6 @@ def test_batches_in_acquisitions(case):
 
 
 def test_paths_of_batches(case):
-    if case.ensemble:
-        pytest.skip("ensembles are not drawn from pathwise")
     X, Y = batch(3, 2)
     model = case.build(X, Y, train_Yvar=torch.full_like(Y, 1e-3))
     paths = draw_matheron_paths(model, torch.Size([5]))

@@ -57,6 +57,7 @@ def test_conditioning(case, n, q, known_noise):
     assert model.num_target_points == n
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [0, 4])
 @pytest.mark.parametrize("outcomes_first", [False, True])
 def test_conditioning_on_batches(case, n, outcomes_first):
@@ -99,6 +100,7 @@ def test_conditioning_on_raw_inputs(case):
     assert_same_posterior(*posteriors)
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize(
     ("n", "known_noise"), [(0, False), (1, False), (1, True), (4, False), (4, True)]
 )
@@ -122,6 +124,7 @@ def test_fantasies(case, n, known_noise, batch_shape):
     assert_equals_rebuilt(case, model, fantasies, X, noisy.detach(), known_noise)
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [0, 4])
 def test_fantasies_with_noise(case, n):
     model = build(case, n, known_noise=True)
@@ -166,6 +169,7 @@ def test_fantasizing_leaves_the_model_as_it_is(case):
     assert model.num_target_points == 4
 
 
+@pytest.mark.gaussian
 @pytest.mark.filterwarnings("ignore:Non-strict enforcement")  # SingleTaskGP warns, too
 def test_fantasies_at_no_points(case):
     model = build(case, 3)

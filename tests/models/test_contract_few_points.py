@@ -50,6 +50,7 @@ def test_no_points_give_the_transferred_prior(case):
     assert_same_posterior(prior.posterior(TEST_X), uninformed.posterior(TEST_X), atol=1e-6)
 
 
+@pytest.mark.gaussian
 def test_prior_is_in_the_users_units(case):
     model = case.target(0)
     posterior = model.posterior(TEST_X)
@@ -99,6 +100,7 @@ def test_hyperparameters_start_at_their_starts_without_points(case):
         assert torch.equal(left, right)
 
 
+@pytest.mark.gaussian
 def test_a_first_point_is_learned_from(case):
     prior, model = case.target(0), case.target(1)
     X, Y = FAMILY.target(1)

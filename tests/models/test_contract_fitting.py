@@ -45,6 +45,7 @@ def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None
         ), name
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [1, 2, 8])
 def test_fit_improves_the_objective(case, n):
     model = case.target(n)
@@ -57,6 +58,7 @@ def test_fit_improves_the_objective(case, n):
     assert (posterior.variance > 0).all()
 
 
+@pytest.mark.gaussian
 def test_more_starts_are_no_worse(case):
     few, many = case.target(6), case.target(6)
     steps = {"optimizer_kwargs": {"options": {"maxiter": 20}}}
@@ -65,6 +67,7 @@ def test_more_starts_are_no_worse(case):
     assert objective(many) >= objective(few) - 1e-6
 
 
+@pytest.mark.gaussian
 def test_a_fitted_model_is_at_an_optimum(case):
     model = case.target(8)
     fit(model)
@@ -99,6 +102,7 @@ def test_fit_leaves_the_prior_as_it_is(case, n):
     assert all(map(torch.equal, parameters, prior.parameters()))
 
 
+@pytest.mark.gaussian
 def test_each_hyperprior_counts_once(case):
     """Also one of a module that mean and kernel share."""
     model = case.target(3)
@@ -164,6 +168,7 @@ def test_known_noise_is_not_fitted(case):
     assert torch.equal(before, model.likelihood.noise)
 
 
+@pytest.mark.gaussian
 def test_other_optimizers(case):
     model = case.target(5)
     before = objective(model)
@@ -171,6 +176,7 @@ def test_other_optimizers(case):
     assert objective(model) > before
 
 
+@pytest.mark.gaussian
 def test_optimizer_arguments(case):
     model = case.target(5)
     before = objective(model)

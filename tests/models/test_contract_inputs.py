@@ -211,6 +211,7 @@ def test_the_users_transform_object_stays_as_it_is(case):
 # ------------------------------------------------------------------------------------ a task column
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("column", [0, -1])
 def test_a_task_column_is_ignored(case, column):
     X, Y = FAMILY.target(4)
@@ -236,6 +237,7 @@ def test_a_task_column_that_is_not_there_is_refused(case):
 # ----------------------------------------------------------------------------- the user's own parts
 
 
+@pytest.mark.gaussian
 def test_a_residual_kernel_of_the_users_own(case):
     if case.source_argument == "source_data":
         pytest.skip("joint models take covar_modules")
@@ -245,6 +247,7 @@ def test_a_residual_kernel_of_the_users_own(case):
     assert model.posterior(TEST_X).mean.isfinite().all()
 
 
+@pytest.mark.gaussian
 def test_a_likelihood_of_the_users_own(case):
     likelihood = GaussianLikelihood().double()
     likelihood.noise = 0.25
@@ -289,6 +292,7 @@ def test_negative_noise_is_refused(case):
         case.build(X, Y, train_Yvar=torch.full_like(Y, -1.0))
 
 
+@pytest.mark.gaussian
 @pytest.mark.filterwarnings("ignore:Very small noise values")
 def test_no_noise_is_rounded_up_as_in_botorch(case):
     X, Y = FAMILY.target(3)

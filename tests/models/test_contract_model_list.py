@@ -109,10 +109,9 @@ ANALYTIC = ("EHVI", "constrained EI", "LogCEI")
 EVERYTHING = MULTI_OBJECTIVE | CONSTRAINED_SINGLE
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_several_outcomes(case, models, name):
-    if case.ensemble:
-        pytest.skip("BoTorch's ensembles of several outcomes are a class of their own")
     acquisition = EVERYTHING[name](models)
     q = 1 if name in ANALYTIC else 2
     X, value = optimize_acqf(acquisition, bounds(), q=q, **BUDGET)
@@ -140,6 +139,7 @@ def test_fits_as_a_list(models):
         torch.testing.assert_close(model.posterior(X).mean, twin.posterior(X).mean)
 
 
+@pytest.mark.gaussian
 def test_conditions_and_fantasizes_as_a_list(models):
     X = FAMILY.inputs(2, seed=4)
     models.posterior(X)

@@ -18,18 +18,12 @@ from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
 from tests.families import ShiftedSines
 from tests.models.contract import bounds
 
+pytestmark = pytest.mark.gaussian
+
 FAMILY = ShiftedSines()
 NUM_PATHS = 1000
 # The error of random features falls with the root of their number.
 ACCURATE = partial(draw_kernel_feature_paths, num_features=3072)
-
-
-@pytest.fixture(autouse=True)
-def _no_ensembles(request):
-    # Asking for `case` here would run the tests of representatives on every model, too.
-    (name,) = {"case", "representative"} & set(request.fixturenames)
-    if request.getfixturevalue(name).ensemble:
-        pytest.skip("ensembles are not drawn from pathwise")
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ def model(request, case: ModelCase):
     return case.target(request.param)
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("batch_shape", [(), (1,), (3,), (2, 3)])
 @pytest.mark.parametrize("q", [1, 4])
 def test_shapes_of_batches(model, batch_shape, q):
@@ -44,6 +45,7 @@ def test_batches_are_independent_of_each_other(model):
         )
 
 
+@pytest.mark.gaussian
 def test_is_joint_over_q(model):
     X = FAMILY.inputs(4)
     X[3] = X[2] + 1e-3
@@ -119,6 +121,7 @@ def test_single_precision(case, n):
     )
 
 
+@pytest.mark.gaussian
 def test_observation_noise(model):
     X = FAMILY.inputs(2, 3)
     latent = model.posterior(X)
@@ -129,6 +132,7 @@ def test_observation_noise(model):
     torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.gaussian
 def test_given_observation_noise(model):
     X = FAMILY.inputs(2, 3)
     noise = torch.rand(2, 3, 1, dtype=torch.double)
@@ -159,6 +163,7 @@ def test_samples_are_reproducible_and_differentiable(model):
     assert gradient.abs().max() > 0
 
 
+@pytest.mark.gaussian
 @torch.no_grad()
 def test_samples_have_the_posteriors_moments(model):
     X = FAMILY.inputs(3)

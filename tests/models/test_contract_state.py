@@ -44,6 +44,7 @@ def test_state_dict_round_trip(case, n):
     assert_same_posterior(other.posterior(TEST_X), model.posterior(TEST_X))
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize(("n", "m"), [(5, 4), (4, 5), (5, 0), (0, 5), (1, 0), (0, 1)])
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_state_dict_of_other_data(case, n, m, known_noise):
@@ -120,6 +121,7 @@ def test_copies(case, copied, n, used):
     assert_same_posterior(unchanged, fitted(case, n).posterior(TEST_X), rtol=1e-12)
 
 
+@pytest.mark.gaussian
 def test_copies_fit_on_their_own(case):
     model = case.target(4)
     twin = deepcopy(model)
@@ -148,6 +150,7 @@ def test_conversion_to_single_precision(case, n):
         assert torch.equal(own.nan_to_num(), tensor.nan_to_num())
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_batch_cross_validation(case, known_noise):
     X, Y = FAMILY.target(5)
@@ -179,6 +182,7 @@ def test_batch_cross_validation(case, known_noise):
         )
 
 
+@pytest.mark.gaussian
 @pytest.mark.parametrize("known_noise", [False, True])
 @pytest.mark.parametrize("n", [2, 6])
 def test_leave_one_out(case, known_noise, n):
