@@ -203,16 +203,15 @@ def test_shapes(n, batch_shape):
 @pytest.mark.parametrize("known_noise", [False, True])
 @pytest.mark.parametrize("n", [0, 5])
 def test_observation_noise(n, known_noise):
-    X, Y = data(n)
+    _, Y = data(n)
     model = build(n, train_Yvar=torch.full_like(Y, 0.3) if known_noise else None)
     latent, noisy = (model.posterior(TEST_X, observation_noise=flag) for flag in (False, True))
     added = (noisy.variance - latent.variance).squeeze(-1)
     expected = model.likelihood.noise.mean(dim=-1, keepdim=True).expand(8, 4)
     torch.testing.assert_close(added, expected)
-    given = model.posterior(TEST_X, observation_noise=torch.full((4, 1), 0.7).double())
-    torch.testing.assert_close(
-        given.variance - latent.variance, torch.full((8, 4, 1), 0.7).double()
-    )
+    given = torch.full((4, 1), 0.7, dtype=torch.double)
+    added = model.posterior(TEST_X, observation_noise=given).variance - latent.variance
+    torch.testing.assert_close(added, given.expand(8, 4, 1))
 
 
 @pytest.mark.parametrize("n", [0, 4])
@@ -270,7 +269,7 @@ def test_conditioning_equals_a_rebuilt_member(n, known_noise, batch_shape):
 @pytest.mark.parametrize("known_noise", [False, True])
 @pytest.mark.parametrize("n", [0, 4])
 def test_fantasies(n, known_noise):
-    X, Y = data(n)
+    _, Y = data(n)
     model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
     sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
     fantasies = model.fantasize(TEST_X[:2], sampler)
