@@ -2,5 +2,18 @@
 
 from botorch_transfer.test_functions.branin import BraninFamily
 from botorch_transfer.test_functions.hartmann import Hartmann3Family
+from botorch_transfer.test_functions.super_datasets import (
+    LARGE_SUPER_DATASET,
+    SMALL_SUPER_DATASET,
+    SuperDataset,
+    SuperDatasetFamily,
+)
 
-__all__ = ["BraninFamily", "Hartmann3Family"]
+__all__ = [
+    "LARGE_SUPER_DATASET",
+    "SMALL_SUPER_DATASET",
+    "BraninFamily",
+    "Hartmann3Family",
+    "SuperDataset",
+    "SuperDatasetFamily",
+]
