@@ -1,17 +1,40 @@
-"""Pictures of transfer models, with matplotlib (extra ``plot``)."""
+"""Pictures of transfer models, with matplotlib (extra ``plot``).
+
+Colours are from the palette of Okabe and Ito, which most colour-blind readers can tell apart; no
+two things in one picture differ in colour alone.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
+from botorch.cross_validation import loo_cv
+from torch import Tensor
+
+from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.target import TargetGP
+from botorch_transfer.pretraining.source_gps import SourceGPs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#E69F00", "#009E73", "#000000"
+SOURCE_LINES = (
+    (GREEN, "--"),
+    ("#CC79A7", "-."),
+    ("#D55E00", ":"),
+    ("#56B4E9", (0, (5, 1))),
+    (ORANGE, (0, (3, 1, 1, 1))),
+)
+"""Colour and line style of source tasks, one after another."""
 
-def plot_weights(model: ScaMLGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
-    """Draws how much each source task counts in a model's prior.
+WIDTH_95 = 1.96
+
+
+def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
+    """Draws how much each source task counts in a model.
 
     Args:
         model: A fitted model with source weights, without a batch.
@@ -28,20 +51,168 @@ def plot_weights(model: ScaMLGP, ax: Axes | None = None, max_tasks: int = 30) ->
     Example:
         >>> ax = plot_weights(model)
     """
+    _check_single(model)
+    pairs = sorted(zip(model.weights.tolist(), model.prior.task_names, strict=True), reverse=True)
+    weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
+    ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
+    ax.barh(range(len(names)), weights, color=BLUE)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_xlabel("weight of the source task")
+    return ax
+
+
+@torch.no_grad()
+def plot_slice(
+    model: TargetGP,
+    bounds: Tensor,
+    dimension: int = 0,
+    anchor: Tensor | None = None,
+    ax: Axes | None = None,
+    max_tasks: int = 3,
+    num_points: int = 200,
+) -> Axes:
+    """Draws posteriors along one input: the target's, and its source tasks' where there are any.
+
+    Bands are central 95 % intervals of the latent function. Target points are shown only if the
+    slice is the whole space, that is with a single input: elsewhere they lie beside it.
+
+    Args:
+        model: A model without a batch.
+        bounds: A ``2 x d`` tensor of lower and upper bounds of the inputs.
+        dimension: The index of the input that varies.
+        anchor: A ``d`` tensor: the other inputs; by default the best target point, or the middle of
+            the bounds if there is none.
+        ax: Where to draw; new axes if omitted.
+        max_tasks: The most source tasks to show: those with the largest weights, or the first ones.
+        num_points: The number of points along the slice.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If the model is a batch of models, or has no such input.
+
+    Example:
+        >>> ax = plot_slice(model, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double(), dimension=1)
+    """
+    _check_single(model)
+    dim = bounds.shape[-1]
+    if not -dim <= dimension < dim:
+        raise ValueError(f"There is no input {dimension}: bounds are of {dim}.")
+    ax = _axes(ax, figsize=(5.5, 3.6))
+    X, Y = _target_points(model)
+    if anchor is None:
+        anchor = X[Y.argmax()] if len(Y) else bounds.mean(dim=0)
+    x = torch.linspace(float(bounds[0, dimension]), float(bounds[1, dimension]), num_points)
+    points = anchor.repeat(num_points, 1)
+    points[:, dimension] = x.to(points)
+    for name, mean, deviation, (color, line) in _source_slices(model, points, max_tasks):
+        _band(ax, x, mean, deviation, name, color, line)
+    posterior = model.posterior(points)
+    mean, deviation = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1).sqrt()
+    _band(ax, x, mean, deviation, "target", BLUE, "-")
+    if dim == 1 and len(Y):
+        ax.plot(X[:, 0].cpu(), Y.cpu(), "o", color=BLACK, markersize=4, label="target data")
+    ax.set_xlabel(f"input {dimension % dim}")
+    ax.set_ylabel("outcome")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+@torch.no_grad()
+def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
+    """Draws what the model predicts for each target point without having seen it.
+
+    Points are target outcomes against leave-one-out predictions, with central 95 % intervals,
+    observation noise included; a calibrated model's intervals meet the diagonal 19 times out of 20.
+    Those that miss it are drawn as crosses.
+
+    Args:
+        model: A fitted model with two or more target points, without a batch.
+        ax: Where to draw; new axes if omitted.
+
+    Returns:
+        The axes; their title says how many intervals hold their outcome.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If the model is a batch of models, or has fewer than two points.
+
+    Example:
+        >>> ax = plot_calibration(model)
+    """
+    _check_single(model)
+    if model.num_target_points < 2:
+        raise ValueError("Leave-one-out predictions need two target points or more.")
+    ax = _axes(ax, figsize=(4, 4))
+    _, Y = _target_points(model)
+    own: Any = getattr(model, "loo_posterior", None)
+    posterior: Any = loo_cv(model).posterior if own is None else own()
+    mean, half = posterior.mean.flatten(), WIDTH_95 * posterior.variance.flatten().sqrt()
+    hit = (Y - mean).abs() <= half
+    for chosen, marker, color in ((hit, "o", BLUE), (~hit, "x", "#D55E00")):
+        ax.errorbar(
+            Y[chosen].cpu(), mean[chosen].cpu(), half[chosen].cpu(), fmt=marker, color=color
+        )
+    ends = [float(Y.min()), float(Y.max())]
+    ax.plot(ends, ends, color=BLACK, linestyle=":", linewidth=1)
+    ax.set_xlabel("outcome")
+    ax.set_ylabel("prediction without it")
+    ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %", fontsize="medium")
+    return ax
+
+
+def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
+    """The given axes, or new ones."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
             "Pictures need matplotlib: pip install 'botorch_transfer[plot]'."
         ) from error
-    if len(model.batch_shape):
-        raise ValueError("The model is a batch of models: plot the weights of one at a time.")
-    pairs = sorted(zip(model.weights.tolist(), model.prior.task_names, strict=True), reverse=True)
-    weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
     if ax is None:
-        _, ax = plt.subplots(figsize=(5, 1 + 0.25 * len(names)), layout="constrained")
-    ax.barh(range(len(names)), weights, color="#0072B2")
-    ax.set_yticks(range(len(names)), names)
-    ax.set_xlabel("weight of the source task")
+        _, ax = plt.subplots(figsize=figsize, layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _check_single(model: TargetGP) -> None:
+    if len(model.batch_shape):
+        raise ValueError("The model is a batch of models: plot one at a time.")
+
+
+def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
+    """The target's inputs and outcomes in the user's units."""
+    training = model.training
+    (X,) = model.train().train_inputs
+    model.train(training)
+    Y = model.train_targets.unsqueeze(-1)
+    transform: Any = getattr(model, "outcome_transform", None)
+    return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
+
+
+def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
+    """Name, mean, deviation in the target's units, and style of the sources to show."""
+    sources = getattr(model, "prior", None)
+    if not isinstance(sources, SourceGPs):
+        return
+    weights = getattr(getattr(model, "transfer", model), "weights", None)
+    order = range(sources.num_tasks) if weights is None else (-weights).argsort().tolist()
+    inputs = model.transform_inputs(points)
+    means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
+    transform: Any = getattr(model, "outcome_transform", None)
+    for task, style in zip(list(order)[:max_tasks], SOURCE_LINES, strict=False):
+        mean, deviation = means[task], variances[task].sqrt()
+        if transform is not None:
+            mean = transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
+            deviation = deviation * transform.stdvs.squeeze()
+        yield sources.task_names[task], mean, deviation, style
+
+
+def _band(
+    ax: Axes, x: Tensor, mean: Tensor, deviation: Tensor, label: str, color: str, line: Any
+) -> None:
+    x, mean, half = x.cpu(), mean.cpu(), WIDTH_95 * deviation.cpu()
+    ax.plot(x, mean, color=color, linestyle=line, label=label)
+    ax.fill_between(x, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)

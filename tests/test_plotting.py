@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from botorch.cross_validation import loo_cv
+from botorch.models.transforms.input import Normalize
 
-from botorch_transfer import ScaMLGP
+from botorch_transfer import (
+    GuardedTransferGP,
+    MeanHierarchicalGP,
+    RankWeightedGP,
+    ScaMLGP,
+    TwoStageTransferGP,
+)
+from tests.families import ShiftedSines
 
 plt = pytest.importorskip("matplotlib.pyplot")
+
+FAMILY = ShiftedSines()
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +57,112 @@ def test_refuses_a_batch():
 
     with pytest.raises(ValueError, match="batch of models"):
         plot_weights(_model(3))
+
+
+def _two_inputs(model_class=ScaMLGP, n=6, **options):
+    X, Y = FAMILY.target(n)
+    return model_class(X, Y, FAMILY.sources(), **options)
+
+
+UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
+
+
+@pytest.mark.parametrize(
+    "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP]
+)
+def test_slice_shows_target_and_sources_in_the_users_units(model_class):
+    from botorch_transfer.plotting import plot_slice
+
+    model = _two_inputs(model_class)
+    anchor = torch.tensor([0.3, 0.8], dtype=torch.double)
+    ax = plot_slice(model, UNIT, dimension=1, anchor=anchor, max_tasks=2, num_points=5)
+    *sources, target = ax.get_lines()
+    assert len(sources) == 2
+    points = anchor.repeat(5, 1)
+    points[:, 1] = torch.linspace(0, 1, 5)
+    with torch.no_grad():
+        posterior = model.posterior(points)
+    assert target.get_ydata() == pytest.approx(posterior.mean.squeeze(-1).numpy())
+    (low, high) = (
+        ax.collections[-1].get_paths()[0].vertices[:, 1].min(),
+        ax.collections[-1].get_paths()[0].vertices[:, 1].max(),
+    )
+    half = 1.96 * posterior.variance.squeeze(-1).sqrt()
+    assert low == pytest.approx(float((posterior.mean.squeeze(-1) - half).min()))
+    assert high == pytest.approx(float((posterior.mean.squeeze(-1) + half).max()))
+    name = sources[0].get_label()
+    mean = model.prior.mean(points)[model.prior.task_names.index(name)]
+    expected = model.outcome_transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
+    assert sources[0].get_ydata() == pytest.approx(expected.numpy())
+    styles = [(line.get_color(), line.get_linestyle()) for line in ax.get_lines()]
+    assert len({color for color, _ in styles}) == len({line for _, line in styles}) == 3
+
+
+def test_slice_of_a_single_input_shows_the_data():
+    from botorch_transfer.plotting import plot_slice
+
+    model = _model()
+    ax = plot_slice(model, torch.tensor([[0.0], [1.0]], dtype=torch.double))
+    data = ax.get_lines()[-1]
+    assert data.get_label() == "target data"
+    assert len(data.get_xdata()) == 2
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["high", "low", "target", "target data"]
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_slice_goes_through_the_best_point(n):
+    from botorch_transfer.plotting import plot_slice
+
+    ax = plot_slice(_two_inputs(MeanHierarchicalGP, n), UNIT, dimension=-1)
+    assert [line.get_label() for line in ax.get_lines()] == ["target"]
+    assert ax.get_xlabel() == "input 1"
+
+
+def test_slice_of_raw_inputs():
+    from botorch_transfer.plotting import plot_slice
+
+    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=bounds)
+    X, Y = FAMILY.target(5)
+    raw = {name: (transform.untransform(A), B) for name, (A, B) in FAMILY.sources().items()}
+    model = ScaMLGP(transform.untransform(X), Y, raw, input_transform=transform)
+    ax = plot_slice(model, bounds, dimension=1)
+    expected = plot_slice(ScaMLGP(X, Y, FAMILY.sources()), UNIT, dimension=1)
+    for line, twin in zip(ax.get_lines(), expected.get_lines(), strict=True):
+        assert line.get_ydata() == pytest.approx(twin.get_ydata(), rel=1e-4)
+    assert ax.get_lines()[-1].get_xdata()[[0, -1]].tolist() == [100.0, 300.0]
+
+
+def test_an_input_that_is_not_there_is_refused():
+    from botorch_transfer.plotting import plot_slice
+
+    with pytest.raises(ValueError, match="There is no input 2"):
+        plot_slice(_two_inputs(), UNIT, dimension=2)
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, GuardedTransferGP])
+def test_calibration_shows_what_is_within_its_interval(model_class):
+    from botorch_transfer.plotting import plot_calibration
+
+    X, Y = FAMILY.target(8)
+    Y = Y.clone()
+    Y[3] += 60.0  # no model expects this one
+    model = model_class(X, Y, FAMILY.sources(), torch.full_like(Y, 0.5))
+    ax = plot_calibration(model)
+    own = getattr(model, "loo_posterior", None)
+    loo = loo_cv(model).posterior if own is None else own()
+    inside = (Y.flatten() - loo.mean.flatten()).abs() <= 1.96 * loo.variance.flatten().sqrt()
+    assert not inside[3]
+    hits, misses = (container.lines[0] for container in ax.containers)
+    assert len(hits.get_xdata()) == int(inside.sum())
+    assert hits.get_xdata() == pytest.approx(Y.flatten()[inside].numpy())
+    assert misses.get_ydata() == pytest.approx(loo.mean.flatten()[~inside].detach().numpy())
+    assert ax.get_title() == f"{int(inside.sum())} of 8 within 95 %"
+
+
+def test_calibration_needs_points():
+    from botorch_transfer.plotting import plot_calibration
+
+    with pytest.raises(ValueError, match="two target points"):
+        plot_calibration(_two_inputs(n=1))

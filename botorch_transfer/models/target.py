@@ -9,6 +9,7 @@ from inspect import getfullargspec
 from typing import Any, ClassVar, Self, cast
 
 import gpytorch
+import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import _fit_fallback
@@ -33,6 +34,7 @@ from botorch_transfer.models.inputs import (
     without_task_feature,
 )
 from botorch_transfer.models.likelihoods import default_likelihood
+from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -208,6 +210,22 @@ class TargetGP(SingleTaskGP):
             X.shape[-2:-1],
             MultivariateNormal,
         )
+
+    def transfer_report(self) -> pd.DataFrame:
+        """Tabulates which source helps, by how much, and whether the history misleads.
+
+        Returns:
+            One row a source task and a last one for all of them, see
+            :func:`~.report.transfer_report`.
+
+        Raises:
+            ValueError: If the model is a batch of models, or has no source posteriors to ask.
+
+        Example:
+            >>> model.transfer_report()["verdict"].tolist()
+            ['unclear', 'unclear', 'unclear']
+        """
+        return transfer_report(self)
 
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any

@@ -1,0 +1,140 @@
+"""A readable diagnosis: which source helps the target, and whether the history misleads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+
+from botorch_transfer.models.source_evidence import slope_evidence
+from botorch_transfer.pretraining.source_gps import SourceGPs
+
+if TYPE_CHECKING:
+    from botorch_transfer.models.target import TargetGP
+
+CLEAR = 3.0
+"""The log Bayes factor from which a relation is taken for real: odds of twenty to one."""
+
+ENOUGH_POINTS = 8
+"""The number of target points by which a source that resembles the target would have shown it."""
+
+ALL = "all sources"
+COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
+
+
+@torch.no_grad()
+def transfer_report(model: TargetGP) -> pd.DataFrame:
+    """Tabulates what each source task, and all of them together, are to the target.
+
+    Args:
+        model: A model whose prior is a :class:`SourceGPs`, or a :class:`GuardedTransferGP` of any.
+
+    Returns:
+        One row a source task, the index its name, and a last row for all of them:
+
+        - ``weight``: the source's weight in the model, or the transfer model's against the plain
+          GP; NaN where there is none.
+        - ``slope``: by how much the target rises where the source does, both standardized.
+        - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
+          none.
+        - ``verdict``: for a source ``"helpful"``, ``"inverted"``, ``"irrelevant"``, or
+          ``"unclear"`` as long as there are too few points. For all ``"helpful"`` if most are,
+          ``"partly helpful"`` if some are; else ``"misleading"`` if some are inverted, or
+          ``"irrelevant"``.
+
+    Raises:
+        ValueError: If the model is a batch of models, or has no source posteriors to ask.
+    """
+    if len(model.batch_shape):
+        raise ValueError("The model is a batch of models: report on one at a time.")
+    transfer = getattr(model, "transfer", None)
+    sources: Any = getattr(model, "prior", None)
+    if not isinstance(sources, SourceGPs):
+        if transfer is None:
+            raise ValueError(
+                f"{type(model).__name__} has no posterior of each source task to report on: use a "
+                "model on SourceGPs, or GuardedTransferGP."
+            )
+        return pd.DataFrame([_guard_row(model)], index=[ALL], columns=COLUMNS)
+    rows = _source_rows(model, sources, getattr(transfer or model, "weights", None))
+    verdicts = [row["verdict"] for row in rows]
+    last = {} if transfer is None else _guard_row(model)
+    last["verdict"] = history_verdict(verdicts)
+    return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
+
+
+def source_verdict(helpful: float, inverted: float, num_points: int) -> str:
+    """Names what a source is to the target.
+
+    Args:
+        helpful: The log Bayes factor of a positive slope.
+        inverted: That of a negative one.
+        num_points: The number of target points.
+
+    Returns:
+        ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
+
+    Example:
+        >>> source_verdict(0.3, -2.0, num_points=4), source_verdict(0.3, -2.0, num_points=10)
+        ('unclear', 'irrelevant')
+    """
+    if max(helpful, inverted) > CLEAR:
+        return "helpful" if helpful > inverted else "inverted"
+    return "irrelevant" if num_points >= ENOUGH_POINTS else "unclear"
+
+
+def history_verdict(verdicts: list[str]) -> str:
+    """Sums up the verdicts on the sources.
+
+    Args:
+        verdicts: Those of :func:`source_verdict`, at least one.
+
+    Returns:
+        ``"helpful"``, ``"partly helpful"``, ``"misleading"``, ``"irrelevant"`` or ``"unclear"``.
+
+    Example:
+        >>> history_verdict(["helpful", "irrelevant", "inverted"])
+        'partly helpful'
+    """
+    num_helpful = verdicts.count("helpful")
+    if num_helpful:
+        return "helpful" if 2 * num_helpful > len(verdicts) else "partly helpful"
+    if "inverted" in verdicts:
+        return "misleading"
+    return "unclear" if "unclear" in verdicts else "irrelevant"
+
+
+def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict[str, Any]]:
+    num_points = model.num_target_points
+    (X,), Y = model.eval().train_inputs, model.train_targets
+    factors = torch.zeros(sources.num_tasks, 2)
+    slopes = torch.full((sources.num_tasks,), torch.nan)
+    if num_points > 0:
+        is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = model.likelihood.noise.expand(num_points) if is_known else None
+        factors, slopes = slope_evidence(sources.gps, X, Y, noise)
+    shares = [np.nan] * sources.num_tasks if weights is None else weights.tolist()
+    return [
+        {
+            "weight": weight,
+            "slope": slope,
+            "helpful": helpful,
+            "inverted": inverted,
+            "verdict": source_verdict(helpful, inverted, num_points),
+        }
+        for weight, slope, (inverted, helpful) in zip(
+            shares, slopes.tolist(), factors.tolist(), strict=True
+        )
+    ]
+
+
+def _guard_row(model: Any) -> dict[str, Any]:
+    """What the guard says of the whole history, for which there is no slope."""
+    weight = float(model.transfer_weight)
+    verdict = "unclear"
+    if model.num_target_points >= ENOUGH_POINTS:
+        verdict = "helpful" if weight >= 0.5 else "misleading"
+    return {"weight": weight, "verdict": verdict}
