@@ -11,13 +11,14 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.pretraining import Hyperprior, SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -45,6 +46,8 @@ __all__ = [
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
     "OrdinalParameter",
+    "PretrainedGP",
+    "PretrainedPrior",
     "RankWeightedGP",
     "ScaMLGP",
     "SearchSpace",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Self
 
 import torch
 from botorch.models.transforms.outcome import Standardize
@@ -60,10 +61,44 @@ class PooledStandardize(Standardize):
         super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.include_target = include_target
         outcomes = source_outcomes.detach().flatten().double()
-        self._count = len(outcomes)
-        spread = outcomes.std(correction=0)
-        self.register_buffer("_source_mean", outcomes.mean().to(source_outcomes))
-        self.register_buffer("_source_spread", spread.to(source_outcomes))
+        spread = outcomes.std(correction=0).to(source_outcomes)
+        self._set_source(len(outcomes), outcomes.mean().to(source_outcomes), spread)
+
+    @classmethod
+    def from_moments(
+        cls,
+        count: int,
+        mean: Tensor,
+        spread: Tensor,
+        include_target: bool = True,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+    ) -> Self:
+        """Builds the transform where the source outcomes themselves are not at hand.
+
+        Args:
+            count: The number of source outcomes.
+            mean: Their mean, a tensor without dimensions.
+            spread: Their standard deviation, the biased one that divides by their number.
+            include_target: Whether the target's outcomes count too.
+            batch_shape: The batch shape of the target's outcomes.
+
+        Returns:
+            The transform.
+
+        Example:
+            >>> moments = torch.tensor(2.0), torch.tensor(1.0)
+            >>> transform = PooledStandardize.from_moments(3, *moments, include_target=False)
+            >>> transform(torch.tensor([[2.0]]))[0]
+            tensor([[0.]])
+        """
+        transform = cls(mean.unsqueeze(0), include_target, batch_shape)
+        transform._set_source(count, mean.detach().clone(), spread.detach().clone())
+        return transform
+
+    def _set_source(self, count: int, mean: Tensor, spread: Tensor) -> None:
+        self._count = count
+        self.register_buffer("_source_mean", mean)
+        self.register_buffer("_source_spread", spread)
 
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None

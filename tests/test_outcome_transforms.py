@@ -232,3 +232,14 @@ def test_own_outcomes_have_no_subset():
     assert own().subset_output([0]) is not None
     with pytest.raises(ValueError, match="no subset"):
         own().subset_output([1])
+
+
+@pytest.mark.parametrize("include_target", [False, True])
+def test_moments_stand_in_for_the_outcomes(include_target):
+    outcomes, Y = torch.randn(9).double(), torch.randn(4, 1).double()
+    expected = PooledStandardize(outcomes, include_target)(Y)[0]
+    mean, spread = outcomes.mean(), outcomes.std(correction=0)
+    transform = PooledStandardize.from_moments(9, mean, spread, include_target)
+    torch.testing.assert_close(transform(Y)[0], expected)
+    transform.load_state_dict({n: t + 1 for n, t in transform.state_dict().items()})
+    torch.testing.assert_close(mean, outcomes.mean())  # a copy was loaded into

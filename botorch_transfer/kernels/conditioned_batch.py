@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from copy import copy
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -24,22 +23,30 @@ from botorch_transfer.kernels.stationary import (
 M = TypeVar("M", bound=Module)
 
 
-def shallow_copy(module: M) -> M:
+def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
     """Copies a tree of modules without its tensors.
 
     Moving the copy or loading into it leaves the original as it is.
 
     Args:
         module: The module.
+        memo: The copies made so far by the ``id`` of their originals: a module that is registered
+            twice is copied once.
 
     Returns:
         A module with the same tensors in registers of its own.
     """
-    twin = copy(module)
+    memo = {} if memo is None else memo
+    if id(module) in memo:
+        return cast(M, memo[id(module)])
+    # Not copy(): two copies of a GPyTorch kernel would share the dictionary of their attributes.
+    twin = type(module).__new__(type(module))
+    twin.__dict__ = dict(module.__dict__)
+    memo[id(module)] = twin
     twin._parameters = dict(module._parameters)
     twin._buffers = dict(module._buffers)
     twin._modules = {
-        name: None if child is None else shallow_copy(child)
+        name: None if child is None else shallow_copy(child, memo)
         for name, child in module._modules.items()
     }
     return twin

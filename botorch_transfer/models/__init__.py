@@ -1,6 +1,12 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.models import ensemble_pathwise, guarded_pathwise, joint_pathwise, pathwise  # noqa: F401  (register the samplers)
+from botorch_transfer.models import (  # noqa: F401  (register the samplers)
+    ensemble_pathwise,
+    guarded_pathwise,
+    joint_pathwise,
+    pathwise,
+    pretrained_pathwise,
+)
 from botorch_transfer.models.boosted_hierarchical import BoostedHierarchicalGP
 from botorch_transfer.models.fully_bayesian import FullyBayesianHyperpriorGP
 from botorch_transfer.models.guarded import GuardedTransferGP
@@ -13,6 +19,7 @@ from botorch_transfer.models.joint_hierarchical import JointHierarchicalGP
 from botorch_transfer.models.joint_scaml import JointScaMLGP
 from botorch_transfer.models.joint_weighted_source import WeightedSourceGP
 from botorch_transfer.models.mean_hierarchical import MeanHierarchicalGP
+from botorch_transfer.models.pretrained import PretrainedGP
 from botorch_transfer.models.rank_weighted import RankWeightedGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.sequential_hierarchical import SequentialHierarchicalGP
@@ -28,6 +35,7 @@ __all__ = [
     "JointScaMLGP",
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
+    "PretrainedGP",
     "RankWeightedGP",
     "ScaMLGP",
     "SequentialHierarchicalGP",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from botorch_transfer.hyperpriors.draws import HyperparameterDraws
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.map_objective import cholesky_or_nan
+from botorch_transfer.pretraining.cholesky import cholesky_or_nan
 
 _CHUNK_ELEMENTS = 2**21
 

@@ -12,12 +12,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from linear_operator.utils.cholesky import psd_safe_cholesky
-from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import StationaryFunction, squared_distance
+from botorch_transfer.pretraining.cholesky import cholesky_or_nan
 from botorch_transfer.pretraining.padding import PaddedTasks
 
 
@@ -141,19 +140,3 @@ def likelihood_terms(
     lengthscale_gradient = -2 * (squares - (scaled * (H @ scaled)).sum(dim=-2))
     gradient = torch.cat([lengthscale_gradient, outputscale_gradient, noise_gradient], dim=-1)
     return value, gradient, alpha.squeeze(-1)
-
-
-def cholesky_or_nan(covariance: Tensor) -> Tensor:
-    """Factorizes a batch of matrices; NaN where even some jitter does not help."""
-    root, info = torch.linalg.cholesky_ex(covariance)
-    if bool(info.any()):
-        for row in info.nonzero().flatten().tolist():
-            root[row] = _cholesky_with_jitter(covariance[row])
-    return root
-
-
-def _cholesky_with_jitter(covariance: Tensor) -> Tensor:
-    try:
-        return psd_safe_cholesky(covariance)
-    except (NanError, NotPSDError):
-        return torch.full_like(covariance, math.nan)

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.warnings import NumericalWarning
 from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
@@ -122,3 +123,21 @@ def test_deepcopy_respects_the_memo() -> None:
     first, second = deepcopy([gps, gps])
     assert first is second
     assert first is not gps
+
+
+def test_shallow_copies_of_kernels_have_registers_of_their_own() -> None:
+    """Two copies by ``copy`` would share them: GPyTorch's kernels pickle their dictionary as is."""
+    kernel = ScaleKernel(RBFKernel())
+    twin = shallow_copy(kernel)
+    assert twin.raw_outputscale is kernel.raw_outputscale
+    twin.raw_outputscale = torch.nn.Parameter(torch.ones(()))
+    twin.base_kernel.register_buffer("other", torch.ones(()))
+    assert float(kernel.raw_outputscale.detach()) == 0.0
+    assert "other" not in kernel.base_kernel._buffers
+
+
+def test_a_module_that_is_registered_twice_is_copied_once() -> None:
+    kernel = RBFKernel()
+    twin = shallow_copy(AdditiveKernel(kernel, kernel))
+    assert twin.kernels[0] is twin.kernels[1]
+    assert twin.kernels[0] is not kernel

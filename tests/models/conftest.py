@@ -15,6 +15,10 @@ from tests.models.contract import CASES, ModelCase
 UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning, UserWarning)
 
 
+# What a case has to join that differs from another one by its fit alone.
+FIT_TESTS = {f"test_contract_{part}" for part in ("batches", "few_points", "fitting", "state")}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
@@ -37,8 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_not_for_its_model(item: pytest.Item) -> bool:
     case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-    is_ensemble = isinstance(case, ModelCase) and case.ensemble
-    return is_ensemble and item.get_closest_marker("gaussian") is not None
+    if not isinstance(case, ModelCase):
+        return False
+    if case.fit_only and item.path.stem not in FIT_TESTS:
+        return True
+    return case.ensemble and item.get_closest_marker("gaussian") is not None
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

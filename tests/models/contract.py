@@ -32,13 +32,14 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.pretraining import Hyperprior, SourceGPs
+from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs
 from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
@@ -59,6 +60,11 @@ class ModelCase:
             not, as long as its source models have weight.
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
+        frozen: Whether a fit has nothing to do.
+        hyperpriors: Whether its hyperparameters have hyperpriors.
+        fit_only: Whether it joins only the tests of fitting, states, batches and few points,
+            because without a fit it is another case's model.
+        label: What tells two cases of one class apart.
         ensemble: Whether it is one of BoTorch's ensembles, which support fewer acquisitions, and
             none of the tests that are marked ``gaussian``.
         flat: Whether the prior without target points is the same everywhere.
@@ -73,6 +79,10 @@ class ModelCase:
     interpolates: bool = True
     slack: float = 1e-3
     representative: bool = False
+    frozen: bool = False
+    hyperpriors: bool = True
+    fit_only: bool = False
+    label: str = ""
     ensemble: bool = False
     flat: bool = False
     any_dim: bool = False
@@ -80,7 +90,7 @@ class ModelCase:
     @property
     def name(self) -> str:
         """The model's name."""
-        return self.model_class.__name__
+        return self.model_class.__name__ + self.label
 
     @property
     def source_argument(self) -> str:
@@ -216,6 +226,11 @@ def _source_data(sources: Any, input_transform: InputTransform | None = None) ->
     return sources
 
 
+def _pretrained(sources: Any, input_transform: InputTransform | None = None) -> PretrainedPrior:
+    prior = PretrainedPrior.hyperbo(2, hidden=(8, 8))
+    return prior.fit(sources, steps=200, input_transform=input_transform)
+
+
 CASES = [
     ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
@@ -230,6 +245,15 @@ CASES = [
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data),
     ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True),
+    ModelCase(PretrainedGP, _pretrained, frozen=True, hyperpriors=False),
+    ModelCase(
+        PretrainedGP,
+        _pretrained,
+        {"finetune": True},
+        hyperpriors=False,
+        fit_only=True,
+        label="-finetuned",
+    ),
     ModelCase(
         FullyBayesianHyperpriorGP,
         _hyperprior,

@@ -76,7 +76,7 @@ def test_batches_fit_as_their_members_do(case):
     for index in range(2):
         before = load_member(start, case.build(X[index], Y[index]), index)
         after = load_member(model, case.build(X[index], Y[index]), index)
-        assert log_posterior(after) > log_posterior(before)
+        assert log_posterior(after) > log_posterior(before) or case.frozen
         assert_same_posterior(
             Member(model.posterior(TEST_X), index), after.posterior(TEST_X), rtol=1e-5
         )

@@ -48,6 +48,8 @@ def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None
 @pytest.mark.gaussian
 @pytest.mark.parametrize("n", [1, 2, 8])
 def test_fit_improves_the_objective(case, n):
+    if case.frozen:
+        pytest.skip("it has nothing to fit")
     model = case.target(n)
     before = objective(model)
     fit(model)
@@ -56,6 +58,16 @@ def test_fit_improves_the_objective(case, n):
     posterior = model.posterior(FAMILY.inputs(5))
     assert posterior.mean.isfinite().all()
     assert (posterior.variance > 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_a_frozen_model_stays_as_it_is(case, n):
+    if not case.frozen:
+        pytest.skip("it has something to fit")
+    model = case.target(n)
+    before = snapshot(model)
+    fit(model)
+    assert_equal_bits(before, snapshot(model))
 
 
 @pytest.mark.gaussian
@@ -107,7 +119,8 @@ def test_each_hyperprior_counts_once(case):
     """Also one of a module that mean and kernel share."""
     model = case.target(3)
     counted = [(module, id(prior)) for _, module, prior, _, _ in model.named_priors()]
-    assert len(counted) == len(set(counted)) > 0
+    assert len(counted) == len(set(counted))
+    assert bool(counted) == case.hyperpriors
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     output = model(*model.train_inputs)
     likelihood = model.likelihood(output).log_prob(model.train_targets)
@@ -170,6 +183,8 @@ def test_known_noise_is_not_fitted(case):
 
 @pytest.mark.gaussian
 def test_other_optimizers(case):
+    if case.frozen:
+        pytest.skip("it has nothing to fit")
     model = case.target(5)
     before = objective(model)
     fit(model, optimizer=fit_gpytorch_mll_torch, optimizer_kwargs={"step_limit": 20})
@@ -178,6 +193,8 @@ def test_other_optimizers(case):
 
 @pytest.mark.gaussian
 def test_optimizer_arguments(case):
+    if case.frozen:
+        pytest.skip("it has nothing to fit")
     model = case.target(5)
     before = objective(model)
     fit(model, optimizer_kwargs={"options": {"maxiter": 200}})

@@ -1,0 +1,301 @@
+"""Pre-training by gradients: Adam on sub-samples, or L-BFGS on everything."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from botorch.exceptions.errors import ModelFittingError
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.pretraining.checkpoints import (
+    FitState,
+    copied,
+    optimizer_state,
+    put_back,
+    read_checkpoint,
+    restore_optimizer,
+    write_checkpoint,
+)
+from botorch_transfer.pretraining.gp_parts import GPParts
+from botorch_transfer.pretraining.learning_curve import LearningCurve
+from botorch_transfer.pretraining.memory import keep_freed_memory
+from botorch_transfer.pretraining.source_loss import SourceLoss, TaskNLL
+
+logger = logging.getLogger(__name__)
+
+_MAX_SKIPPED = 20
+"""So many steps in a row without a finite loss end the run."""
+
+_UNDEFINED = 1e10
+"""Stands for the loss in a line search where a covariance matrix cannot be factorized."""
+
+_LBFGS_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """How pre-training optimizes.
+
+    Args:
+        optimizer: ``"adam"`` or ``"lbfgs"``; by default Adam where the objective has an NLL, which
+            is sub-sampled, and L-BFGS for the EKL, as in the paper.
+        steps: The number of steps of Adam, 3,000 by default, or of iterations of L-BFGS, 100 by
+            default.
+        learning_rate: Adam's at the start.
+        decay: Whether the learning rate falls to zero along a cosine, which needs far fewer steps
+            than the paper's constant one: its settings are ``steps=50_000, learning_rate=1e-3,
+            decay=False``.
+        batch_size: The number of points of each task in a step of Adam, a fresh uniform sample; all
+            points of a task that has fewer.
+        task_batch_size: The number of tasks in a step of Adam, a fresh uniform sample.
+        validation_every: After how many steps the validation tasks are looked at; by default 50
+            times in all.
+        patience: After how many looks without progress the run stops early.
+        seed: The seed of the samples.
+        progress: Whether to show a progress bar.
+        checkpoint: A file to write checkpoints to. A run that finds the checkpoint of an
+            interrupted one there goes on with it, and ends at the same numbers to the bit.
+        checkpoint_every: After how many steps it is written, by default 20 times in all, and once
+            more at the end.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> PretrainingOptions(steps=100).steps
+        100
+    """
+
+    optimizer: Literal["adam", "lbfgs"] | None = None
+    steps: int | None = None
+    learning_rate: float = 1e-2
+    decay: bool = True
+    batch_size: int = 50
+    task_batch_size: int = 64
+    validation_every: int | None = None
+    patience: int = 10
+    seed: int = 0
+    progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in (None, "adam", "lbfgs"):
+            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
+        for name in ("batch_size", "task_batch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
+        for name in ("steps", "validation_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < (name != "steps"):
+                raise ValueError(f"{name}={value} is out of range.")
+
+    def content(self) -> tuple[object, ...]:
+        """What the result depends on."""
+        return (
+            self.optimizer,
+            self.steps,
+            self.learning_rate,
+            self.decay,
+            self.batch_size,
+            self.task_batch_size,
+            self.validation_every,
+            self.patience,
+            self.seed,
+        )
+
+
+class GradientFit:
+    """One run of pre-training.
+
+    Args:
+        parts: The GP, changed in place.
+        loss: The loss on the source tasks.
+        validation: The NLL of the validation tasks, if there are any.
+        options: How to optimize.
+        key: What identifies the run, for its checkpoint.
+    """
+
+    def __init__(
+        self,
+        parts: GPParts,
+        loss: SourceLoss,
+        validation: TaskNLL | None,
+        options: PretrainingOptions,
+        key: str,
+    ) -> None:
+        self.parts, self.loss, self.validation = parts, loss, validation
+        self.options, self.key = options, key
+        name = options.optimizer or ("lbfgs" if loss.task_nll is None else "adam")
+        self.adam = name == "adam"
+        steps = options.steps
+        self.steps = (3000 if self.adam else 100) if steps is None else steps
+        self.validation_every = options.validation_every or max(1, self.steps // 50)
+        self.checkpoint_every = options.checkpoint_every or max(1, self.steps // 20)
+        self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
+        device = next(parts.parameters()).device
+        self.generator = torch.Generator(device).manual_seed(options.seed)
+        self.optimizer = self._make_optimizer()
+        self.curve = LearningCurve()
+        self.best: dict[str, Tensor] = {}
+        self.step = 0
+        self.skipped = 0
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        parameters = list(self.parameters.values())
+        if self.adam:
+            return torch.optim.Adam(parameters, self.options.learning_rate, fused=True)
+        return torch.optim.LBFGS(
+            parameters, max_iter=1, max_eval=25, history_size=20, line_search_fn="strong_wolfe"
+        )
+
+    def run(self) -> LearningCurve:
+        """Runs to the end, and leaves the best parameters in the GP.
+
+        Returns:
+            The losses.
+
+        Raises:
+            ModelFittingError: If the loss cannot be evaluated, step after step.
+            ValueError: If there is a checkpoint of another run.
+        """
+        keep_freed_memory()
+        finished = self._resume() or not self.parameters
+        with tqdm(
+            total=self.steps,
+            initial=self.step,
+            desc="pre-training",
+            disable=not self.options.progress,
+        ) as bar:
+            if self.step == 0 and not finished:
+                self._validate()
+            while not finished:
+                finished = self._advance()
+                bar.update()
+                if finished or self.step % self.checkpoint_every == 0:
+                    self._write(finished)
+        self.parts.zero_grad(set_to_none=True)
+        if self.best:
+            put_back(self.parameters, self.best)
+        return self.curve
+
+    def _advance(self) -> bool:
+        """Takes a step; returns whether it was the last."""
+        if self.step >= self.steps:
+            return True
+        converged = self._adam_step() if self.adam else self._lbfgs_step()
+        self.step += 1
+        if self.validation is None:
+            self.curve.best_step = self.step
+        elif converged or self.step == self.steps or self.step % self.validation_every == 0:
+            self._validate()
+        return converged or self.step >= self.steps or self._is_out_of_patience()
+
+    def _adam_step(self) -> bool:
+        if self.options.decay:
+            fall = 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
+            self.optimizer.param_groups[0]["lr"] = self.options.learning_rate * fall
+        self.optimizer.zero_grad()
+        loss = float(self.loss.sampled(self.parts, self.generator))
+        self.curve.loss.append(loss)
+        if math.isfinite(loss) and self._gradient_is_finite():
+            self.skipped = 0
+            self.optimizer.step()
+        else:
+            self._skip()
+        return False
+
+    def _lbfgs_step(self) -> bool:
+        first: list[float] = []
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss = self.loss.full(self.parts)
+            first.append(float(loss))
+            if not (bool(loss.isfinite()) and self._gradient_is_finite()):
+                self.optimizer.zero_grad(set_to_none=False)
+                return torch.full_like(loss, _UNDEFINED)
+            return loss
+
+        before = copied(self.parameters)
+        step: Any = self.optimizer.step
+        step(closure)
+        self.curve.loss.append(first[0])
+        if not math.isfinite(first[0]):
+            self._skip()
+        # No way down, or none worth going: where the line search ends, nothing will change.
+        last = self.curve.loss[-2:]
+        stuck = all(torch.equal(before[n], p.detach()) for n, p in self.parameters.items())
+        slow = len(last) == 2 and abs(last[0] - last[1]) <= _LBFGS_TOLERANCE * (1 + abs(last[1]))
+        return stuck or slow
+
+    def _gradient_is_finite(self) -> bool:
+        gradients = [p.grad.flatten() for p in self.parameters.values() if p.grad is not None]
+        return math.isfinite(float(torch.cat(gradients).sum()))
+
+    def _skip(self) -> None:
+        self.skipped += 1
+        if self.skipped >= _MAX_SKIPPED or not self.adam:
+            raise ModelFittingError(
+                f"Pre-training has no finite loss after {self.step} steps: a covariance matrix is "
+                "not positive definite. Check the source data for extreme scales, or start from "
+                "more noise or a smaller learning rate."
+            )
+        logger.info("Step %d is skipped: the loss is not finite.", self.step)
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        if self.validation is None:
+            return
+        values = torch.cat(list(self.validation.of_tasks(self.parts)))
+        loss = float(values.mean())
+        self.curve.validation_steps.append(self.step)
+        self.curve.validation_loss.append(loss)
+        finite = [value for value in self.curve.validation_loss if math.isfinite(value)]
+        if not self.best or loss == min(finite, default=math.nan):
+            self.best = copied(self.parameters)
+            self.curve.best_step = self.step
+
+    def _is_out_of_patience(self) -> bool:
+        if self.validation is None:
+            return False
+        looks = [step for step in self.curve.validation_steps if step > self.curve.best_step]
+        return len(looks) >= self.options.patience
+
+    # ------------------------------------------------------------------------------ checkpoints
+
+    def _write(self, finished: bool) -> None:
+        if self.options.checkpoint is None:
+            return
+        state = FitState(
+            step=self.step,
+            parameters=dict(self.parameters),
+            best=self.best,
+            optimizer=optimizer_state(self.optimizer),
+            generator=self.generator.get_state(),
+            curve=self.curve,
+            finished=finished,
+        )
+        write_checkpoint(self.options.checkpoint, self.key, state)
+
+    def _resume(self) -> bool:
+        """Takes up an earlier run; returns whether it had finished."""
+        if self.options.checkpoint is None:
+            return False
+        state = read_checkpoint(self.options.checkpoint, self.key)
+        if state is None:
+            return False
+        logger.info("Pre-training goes on after %d steps.", state.step)
+        self.step, self.curve, self.best = state.step, state.curve, state.best
+        put_back(self.parameters, state.parameters)
+        restore_optimizer(self.optimizer, *state.optimizer)
+        self.generator.set_state(state.generator)
+        return state.finished

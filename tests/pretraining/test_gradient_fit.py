@@ -1,0 +1,291 @@
+"""Pre-training by gradients: optimizers, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.exceptions.errors import ModelFittingError
+
+from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions, checkpoints
+from botorch_transfer.pretraining.gradient_fit import GradientFit
+from botorch_transfer.pretraining.source_loss import SourceLoss
+from tests.families import ShiftedSines
+
+FAMILY = ShiftedSines()
+X = FAMILY.inputs(12)
+HISTORY = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.3, 0.6, 0.8)]
+HELD_OUT = {"held out": (X, FAMILY.value(X, 0.45))}
+VARIANTS = [
+    ("nll", "adam"),
+    ("nll", "lbfgs"),
+    ("ekl", "adam"),
+    ("ekl", "lbfgs"),
+    ("nll+ekl", "adam"),
+]
+
+
+def untrained():
+    return PretrainedPrior.hyperbo(2, hidden=(6,))
+
+
+def fit(objective="nll", **options):
+    return untrained().fit(HISTORY, objective, **{"steps": 30, "batch_size": 5, **options})
+
+
+def parameters(prior):
+    return {name: tensor.clone() for name, tensor in prior.parts.state_dict().items()}
+
+
+def assert_equal_bits(left, right):
+    for name, tensor in parameters(left).items():
+        assert torch.equal(tensor, parameters(right)[name]), name
+    assert left.learning_curve == right.learning_curve
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+def test_loss_falls(objective, optimizer):
+    prior = fit(objective, optimizer=optimizer, steps=60, batch_size=50)
+    curve = prior.learning_curve.loss
+    assert curve[-1] < curve[0] - 1
+    assert prior.learning_curve.best_step == len(curve)
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+def test_seeds(objective, optimizer):
+    torch.manual_seed(1)
+    first = fit(objective, optimizer=optimizer)
+    torch.manual_seed(2)
+    assert_equal_bits(first, fit(objective, optimizer=optimizer))
+    state = torch.get_rng_state()
+    other = fit(objective, optimizer=optimizer, seed=1)
+    assert torch.equal(state, torch.get_rng_state())
+    if "nll" in objective and optimizer == "adam":
+        assert other.learning_curve.loss != first.learning_curve.loss
+
+
+def test_default_optimizers():
+    nll, ekl = PretrainingOptions(), PretrainingOptions()
+    assert nll == ekl
+    assert len(fit("ekl", steps=None, batch_size=50).learning_curve.loss) <= 100
+    assert len(fit("nll", steps=7).learning_curve.loss) == 7
+
+
+def test_lbfgs_stops_where_it_converges():
+    prior = PretrainedPrior.stationary(2).fit(HISTORY, optimizer="lbfgs", steps=500)
+    curve = prior.learning_curve.loss
+    assert len(curve) < 200
+    again = prior.fit(HISTORY, optimizer="lbfgs", steps=500).learning_curve.loss
+    assert again[0] <= curve[-1] + 1e-6
+    assert abs(again[-1] - curve[-1]) < 1e-3
+
+
+def test_adam_and_lbfgs_find_the_same_optimum():
+    fits = [
+        PretrainedPrior.stationary(2).fit(
+            HISTORY, optimizer=optimizer, steps=steps, learning_rate=0.1
+        )
+        for optimizer, steps in (("adam", 1000), ("lbfgs", 200))
+    ]
+    losses = [fit.learning_curve.loss[-1] for fit in fits]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-2)
+
+
+def test_adam_is_pytorch_s_on_the_whole_loss():
+    """With all points in each step, nothing is random: the steps are those of a plain loop."""
+    prior = fit(batch_size=50, steps=5, decay=False, learning_rate=0.02)
+    parts = untrained().gp(torch.Size([]), fit=True)
+    optimizer = torch.optim.Adam([p for p in parts.parameters() if p.requires_grad], 0.02)
+    Y = torch.stack([Y.squeeze(-1) for _, Y in HISTORY])
+    Y = (Y - Y.mean()) / Y.std()
+    for _ in range(5):
+        optimizer.zero_grad()
+        covariance = parts.covar_module(X).to_dense() + parts.noise * torch.eye(12).double()
+        mvn = torch.distributions.MultivariateNormal(parts.mean_module(X), covariance)
+        (-mvn.log_prob(Y).mean()).backward()
+        optimizer.step()
+    for name, tensor in parts.state_dict().items():
+        torch.testing.assert_close(parameters(prior)[name], tensor, rtol=1e-5, atol=1e-7)
+
+
+# ------------------------------------------------------------------------------- validation
+
+
+def test_the_best_state_is_restored():
+    prior = untrained().fit(
+        HISTORY,
+        validation_data=HELD_OUT,
+        steps=60,
+        validation_every=5,
+        learning_rate=0.3,
+        decay=False,
+        patience=100,
+    )
+    curve = prior.learning_curve
+    assert curve.validation_steps == list(range(0, 61, 5))
+    best = min(range(13), key=curve.validation_loss.__getitem__)
+    assert curve.best_step == curve.validation_steps[best]
+    assert 0 < curve.best_step < 60
+    stopped = untrained().fit(
+        HISTORY,
+        validation_data=HELD_OUT,
+        steps=60,
+        validation_every=5,
+        learning_rate=0.3,
+        decay=False,
+        patience=2,
+    )
+    # The loss is measured again from outside.
+    Y = (FAMILY.value(X, 0.45) - prior.outcome_mean).squeeze(-1)
+    Y = Y / torch.cat([Y for _, Y in HISTORY]).std()
+    covariance = prior.covariance(X) + prior.noise * torch.eye(12).double()
+    mvn = torch.distributions.MultivariateNormal(prior.mean(X), covariance)
+    assert -float(mvn.log_prob(Y)) == pytest.approx(curve.validation_loss[best], rel=1e-6)
+    looks = stopped.learning_curve.validation_steps
+    assert looks[-1] == stopped.learning_curve.best_step + 10 or looks[-1] == 60
+    assert len(stopped.learning_curve.loss) == looks[-1]
+
+
+@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
+def test_validation_tasks_are_in_the_prior_s_units(scale):
+    prior = untrained().fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=0)
+    prior = prior.fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=1, batch_size=50)
+    curve = prior.learning_curve
+    assert curve.validation_loss[0] == pytest.approx(curve.loss[0], rel=1e-9)
+
+
+# ------------------------------------------------------------------------------- checkpoints
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+@pytest.mark.parametrize("validated", [False, True])
+def test_an_interrupted_run_ends_at_the_same_numbers(
+    objective, optimizer, validated, tmp_path, monkeypatch
+):
+    options = {"optimizer": optimizer, "validation_data": HELD_OUT if validated else None}
+    options["patience"] = 100
+    expected = fit(objective, **options)
+    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 7}
+    advance, steps = GradientFit._advance, []
+
+    def interrupted(self):
+        steps.append(1)
+        if len(steps) in (17, 19):
+            raise Interrupted
+        return advance(self)
+
+    monkeypatch.setattr(GradientFit, "_advance", interrupted)
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            fit(objective, **options)
+    assert_equal_bits(expected, fit(objective, **options))
+    assert len(steps) < 50  # not from the beginning
+    steps.clear()
+    assert_equal_bits(expected, fit(objective, **options))
+    assert not steps  # finished
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    fit(checkpoint=tmp_path / "run")
+    for change in ({"seed": 1}, {"steps": 31}, {"objective": "ekl"}, {"outcome_scale": "raw"}):
+        with pytest.raises(ValueError, match="other source data, starting values or options"):
+            fit(checkpoint=tmp_path / "run", **change)
+    with pytest.raises(ValueError, match="other source data"):
+        fit(checkpoint=tmp_path / "run", validation_data=HELD_OUT)
+    fit(checkpoint=tmp_path / "run", progress=True, checkpoint_every=3)  # how, not what
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    (tmp_path / "run").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="damaged"):
+        fit(checkpoint=tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        fit(checkpoint=tmp_path / "missing" / "run")
+
+
+@pytest.mark.parametrize("kind", ["adam", "lbfgs"])
+def test_optimizer_states(kind):
+    def make():
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
+        if kind == "adam":
+            return weight, torch.optim.Adam([weight], fused=True)
+        return weight, torch.optim.LBFGS([weight], max_iter=1, line_search_fn="strong_wolfe")
+
+    def step(weight, optimizer):
+        def closure():
+            optimizer.zero_grad()
+            loss = (weight**4).sum() + (weight[0] - weight[1]) ** 2
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    weight, optimizer = make()
+    for _ in range(3):
+        step(weight, optimizer)
+    twin, other = make()
+    twin.data.copy_(weight)
+    checkpoints.restore_optimizer(other, *checkpoints.optimizer_state(optimizer))
+    for _ in range(3):
+        step(weight, optimizer)
+        step(twin, other)
+    assert torch.equal(weight, twin)
+
+
+# ---------------------------------------------------------------------------------- trouble
+
+
+def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
+    sampled, calls = SourceLoss.sampled, []
+
+    def sometimes(self, parts, generator):
+        loss = sampled(self, parts, generator)
+        calls.append(1)
+        return loss * torch.nan if len(calls) % 3 == 0 else loss
+
+    monkeypatch.setattr(SourceLoss, "sampled", sometimes)
+    prior = fit()
+    assert [loss != loss for loss in prior.learning_curve.loss] == 10 * [False, False, True]
+    assert all(
+        tensor.isfinite().all() for name, tensor in parameters(prior).items() if "bound" not in name
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_no_finite_loss_at_all_is_an_error(optimizer, monkeypatch):
+    prior = untrained()
+    before = parameters(prior)
+    for name in ("sampled", "full"):
+        monkeypatch.setattr(
+            SourceLoss, name, lambda self, parts, *_: parts.noise.detach().sum() * torch.nan
+        )
+    with pytest.raises(ModelFittingError, match="no finite loss"):
+        prior.fit(HISTORY, optimizer=optimizer)
+    assert all(torch.equal(tensor, parameters(prior)[name]) for name, tensor in before.items())
+    assert prior.num_tasks == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "sgd"}, "Unknown optimizer 'sgd'"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
+        ({"batch_size": 0}, "batch_size=0 must be positive"),
+        ({"patience": 0}, "patience=0 must be positive"),
+        ({"steps": -1}, "steps=-1 is out of range"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of range"),
+        ({"objective": "mll"}, "Unknown objective 'mll'"),
+        ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
+    ],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        untrained().fit(HISTORY, **options)
+
+
+def test_progress(capsys):
+    fit(progress=True)
+    assert "pre-training" in capsys.readouterr().err
