@@ -32,6 +32,10 @@ class Sizes:
         num_levels: The number of source tasks of a hierarchy.
         num_level_points: The number of points of each of them.
         num_level_queries: The number of single points at which its posterior is evaluated.
+        num_pretraining_tasks: The number of source tasks of a pre-training.
+        num_pretraining_points: The number of points of each of them.
+        batch_size: The number of points of each in a step.
+        steps_at_once: The number of steps in one measurement.
         repeats: How often each side of a comparison is measured.
     """
 
@@ -48,6 +52,10 @@ class Sizes:
     num_levels: int = 4
     num_level_points: int = 40
     num_level_queries: int = 1000
+    num_pretraining_tasks: int = 16
+    num_pretraining_points: int = 500
+    batch_size: int = 50
+    steps_at_once: int = 50
     repeats: int = 5
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.timing import (
     hierarchy_posterior,
+    pretraining_step,
     scaml_step,
     source_fit,
     source_growth,
@@ -19,4 +20,5 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "source-posterior": source_posterior.compare,
     "scaml-step": scaml_step.compare,
     "hierarchy-posterior": hierarchy_posterior.compare,
+    "pretraining-step": pretraining_step.compare,
 }

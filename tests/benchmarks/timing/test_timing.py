@@ -26,6 +26,10 @@ TINY = Sizes(
     num_levels=2,
     num_level_points=6,
     num_level_queries=5,
+    num_pretraining_tasks=2,
+    num_pretraining_points=6,
+    batch_size=4,
+    steps_at_once=2,
     repeats=1,
 )
 

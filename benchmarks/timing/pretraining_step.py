@@ -1,0 +1,74 @@
+"""One Adam step of HyperBO's pre-training against the linear algebra in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.timing.measure import Row, Sizes, medians, readable
+from benchmarks.timing.tasks import random_tasks
+from botorch_transfer import PretrainedPrior
+from botorch_transfer.data import as_datasets
+from botorch_transfer.kernels.stationary import squared_distance, stationary_function
+from botorch_transfer.pretraining import PretrainingOptions
+from botorch_transfer.pretraining.gradient_fit import GradientFit
+from botorch_transfer.pretraining.memory import keep_freed_memory
+from botorch_transfer.pretraining.training_tasks import TrainingTasks
+
+SLOWDOWN = 3.0
+
+
+def compare(sizes: Sizes) -> list[Row]:
+    """Network, sampling, gradients and optimizer against what no implementation could leave out."""
+    tasks = random_tasks(sizes.num_pretraining_tasks, sizes.num_pretraining_points, sizes.dim)
+    options = PretrainingOptions(steps=10**6, batch_size=sizes.batch_size)
+    training = TrainingTasks.of(as_datasets(tasks), "pooled", None, "nll", 1.0)
+    parts = PretrainedPrior.hyperbo(sizes.dim).gp(torch.Size([]), fit=True)
+    loss = training.loss(options, None, None, 1)
+    fit = GradientFit(parts, loss, None, options, key="")
+    size = min(sizes.batch_size, sizes.num_pretraining_points)
+    features = torch.rand(len(tasks), size, 32, dtype=torch.double)
+    keep_freed_memory()  # as a run does before its first step
+    sides = {
+        "algebra": repeated(partial(linear_algebra, features), sizes.steps_at_once),
+        "step": repeated(fit._advance, sizes.steps_at_once),
+    }
+    times, _ = medians(sides, 4 * sizes.repeats)
+    times = {name: time / sizes.steps_at_once for name, time in times.items()}
+    ratio = times["step"] / times["algebra"]
+    return [
+        Row(
+            what=(
+                f"HyperBO pre-training, {len(tasks)} tasks × {sizes.num_pretraining_points} "
+                f"points, batch {size}: one Adam step"
+            ),
+            target=f"≤ {SLOWDOWN:g} × its linear algebra alone",
+            reached=f"{ratio:.1f} ×",
+            met=ratio <= SLOWDOWN,
+            detail=f"{readable(times['step'])}; linear algebra {readable(times['algebra'])}",
+        )
+    ]
+
+
+def repeated(function: Callable[[], object], times: int) -> Callable[[int], None]:
+    """A measurement of a function that is too short to be measured once."""
+
+    def measured(_: int) -> None:
+        for _ in range(times):
+            function()
+
+    return measured
+
+
+def linear_algebra(features: Tensor) -> None:
+    """Kernel matrices of given features, their factors and inverses, the gradient's product."""
+    zero = features.new_zeros(())
+    r2 = squared_distance(features, features)
+    covariance = stationary_function("matern52").value(r2, zero)
+    covariance.diagonal(dim1=-2, dim2=-1).add_(0.1)
+    root = torch.linalg.cholesky_ex(covariance)[0]
+    inverse = torch.cholesky_inverse(root)
+    inverse @ features
