@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 CLEAR = 3.0
 """The log Bayes factor from which a relation is taken for real: odds of twenty to one."""
 
+NO_SIGN = 2.0
+"""The log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
+
 ENOUGH_POINTS = 8
 """The number of target points by which a source that resembles the target would have shown it."""
+
+ENOUGH_SPREAD = 0.3
+"""How far apart a source's predictions at the target's points have to be, in its deviations."""
 
 ALL = "all sources"
 COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
@@ -41,9 +47,9 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           none.
         - ``verdict``: for a source ``"helpful"``, ``"inverted"``, ``"irrelevant"``, or
-          ``"unclear"`` as long as there are too few points. For all ``"helpful"`` if most are,
-          ``"partly helpful"`` if some are; else ``"misleading"`` if some are inverted, or
-          ``"irrelevant"``.
+          ``"unclear"`` as long as points are too few or too close. For all ``"helpful"`` if most
+          are, ``"partly helpful"`` if some are; else ``"misleading"`` if a quarter is inverted, and
+          ``"irrelevant"`` if most are.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors to ask.
@@ -66,13 +72,16 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
 
 
-def source_verdict(helpful: float, inverted: float, num_points: int) -> str:
+def source_verdict(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
     """Names what a source is to the target.
 
     Args:
         helpful: The log Bayes factor of a positive slope.
         inverted: That of a negative one.
         num_points: The number of target points.
+        spread: The standard deviation of the source's predictions at these points. Points all in
+            one place, as around an optimum, cannot tell a source that is right from one that is
+            not.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -83,7 +92,8 @@ def source_verdict(helpful: float, inverted: float, num_points: int) -> str:
     """
     if max(helpful, inverted) > CLEAR:
         return "helpful" if helpful > inverted else "inverted"
-    return "irrelevant" if num_points >= ENOUGH_POINTS else "unclear"
+    enough = num_points >= ENOUGH_POINTS and spread >= ENOUGH_SPREAD
+    return "irrelevant" if enough and max(helpful, inverted) <= NO_SIGN else "unclear"
 
 
 def history_verdict(verdicts: list[str]) -> str:
@@ -102,9 +112,10 @@ def history_verdict(verdicts: list[str]) -> str:
     num_helpful = verdicts.count("helpful")
     if num_helpful:
         return "helpful" if 2 * num_helpful > len(verdicts) else "partly helpful"
-    if "inverted" in verdicts:
+    # Of many sources, one may look inverted by chance.
+    if 4 * verdicts.count("inverted") >= len(verdicts):
         return "misleading"
-    return "unclear" if "unclear" in verdicts else "irrelevant"
+    return "irrelevant" if 2 * verdicts.count("irrelevant") > len(verdicts) else "unclear"
 
 
 def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict[str, Any]]:
@@ -112,10 +123,12 @@ def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict
     (X,), Y = model.eval().train_inputs, model.train_targets
     factors = torch.zeros(sources.num_tasks, 2)
     slopes = torch.full((sources.num_tasks,), torch.nan)
+    spreads = torch.zeros(sources.num_tasks)
     if num_points > 0:
         is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
         noise = model.likelihood.noise.expand(num_points) if is_known else None
         factors, slopes = slope_evidence(sources.gps, X, Y, noise)
+        spreads = sources.gps.mean(X).std(dim=-1, correction=0)
     shares = [np.nan] * sources.num_tasks if weights is None else weights.tolist()
     return [
         {
@@ -123,10 +136,10 @@ def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict
             "slope": slope,
             "helpful": helpful,
             "inverted": inverted,
-            "verdict": source_verdict(helpful, inverted, num_points),
+            "verdict": source_verdict(helpful, inverted, num_points, spread),
         }
-        for weight, slope, (inverted, helpful) in zip(
-            shares, slopes.tolist(), factors.tolist(), strict=True
+        for weight, slope, (inverted, helpful), spread in zip(
+            shares, slopes.tolist(), factors.tolist(), spreads.tolist(), strict=True
         )
     ]
 
