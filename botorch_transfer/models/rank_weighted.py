@@ -25,6 +25,9 @@ from botorch_transfer.models.ranking import (
 )
 from botorch_transfer.models.target import PriorOrData
 
+MAX_ELEMENTS = 2**22
+"""The size of the largest array of draws; more points are drawn for in parts."""
+
 
 class RankWeightedGP(EnsembleGP):
     r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
@@ -110,6 +113,8 @@ class RankWeightedGP(EnsembleGP):
         )
 
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        if X.shape[-2] < 2:
+            return torch.ones_like(self.ensemble_weights.shares)
         order = canonical_order(X, Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
         noise = self._noise(X).gather(-1, order)
@@ -118,14 +123,19 @@ class RankWeightedGP(EnsembleGP):
 
     def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Counts misranked pairs of posterior draws: of the sources and of the target's own GP."""
+        covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
+        X, Y, noise = X.double(), Y.double(), noise.double()
         # All sources share their draws, so that their order does not matter.
         own, error, sources = base_samples(X, self.num_samples, self.seed)
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
-        covariance, mean = self.covar_module(X).to_dense(), self.mean_module(X)
-        left_out = leave_one_out_draws(covariance, noise, Y - mean, own, error)
-        left_out = left_out + mean[..., None, None, :]
-        return misranked_pairs(values, Y), misranked_by_the_left_out(left_out, Y)
+        own_losses = []
+        size = max(MAX_ELEMENTS // (Y.numel() * Y.shape[-1]), 1)
+        for latent, observed in zip(own.split(size), error.split(size), strict=True):
+            draws = leave_one_out_draws(covariance, noise, Y - mean, latent, observed)
+            draws = draws + mean[..., None, None, :]
+            own_losses.append(misranked_by_the_left_out(draws, Y))
+        return misranked_pairs(values, Y), torch.cat(own_losses, dim=-1)
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 
@@ -120,7 +121,7 @@ def leave_one_out_draws(
     """
     prior = latent @ symmetric_root(covariance)
     errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)
-    inverse = torch.linalg.inv(covariance + noise.diag_embed())
+    inverse = torch.cholesky_inverse(psd_safe_cholesky(covariance + noise.diag_embed()))
     solved = errors @ inverse
     gain = inverse @ covariance
     without = solved / inverse.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)

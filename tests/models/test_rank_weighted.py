@@ -6,6 +6,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import RankWeightedGP, SourceGPs
+from botorch_transfer.models import rank_weighted
 from botorch_transfer.models.rank_weighted import base_samples, rank_weights
 from botorch_transfer.models.ranking import canonical_order, symmetric_root
 from tests.families import ShiftedSines
@@ -81,6 +82,14 @@ def test_draws_follow_from_the_seed():
     assert not torch.equal(weights[0], weights[2])
     torch.testing.assert_close(weights[0], weights[2], atol=0.15, rtol=0)
     assert base_samples(X.float(), 4, seed=0).dtype == torch.float
+
+
+def test_many_points_are_drawn_for_in_parts(monkeypatch):
+    X, Y = FAMILY.target(6)
+    Y = Y + 3 * torch.sin(20 * X[:, :1])
+    whole = RankWeightedGP(X, Y, PRIOR).weights
+    monkeypatch.setattr(rank_weighted, "MAX_ELEMENTS", 36 * 50)
+    torch.testing.assert_close(RankWeightedGP(X, Y, PRIOR).weights, whole)
 
 
 def test_no_samples_are_refused():
