@@ -15,7 +15,13 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from benchmarks.adversarial.analysis import STARTS, bounds_table, regret_table, scaled_regrets
+from benchmarks.adversarial.analysis import (
+    STARTS,
+    bounds_table,
+    hedging_table,
+    regret_table,
+    scaled_regrets,
+)
 from benchmarks.adversarial.histories import FAMILIES, HISTORIES, synthetic_problem
 from benchmarks.adversarial.methods import plain, transferring
 from benchmarks.adversarial.tables import table_problems
@@ -104,6 +110,7 @@ def summary(results: pd.DataFrame, problems: Sequence[TableProblem]) -> str:
             f"Area under the regret curve after evaluation {start}, per cent of the range:",
             bounds_table(regret, start),
         ]
+    sections += ["With random evaluations before the guarded model's:", hedging_table(regret)]
     found = verdicts(results, [p for p in problems if p.name.split(" ")[0] in FAMILIES])
     if len(found):
         sections += ["What the report says after ten evaluations:", verdict_table(found)]
