@@ -108,8 +108,14 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     return names if len(set(names)) == len(names) else numbered
 
 
+_INSTEAD = "use a modular model such as ScaMLGP, thin out the source data, or raise max_bytes"
+
+
 def check_joint_size(
-    num_points: int, dtype: torch.dtype, max_bytes: float = MAX_JOINT_BYTES
+    num_points: int,
+    dtype: torch.dtype,
+    max_bytes: float = MAX_JOINT_BYTES,
+    instead: str = _INSTEAD,
 ) -> None:
     """Refuse source data that are too large for one exact GP over the points of all tasks.
 
@@ -117,6 +123,7 @@ def check_joint_size(
         num_points: Number of points of all tasks, the target included.
         dtype: Data type of the model.
         max_bytes: Memory that the model may take.
+        instead: What the user can do about it, for the message.
 
     Raises:
         InputDataError: If a gradient of its marginal likelihood would take more.
@@ -129,8 +136,7 @@ def check_joint_size(
         raise InputDataError(
             f"The source and target tasks have {num_points:,} points together, for which an exact "
             f"joint model would take about {needed / 2**30:,.1f} GiB of memory (the limit is "
-            f"{max_bytes / 2**30:,.1f} GiB): use a modular model such as ScaMLGP, thin out the "
-            "source data, or raise max_bytes."
+            f"{max_bytes / 2**30:,.1f} GiB): {instead}."
         )
 
 

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,10 +112,17 @@ class ConditionedHierarchy(ConditionedBatch):
             ("includes", levels.unsqueeze(-1) <= level),
         ):
             self.register(name, tensor)
-        ends = torch.bincount(level, minlength=len(outputscale)).cumsum(0).tolist()
-        self._rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        self._rows = self._rows_of_levels()
         with torch.no_grad():
             self._factorize()
+
+    def _rows_of_levels(self) -> list[slice]:
+        ends = torch.bincount(self.level, minlength=self.num_tasks).cumsum(0).tolist()
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._rows = self._rows_of_levels()
 
     def _factorize(self) -> None:
         self.register("inverse_root", self._joint_factor())
@@ -204,6 +212,10 @@ class BoostedHierarchy(ConditionedHierarchy):
         # In a list, so that copies share what one of them computes.
         self._boosts: list[_Boost] = []
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._boosts = []  # copies share it, but not what is loaded
+
     def _own_gps(self) -> ConditionedGPs:
         """Each level's difference as a GP of its own, with no outcomes yet."""
         X, Y, noise = (
@@ -235,21 +247,28 @@ class BoostedHierarchy(ConditionedHierarchy):
             solved.append(coefficients)
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
-    @torch.no_grad()
     def _boost(self) -> _Boost:
         """The factors of all rows, computed once for an object and its copies."""
-        if self._boosts and self._boosts[0].alpha is self.alpha:
-            return self._boosts[0]
+        for boost in self._boosts:
+            if boost.alpha is self.alpha:
+                return boost
+        # Tensors made in inference mode could not enter a later gradient.
+        with torch.inference_mode(False), torch.no_grad():
+            boost = self._boosted()
+        # Replaced as a whole: another thread sees the old one or the new one.
+        self._boosts[:] = [boost]
+        return boost
+
+    def _boosted(self) -> _Boost:
         size = len(self.train_X)
-        check_joint_size(size, torch.double)
+        check_joint_size(
+            size, torch.double, instead="use MeanHierarchicalGP, or thin out the source data"
+        )
         inverse_root = self._joint_factor()
         eye = torch.eye(size).to(inverse_root)
         root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
         coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
-        if self._boosts:
-            self._boosts = []  # a copy with other tensors shares no longer
-        self._boosts.append(_Boost(self.alpha, inverse_root, coefficients @ root))
-        return self._boosts[0]
+        return _Boost(self.alpha, inverse_root, coefficients @ root)
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""

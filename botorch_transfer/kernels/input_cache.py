@@ -24,6 +24,12 @@ def collapse_batch(x: Tensor) -> Tensor:
     return first if bool((x == first).all()) else x
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place."""
+    # Inference tensors have no version: they do not change where anybody could see the old value.
+    return 0 if tensor.is_inference() else tensor._version
+
+
 @dataclass(frozen=True)
 class _Memory:
     state: Tensor | None = None
@@ -72,8 +78,7 @@ class InputCache:
         """
         if x.requires_grad:
             return function(x)
-        # Inference tensors never change in place, and have no version.
-        version = 0 if state.is_inference() else state._version
+        version = version_of(state)
         memory = self._memory
         if memory.state is not state or memory.version != version:
             memory = _Memory(state, version)

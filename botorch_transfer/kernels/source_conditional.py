@@ -84,7 +84,8 @@ class SourceConditional(Module):
         state = self._state()
         factor = self._memory.recall(state)
         if factor is None:
-            with torch.no_grad():
+            # Tensors made in inference mode could not enter a later gradient.
+            with torch.inference_mode(False), torch.no_grad():
                 factor = self._factorize()
             self._memory.remember(state, factor)
         return factor

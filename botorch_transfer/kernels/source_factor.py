@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from botorch_transfer.kernels.input_cache import version_of
+
 
 @dataclass(frozen=True)
 class SourceFactor:
@@ -61,7 +63,7 @@ class FactorMemory:
             return None
         *known_data, known_values = self._state
         same_data = all(one is other for one, other in zip(data, known_data, strict=True))
-        if not same_data or self._versions != [tensor._version for tensor in data]:
+        if not same_data or self._versions != [version_of(tensor) for tensor in data]:
             return None
         same_type = values.dtype == known_values.dtype and values.device == known_values.device
         return self._factor if same_type and torch.equal(values, known_values) else None
@@ -74,7 +76,7 @@ class FactorMemory:
             factor: The factor, without graph.
         """
         self._state = state
-        self._versions = [tensor._version for tensor in state[:-1]]
+        self._versions = [version_of(tensor) for tensor in state[:-1]]
         self._factor = factor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -29,6 +29,7 @@ class SourcePoints(Module):
     X: Tensor
     Y: Tensor
     Yvar: Tensor
+    task_sizes: Tensor
 
     def __init__(
         self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
@@ -37,6 +38,8 @@ class SourcePoints(Module):
         self.register_buffer("X", X)
         self.register_buffer("Y", Y)
         self.register_buffer("Yvar", Yvar)
+        # In the state_dict, so that no other split of the points is loaded in silence.
+        self.register_buffer("task_sizes", torch.tensor(list(sizes), device=X.device))
         self.sizes = tuple(sizes)
         self.names = tuple(names)
 
@@ -46,10 +49,18 @@ class SourcePoints(Module):
         memo[id(self)] = twin
         return twin
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        sizes = state_dict.get(f"{prefix}task_sizes", self.task_sizes).tolist()
+        if tuple(sizes) != self.sizes:
+            raise ValueError(
+                f"The state_dict is of source tasks with {sizes} points, and these have "
+                f"{list(self.sizes)}."
+            )
         # Copies share the tensors: new ones are loaded into, not those.
         self.X, self.Y, self.Yvar = self.X.clone(), self.Y.clone(), self.Yvar.clone()
-        super()._load_from_state_dict(*args, **kwargs)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
         """Splits the points into groups that are to be factorized together.

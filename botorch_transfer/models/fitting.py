@@ -14,8 +14,9 @@ from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
-from threadpoolctl import threadpool_limits
 from torch import Tensor
+
+from botorch_transfer._threads import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
@@ -61,8 +62,7 @@ def _maximize(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
     repeated = _repeat(mll, starts, len(next(iter(starts.values()))))
-    # SciPy's steps are a few dozen numbers each: more threads would only wait for one another.
-    with threadpool_limits(1, user_api="blas"):
+    with single_threaded_scipy():
         fit_gpytorch_mll_scipy(repeated, options=options or None)
     with torch.no_grad():
         output = repeated.model(*repeated.model.train_inputs)

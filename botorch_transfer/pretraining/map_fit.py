@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from botorch_transfer._threads import single_threaded_scipy
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.map_objective import MAPObjective
@@ -113,11 +113,13 @@ def fit_map(
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)
-    num_threads = _num_threads(tasks, options)
+    num_threads = min(_num_threads(tasks, options), len(order))
     # The threads share the memory, and the work.
     share = -(-len(starts) * len(order) * int(tasks.num_points.max()) ** 2 // num_threads)
     chunk_elements = min(options.chunk_elements // num_threads, share)
     chunks = list(_chunks(order, tasks.num_points, len(starts), chunk_elements))
+    # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
+    num_threads = min(num_threads, len(chunks))
     theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
     value = theta.new_empty(len(order))
     jobs = [
@@ -127,7 +129,7 @@ def fit_map(
             hyperparameters,
             starts,
             options.max_iter,
-            chunk_elements,
+            options.chunk_elements // num_threads,
         )
         for chunk in chunks
     ]
@@ -205,19 +207,14 @@ def _fits(
             delayed(_optimize_in_process)(*job) for job in jobs.values()
         )
         return
-    with _single_threaded_scipy():
+    with single_threaded_scipy():
         yield from Parallel(n_jobs=num_threads, backend="threading", return_as="generator")(
             delayed(_optimize_on_thread)(num_threads, key, *job) for key, job in jobs.items()
         )
 
 
-def _single_threaded_scipy() -> threadpool_limits:
-    # SciPy's steps are a dozen numbers each: more threads would only wait for one another.
-    return threadpool_limits(1, user_api="blas")
-
-
 def _optimize_in_process(*job: Any) -> tuple[Tensor, Tensor]:
-    with _single_threaded_scipy():
+    with single_threaded_scipy():
         return _optimize(*job)
 
 

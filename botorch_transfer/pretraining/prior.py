@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -40,13 +40,32 @@ class TransferPrior(Module, ABC):
     """
 
     input_transform: InputTransform | None
+    outcome_scale_index: Tensor
 
     def __init__(
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
     ) -> None:
         super().__init__()
         self.outcome_scale = outcome_scale
+        # In the state_dict, so that it cannot be loaded into a prior that speaks in other units.
+        index = get_args(OutcomeScale).index(outcome_scale)
+        self.register_buffer("outcome_scale_index", torch.tensor(index))
         self.input_transform = frozen_input_transform(input_transform)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        key = f"{prefix}outcome_scale_index"
+        loaded = get_args(OutcomeScale)[int(state_dict.get(key, self.outcome_scale_index))]
+        if loaded != self.outcome_scale:
+            raise ValueError(
+                f"The state_dict is of a prior with outcome_scale={loaded!r}, and this one has "
+                f"{self.outcome_scale!r}."
+            )
+        # Views share their tensors: new ones are loaded into, not those.
+        for module in self.modules():
+            own_buffers(module)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @property
     @abstractmethod
@@ -130,12 +149,6 @@ class TransferPrior(Module, ABC):
         }
         transform = restore_transform(config.pop("input_transform", None), saved, input_transform)
         return cls._restore(config, tensors, transform).to(device)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        # Views share their tensors: new ones are loaded into, not those.
-        for module in self.modules():
-            own_buffers(module)
-        super()._load_from_state_dict(*args, **kwargs)
 
     def view(self) -> Self:
         """Another prior on the same tensors: moving or loading one does not change the other."""

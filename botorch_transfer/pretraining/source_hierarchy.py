@@ -173,7 +173,8 @@ class SourceHierarchy(ConditionedPrior):
             raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
         read = read_models(models, frozen_input_transform(input_transform))
         if propagate == "covariance":
-            check_joint_size(int(read.tasks.mask.sum()), torch.double)
+            instead = "use SourceGPs and ScaMLGP, or thin out the source data"
+            check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
         gps = _HIERARCHIES[propagate](
             **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
             lengthscale=read.lengthscale,

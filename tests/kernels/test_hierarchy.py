@@ -217,11 +217,31 @@ def test_what_is_loaded_is_boosted_anew() -> None:
     assert torch.equal(gps.variance(X), before)
 
 
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_other_sizes_of_levels_are_loaded(propagate: Propagate) -> None:
+    tasks = draw_tasks([4, 2, 4], 2)
+    gps, other = stack(tasks[:2], propagate), stack(tasks[1:], propagate)
+    X = points(5, 2)
+    expected = other.mean(X), other.variance(X)
+    gps.load_state_dict(other.state_dict())
+    torch.testing.assert_close((gps.mean(X), gps.variance(X)), expected)
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_inference_mode_leaves_no_trace(propagate: Propagate) -> None:
+    gps, X = stack(draw_tasks([4, 3], 2), propagate), points(5, 2)
+    with torch.inference_mode():
+        gps.variance(X)
+    X.requires_grad_()
+    (gradient,) = torch.autograd.grad(gps.variance(X).sum(), X)
+    assert gradient.abs().max() > 0
+
+
 def test_means_need_no_joint_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hierarchy, "check_joint_size", partial(check_joint_size, max_bytes=1))
     gps = stack(draw_tasks([4, 3], 2), "mean")
     assert gps.mean(points(5, 2)).isfinite().all()
-    with pytest.raises(InputDataError, match="7 points together"):
+    with pytest.raises(InputDataError, match=r"7 points together.*use MeanHierarchicalGP"):
         gps.variance(points(5, 2))
 
 

@@ -39,7 +39,7 @@ def test_copies_share_tensors_until_they_are_loaded_into():
     twin = deepcopy(points)
     assert twin.X is points.X
     state = {name: tensor + 1 for name, tensor in points.state_dict().items()}
-    twin.load_state_dict(state)
+    twin.load_state_dict({**state, "task_sizes": points.task_sizes})
     assert torch.equal(twin.X, points.X + 1)
     again = pickle.loads(pickle.dumps(points))
     assert torch.equal(again.Y, points.Y)
@@ -91,3 +91,10 @@ def test_hyperprior_is_of_the_noise():
     assert prior.log_prob(get(module)).shape == (2,)
     set_(module, torch.tensor([2e-3, 3e-3]))
     torch.testing.assert_close(model.noise, torch.tensor([2e-3, 3e-3]))
+
+
+def test_another_split_of_the_points_is_refused():
+    X = torch.rand(5, 2)
+    one, other = (SourcePoints(X, X[:, 0], X[:, 1], sizes, "ab") for sizes in ((2, 3), (3, 2)))
+    with pytest.raises(ValueError, match=r"source tasks with \[3, 2\] points, and these have \[2"):
+        one.load_state_dict(other.state_dict())

@@ -118,12 +118,25 @@ def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
         "__call__",
         lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
     )
-    for num_threads in (1, 2):
+    for num_threads in (1, 2, 4):
         torch.set_num_threads(num_threads)
         rows.clear()
         clear_memos()
-        fit(padded(draw_data([10])), num_restarts=5, chunk_elements=400)
-        assert max(rows) == 4 // num_threads
+        fit(padded(draw_data([10, 10])), num_restarts=5, chunk_elements=400)
+        assert max(rows) == 4 // min(num_threads, 2)
+
+
+def test_starts_of_one_task_stay_together(monkeypatch) -> None:
+    rows = []
+    evaluate = map_fit.MAPObjective.__call__
+    monkeypatch.setattr(
+        map_fit.MAPObjective,
+        "__call__",
+        lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
+    )
+    torch.set_num_threads(4)
+    fit(padded(draw_data([10])), num_restarts=5)
+    assert max(rows) == 6
 
 
 def test_threads_of_the_caller_stay_as_they_are(monkeypatch) -> None:

@@ -126,6 +126,11 @@ def test_state_dict_round_trip() -> None:
     check_equal(other, prior)
 
 
+def test_a_state_in_other_units_is_refused() -> None:
+    with pytest.raises(ValueError, match="outcome_scale='raw', and this one has 'per_task'"):
+        fit().load_state_dict(fit(outcome_scale="raw").state_dict())
+
+
 def test_nothing_to_fit_and_no_hyperprior() -> None:
     prior = fit()
     assert not list(prior.parameters())
