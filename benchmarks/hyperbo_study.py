@@ -1,0 +1,275 @@
+"""HyperBO leave-one-task-out: `python -m benchmarks.hyperbo_study --data FOLDER`.
+
+Each task of a table is the target once, and all others are its history, evaluated at the same
+configurations as each other, so that the EKL applies. The folder holds the public tables
+`rnn_optimizer` and `mlp` (`NAME.parquet` with its `NAME.space.json`); none of them is shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from benchmarks.markdown import markdown_table
+from benchmarks.studies import Study, TableProblem, run_study
+from benchmarks.studies.methods import (
+    BayesianOptimization,
+    Build,
+    Method,
+    RandomSearch,
+    log_ei_or_ucb,
+    plain_gp,
+)
+from benchmarks.studies.metrics import average, regrets
+from benchmarks.studies.problems import Problem
+from benchmarks.studies.run import Budget
+from botorch_transfer import (
+    PretrainedGP,
+    PretrainedPrior,
+    ScaMLGP,
+    SearchSpace,
+    SourceGPs,
+    from_dataframe,
+)
+from botorch_transfer.pretraining.memo import Memo
+
+AT = (1, 5, 20)
+NUM_CONTEXT = (0, 5, 20)
+"""Numbers of target points given which the rest is predicted."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """How a table is read.
+
+    Args:
+        identifier: The columns that tell configurations apart.
+        worst_loss: A loss that counts for all that are larger, and for diverged runs.
+        outcome_scale: The prior's units: tasks whose levels mean something are pooled.
+    """
+
+    identifier: tuple[str, ...]
+    worst_loss: float | None
+    outcome_scale: str
+
+
+TABLES = {
+    # Chance is a loss of 0.69; above 1 it only says that training went wrong.
+    "rnn_optimizer": Table(("config",), 1.0, "pooled"),
+    # Some data sets are easy, and some are not.
+    "mlp": Table(("alpha", "batch_size", "depth", "learning_rate_init", "width"), None, "per_task"),
+}
+
+
+def read_problems(
+    folder: Path, name: str, num_rows: int, history_size: int, seed: int = 0
+) -> list[TableProblem]:
+    """Reads a table as one problem a task.
+
+    Args:
+        folder: The folder with the tables.
+        name: The table.
+        num_rows: How many configurations, drawn at random, can be evaluated.
+        history_size: At how many of them each source task was.
+        seed: The seed of the draw.
+
+    Returns:
+        The problems; outcomes are to be maximized, inputs lie in the unit cube.
+    """
+    table = TABLES[name]
+    frame = pd.read_parquet(folder / f"{name}.parquet")
+    path = folder / f"{name}.space.json"
+    goal: Literal["min", "max"] = json.loads(path.read_text())["goal"]
+    if table.worst_loss is not None:
+        # NaN is no loss at all: the run diverged.
+        frame["y"] = frame["y"].fillna(np.inf).clip(upper=table.worst_loss)
+    frame = frame.set_index(list(table.identifier), drop=False)
+    random = np.random.default_rng(seed)
+    kept = random.permutation(frame.index.unique().sort_values())[:num_rows]
+    space = SearchSpace.from_json(path)
+    by_task = {str(task): rows.loc[list(kept)] for task, rows in frame.groupby("task")}
+    tasks = {
+        task: from_dataframe(rows, space, outcome="y", task="task", goal=goal)[task]
+        for task, rows in by_task.items()
+    }
+    distinct = _distinct_rows(next(iter(tasks.values())).X)
+    shared = {task: (data.X[distinct], data.Y[distinct]) for task, data in tasks.items()}
+    return [
+        TableProblem(
+            f"{name}: {target}",
+            X,
+            Y,
+            history={
+                task: (X[:history_size], Y[:history_size])
+                for task, (X, Y) in shared.items()
+                if task != target
+            },
+        )
+        for target, (X, Y) in shared.items()
+    ]
+
+
+def _distinct_rows(X: Tensor) -> Tensor:
+    _, first = np.unique(X.numpy(), axis=0, return_index=True)
+    return torch.from_numpy(np.sort(first))
+
+
+# ------------------------------------------------------------------------------------ methods
+
+PRETRAINED: dict[str, tuple[str, str]] = {
+    "H-NLL": ("hyperbo", "nll"),
+    "H-EKL": ("hyperbo", "ekl"),
+    "FSBO": ("fsbo", "nll"),
+    "ABLR": ("ablr", "nll"),
+}
+_priors = Memo(size=64)
+
+
+def pretrained_prior(problem: Problem, preset: str, objective: str, steps: int) -> PretrainedPrior:
+    """Pre-trains on a problem's history, or recalls what that gave before."""
+    key = f"{problem.key()}-{preset}-{objective}-{steps}"
+    scale = TABLES[problem.name.split(":")[0]].outcome_scale
+    options = {"steps": steps} if objective == "nll" else {}
+    return _priors.recall(
+        key,
+        lambda: getattr(PretrainedPrior, preset)(problem.dim).fit(
+            problem.history, objective, outcome_scale=scale, **options
+        ),
+    )
+
+
+def source_gps(problem: Problem) -> SourceGPs:
+    """Fits ScaML-GP's sources on a problem's history, once."""
+    return _priors.recall(problem.key(), lambda: SourceGPs.fit(problem.history, num_restarts=0))
+
+
+def builders(steps: int) -> dict[str, Build]:
+    """The models, by the methods' names."""
+
+    def pretrained(
+        X: Tensor, Y: Tensor, problem: Problem, preset: str, objective: str
+    ) -> PretrainedGP:
+        return PretrainedGP(X, Y, pretrained_prior(problem, preset, objective, steps))
+
+    models: dict[str, Build] = {
+        name: partial(pretrained, preset=preset, objective=objective)
+        for name, (preset, objective) in PRETRAINED.items()
+    }
+    models["ScaML-GP"] = lambda X, Y, problem: ScaMLGP(X, Y, source_gps(problem))
+    models["plain GP"] = plain_gp
+    return models
+
+
+def methods(steps: int) -> dict[str, Method]:
+    """All methods, those with a prior without an initial design."""
+    found: dict[str, Method] = {
+        name: BayesianOptimization(build, log_ei_or_ucb, initial_design=name == "plain GP")
+        for name, build in builders(steps).items()
+    }
+    return {**found, "random search": RandomSearch()}
+
+
+# --------------------------------------------------------------------------------- prediction
+
+
+def test_nll(problem: TableProblem, build: Build, num_context: int, seed: int) -> float:
+    """How well a model predicts the target.
+
+    Args:
+        problem: The problem.
+        build: Builds the model.
+        num_context: The number of target points that it is given, drawn at random.
+        seed: The seed of the draw.
+
+    Returns:
+        The mean negative log predictive density of the other points, each by itself, with outcomes
+        in units of the target's standard deviation; NaN where the model needs more points.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(problem.X), generator=generator)
+    X, Y = problem.X[order], problem.Y[order]
+    if num_context == 0 and build is plain_gp:
+        return float("nan")
+    model: SingleTaskGP = build(X[:num_context], Y[:num_context], problem)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    with torch.no_grad():
+        posterior = model.posterior(X[num_context:].unsqueeze(-2), observation_noise=True)
+    density = torch.distributions.Normal(posterior.mean, posterior.variance.sqrt())
+    value = -density.log_prob(Y[num_context:].unsqueeze(-2)).mean()
+    return float(value - problem.Y.std().log())
+
+
+def nll_table(problems: Sequence[TableProblem], models: Mapping[str, Build], seeds: range) -> str:
+    """Medians over tasks of the mean test NLL over seeds, in markdown."""
+    rows = []
+    for name, build in models.items():
+        cells = []
+        for n in NUM_CONTEXT:
+            values = [
+                np.mean([test_nll(problem, build, n, seed) for seed in (seeds if n else seeds[:1])])
+                for problem in problems
+            ]
+            cells.append(f"{np.median(values):.2f}")
+        rows.append([name, *cells])
+    return markdown_table(["method", *(f"given {n} points" for n in NUM_CONTEXT)], rows)
+
+
+# ------------------------------------------------------------------------------------ regret
+
+
+def scaled_regrets(results: pd.DataFrame, problems: Sequence[TableProblem]) -> pd.DataFrame:
+    """Regrets in units of the distance from a target's median to its best."""
+    regret = regrets(results, {problem.name: problem.best_known for problem in problems})
+    scale = {p.name: p.best_known - float(p.Y.median()) for p in problems}
+    return regret.div(regret.index.get_level_values("problem").map(scale), axis=0)
+
+
+def regret_table(regret: pd.DataFrame) -> str:
+    """Mean regrets over tasks and seeds, and the share of runs that beat the plain GP's."""
+    mean = average(regret)
+    last = regret[AT[-1]].unstack("method")
+    rows = []
+    for method in mean.index:
+        wins = ((last[method] < last["plain GP"]) + 0.5 * (last[method] == last["plain GP"])).mean()
+        rows.append([method, *(f"{mean.loc[method, n]:.3f}" for n in AT), f"{wins:.2f}"])
+    header = ["method", *(f"after {n}" for n in AT), f"share better than plain GP after {AT[-1]}"]
+    return markdown_table(header, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the tables")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=500, help="configurations that can be had")
+    parser.add_argument("--history", type=int, default=200, help="evaluations of a source task")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of Adam")
+    parser.add_argument("--tasks", type=int, help="only the first tasks as targets")
+    parser.add_argument("--out", type=Path, default=Path("out/hyperbo"))
+    options = parser.parse_args(arguments)
+    print_table: Callable[[str], None] = partial(print, flush=True)
+    for name in options.tables:
+        problems = read_problems(options.data, name, options.rows, options.history)[: options.tasks]
+        print_table(f"\n{name}: {len(problems)} targets\n\ntest NLL\n")
+        print_table(nll_table(problems, builders(options.steps), range(options.seeds)))
+        study = Study(problems, methods(options.steps), range(options.seeds), Budget(AT[-1]))
+        results = run_study(study, options.out / name, n_jobs=1, progress=True)
+        print_table("\nregret\n")
+        print_table(regret_table(scaled_regrets(results, problems)))
+
+
+if __name__ == "__main__":
+    main()
