@@ -1,0 +1,1 @@
+"""Experiments with hyperpriors: the papers' of HyperBO+ and MPHD, and real search spaces."""

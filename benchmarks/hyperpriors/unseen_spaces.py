@@ -1,0 +1,215 @@
+"""Real search spaces, each left out once: `python -m benchmarks.hyperpriors.unseen_spaces DATA`.
+
+`DATA` is a folder of public tuning histories (six scikit-learn classifiers on PMLB; svm, rf, mlp),
+which are not part of this project. Each search space has a hyperprior learned from all the others,
+which drives the optimization of some of its tasks by expected improvement on the table's points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from benchmarks.hyperpriors.loop import Build, normalized_regrets
+from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
+from benchmarks.markdown import markdown_table
+from botorch_transfer import Hyperprior, HyperpriorGP
+from botorch_transfer.data import Domain
+from botorch_transfer.search_space import SearchSpace
+
+TABLES = ("svm", "rf", "mlp")
+CHECKPOINTS = (5, 20, 50)
+INITIAL = 3
+KINDS = {"MPHD": "mphd", "universal": "universal"}
+
+
+def read_domains(folder: Path, max_tasks: int, max_points: int, seed: int = 0) -> list[Domain]:
+    """Reads the search spaces.
+
+    Args:
+        folder: Where the tables are.
+        max_tasks: How many tasks of each to keep, drawn at random.
+        max_points: How many different points of each task to keep, drawn at random.
+        seed: The seed of the draws.
+
+    Returns:
+        A domain for each search space.
+    """
+    names = json.loads((folder / "pmlb" / "space.json").read_text())["spaces"]
+    spaces = {
+        name: (folder / "pmlb" / f"{name}.parquet", folder / "pmlb" / "space.json", name)
+        for name in names
+    }
+    spaces |= {
+        name: (folder / f"{name}.parquet", folder / f"{name}.space.json", None) for name in TABLES
+    }
+    return [
+        _read_domain(name, *where, max_tasks, max_points, seed) for name, where in spaces.items()
+    ]
+
+
+def _read_domain(
+    name: str,
+    table: Path,
+    json_file: Path,
+    key: str | None,
+    max_tasks: int,
+    max_points: int,
+    seed: int,
+) -> Domain:
+    frame = pd.read_parquet(table)
+    space = SearchSpace.from_json(json_file, key)
+    sizes = frame.groupby("task")["y"].agg(["size", "nunique"])
+    enough = sizes[(sizes["size"] >= 10) & (sizes["nunique"] > 1)].index.to_series()
+    chosen = enough.sample(min(max_tasks, len(enough)), random_state=seed)
+    kept = [
+        rows.sample(min(max_points, len(rows)), random_state=seed)
+        for _, rows in frame[frame["task"].isin(chosen)].groupby("task", sort=True)
+    ]
+    return Domain.from_dataframe(pd.concat(kept), space, outcome="y", task="task", name=name)
+
+
+def informed(hyperprior: Hyperprior, domain: Domain) -> Build:
+    """MAP under a hyperprior, from the last step's values."""
+
+    def build(X: Tensor, Y: Tensor, last: Any) -> HyperpriorGP:
+        model = HyperpriorGP(X, Y, hyperprior, context=domain.context, warm_start=last)
+        return _fitted(model, num_restarts=0 if last is not None else 2)
+
+    return build
+
+
+def default(X: Tensor, Y: Tensor, last: Any) -> SingleTaskGP:
+    """BoTorch's default model, which knows nothing of other search spaces."""
+    return _fitted(SingleTaskGP(X, Y))
+
+
+def _fitted(model: Any, **options: Any) -> Any:
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
+    return model
+
+
+def improvement(model: Any, Y: Tensor) -> LogExpectedImprovement:
+    """The acquisition function of all methods."""
+    return LogExpectedImprovement(model, best_f=Y.max())
+
+
+def learn(domains: Sequence[Domain], folder: Path) -> Hyperprior:
+    """Step 1 of all domains, once."""
+    path = folder / "step-1" / f"real-{sum(len(d.datasets) for d in domains)}.safetensors"
+    return remembered_hyperprior(
+        path,
+        lambda: Hyperprior.fit(
+            domains, kind="universal", kernel="matern52", num_restarts=1, progress=True
+        ),
+    )
+
+
+def regrets(
+    domains: Sequence[Domain], num_tasks: int, num_steps: int, folder: Path
+) -> dict[str, dict[str, list[list[float]]]]:
+    """Runs every method on some tasks of every domain, or reads what was run before.
+
+    Args:
+        domains: The domains.
+        num_tasks: The number of target tasks of each.
+        num_steps: The number of evaluations, the first three included.
+        folder: Where results are kept.
+
+    Returns:
+        For each domain and method, the regrets of every run after each evaluation.
+    """
+    everything = learn(domains, folder)
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for number, domain in enumerate(domains):
+        name = str(domain.name)
+        builds: dict[str, Build] = {"SingleTaskGP": default}
+        for label, kind in KINDS.items():
+            path = folder / "step-2" / f"{name}-{kind}.safetensors"
+            hyperprior = remembered_hyperprior(
+                path,
+                lambda n=number, k=kind: everything.refit(k, without=n),  # type: ignore[misc]
+            )
+            builds[label] = informed(hyperprior, domain)
+        found[name] = {
+            label: [
+                _run(domain, task, label, build, num_steps, folder) for task in range(num_tasks)
+            ]
+            for label, build in builds.items()
+        }
+    return found
+
+
+def _run(
+    domain: Domain, task: int, label: str, build: Build, num_steps: int, folder: Path
+) -> list[float]:
+    data = domain.datasets[task]
+
+    def compute() -> list[float]:
+        X, rows = _distinct(data.X)
+        return normalized_regrets(
+            X, data.Y[rows], build, improvement, INITIAL, num_steps - INITIAL, seed=task
+        )
+
+    path = folder / "unseen" / f"{domain.name}-{domain.task_names[task]}-{label}-{num_steps}.json"
+    return remembered(path, compute)
+
+
+def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Different points, and the first row of each."""
+    points, inverse = torch.unique(X, dim=0, return_inverse=True)
+    rows = torch.full((len(points),), len(X)).scatter_reduce(
+        0, inverse, torch.arange(len(X)), reduce="amin"
+    )
+    return points, rows
+
+
+def regret_table(found: Mapping[str, Mapping[str, list[list[float]]]]) -> str:
+    """Lays out mean regrets at the checkpoints; a run that is over keeps its last regret."""
+    header = ["left out", "runs", *(f"{label} @ {at}" for at in CHECKPOINTS for label in _labels())]
+    rows = [[name, *_cells(methods)] for name, methods in found.items()]
+    together = {
+        label: [run for methods in found.values() for run in methods[label]] for label in _labels()
+    }
+    return markdown_table(header, [*rows, ["all", *_cells(together)]])
+
+
+def _labels() -> list[str]:
+    return [*KINDS, "SingleTaskGP"]
+
+
+def _cells(methods: Mapping[str, list[list[float]]]) -> list[str]:
+    cells = [str(len(methods["SingleTaskGP"]))]
+    for at in CHECKPOINTS:
+        for label in _labels():
+            values = [run[min(at, len(run)) - 1] for run in methods[label]]
+            cells.append(f"{sum(values) / len(values):.3f}")
+    return cells
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, help="folder of the tables")
+    parser.add_argument("--out", type=Path, default=Path("out/hyperpriors"), help="results' folder")
+    parser.add_argument("--source-tasks", type=int, default=24, help="tasks kept of each space")
+    parser.add_argument("--points", type=int, default=100, help="points kept of each task")
+    parser.add_argument("--tasks", type=int, default=4, help="target tasks of each space")
+    given = parser.parse_args(arguments)
+    domains = read_domains(given.data, given.source_tasks, given.points)
+    found = regrets(domains, given.tasks, max(CHECKPOINTS), given.out)
+    print(regret_table(found))
+
+
+if __name__ == "__main__":
+    main()
