@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,7 +25,10 @@ from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
 from botorch_transfer.hyperpriors.estimates import DomainEstimates
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.domain_objective import domain_negative_log_likelihood
+from botorch_transfer.pretraining.domain_objective import (
+    domain_negative_log_likelihood,
+    lengthscale_penalty,
+)
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.jobs import run_jobs
 from botorch_transfer.pretraining.map_fit import MAPOptions, draw_starts
@@ -66,6 +70,9 @@ class DomainFitOptions:
         num_steps: The number of steps of Adam.
         learning_rate: Adam's learning rate, for the logarithms of hyperparameters.
         batch_size: How many points of each task a step of Adam sees.
+        lengthscale_spread: How far, on a logarithmic scale, lengthscales go from their start of 0.5
+            without the likelihood having a reason: a weak penalty, half a nat at this distance.
+            Infinity gives maximum likelihood.
         seed: The seed of starts and sub-samples.
         chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
         max_bytes: How much memory a domain may take; more is refused.
@@ -88,6 +95,7 @@ class DomainFitOptions:
     num_steps: int = 20_000
     learning_rate: float = 1e-3
     batch_size: int = 50
+    lengthscale_spread: float = 1.5
     seed: int = 0
     chunk_elements: int = 2**22
     max_bytes: float = MAX_PADDED_BYTES
@@ -101,14 +109,16 @@ class DomainFitOptions:
         numbers = (self.max_points, self.max_iter, self.num_steps, self.batch_size)
         if self.num_restarts < 0 or min(*numbers, self.chunk_elements) < 1:
             raise ValueError("num_restarts must not be negative; other numbers must be positive.")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError("learning_rate must be positive.")
+        if not 0 < self.learning_rate < math.inf or not self.lengthscale_spread > 0:
+            raise ValueError("learning_rate and lengthscale_spread must be positive.")
 
 
 def fit_domains(
     domains: Sequence[Domain], kernel: str, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> DomainEstimates:
     """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
+
+    Lengthscales have a weak penalty, see :func:`~.domain_objective.lengthscale_penalty`.
 
     Args:
         domains: The domains.
@@ -220,6 +230,12 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
     function, num_points = stationary_function(kernel), int(tasks.num_points.sum())
     num_rows = max(1, options.chunk_elements // tasks.mask.numel() // tasks.X.shape[-2])
 
+    penalty = partial(
+        lengthscale_penalty,
+        start=DOMAIN_HYPERPARAMETERS.lengthscale.start,
+        spread=options.lengthscale_spread,
+    )
+
     def evaluate(
         x: npt.NDArray[np.float64],
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -230,6 +246,7 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
                 for rows in theta.split(num_rows)
             ]
         )
+        packed += torch.column_stack(penalty(theta))
         array = (packed / num_points).cpu().numpy()
         # Where the objective is not defined, a line search turns back, and a start comes to rest.
         array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
@@ -240,8 +257,9 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
         theta, value, _ = fmin_l_bfgs_b_batched(
             evaluate, _starts(tasks, options), bounds=bounds, maxiter=options.max_iter
         )
-    best = int(value.argmin())
-    return torch.from_numpy(theta[best]), float(value[best]) * num_points
+    best = torch.from_numpy(theta[int(value.argmin())])
+    penalized = float(value.min()) * num_points
+    return best, penalized - float(penalty(best.unsqueeze(0))[0])
 
 
 def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> npt.NDArray[np.float64]:

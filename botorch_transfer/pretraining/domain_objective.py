@@ -6,6 +6,7 @@ derivative in the mean ``c`` is ``-1ᵀ K⁻¹ (y - c)``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -53,3 +54,27 @@ def domain_negative_log_likelihood(
         value.reshape(num_rows, num_tasks).sum(dim=-1),
         gradient.reshape(num_rows, num_tasks, -1).sum(dim=-2),
     )
+
+
+def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Tensor, Tensor]:
+    """Evaluates a weak penalty that keeps lengthscales where the likelihood says nothing of them.
+
+    A function that is rough in one input looks like noise, and its likelihood does not depend on
+    the lengthscales of the others; they would end up anywhere, mostly at a bound.
+
+    Args:
+        theta: A ``P x (d + 3)`` tensor, as :func:`domain_negative_log_likelihood` takes it.
+        start: The lengthscale that is penalized least.
+        spread: The deviation of a lengthscale's logarithm that costs half a nat.
+
+    Returns:
+        The ``P`` values and their ``P x (d + 3)`` gradient.
+
+    Example:
+        >>> theta = torch.zeros(1, 4)
+        >>> lengthscale_penalty(theta, start=1.0, spread=2.0)
+        (tensor([0.]), tensor([[0., 0., 0., 0.]]))
+    """
+    deviation = torch.zeros_like(theta)
+    deviation[:, :-3] = (theta[:, :-3] - math.log(start)) / spread
+    return 0.5 * deviation.square().sum(dim=-1), deviation / spread

@@ -6,6 +6,7 @@ number of points: for tasks too large for a Cholesky factor an iteration.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.kernels.stationary import StationaryFunction
-from botorch_transfer.pretraining.domain_objective import domain_negative_log_likelihood
+from botorch_transfer.pretraining.domain_objective import (
+    domain_negative_log_likelihood,
+    lengthscale_penalty,
+)
 from botorch_transfer.pretraining.padding import PaddedTasks
 
 
@@ -40,6 +44,11 @@ class AdamOptions(Protocol):
         """The seed of the sub-samples."""
         ...
 
+    @property
+    def lengthscale_spread(self) -> float:
+        """How far lengthscales may go without reason, see :func:`lengthscale_penalty`."""
+        ...
+
 
 def minimize_by_sub_samples(
     tasks: PaddedTasks,
@@ -63,11 +72,14 @@ def minimize_by_sub_samples(
     theta = start.clone().unsqueeze(0).requires_grad_(True)
     adam = torch.optim.Adam([theta], lr=options.learning_rate)
     sampler = SubSampler(tasks, options.batch_size, options.seed)
-    num_points = float(tasks.num_points.clamp_max(options.batch_size).sum())
+    num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
+    num_points, least = float(tasks.num_points.sum()), math.exp(float(start[0]))
     for _ in range(options.num_steps):
         _, gradient = domain_negative_log_likelihood(theta.detach(), sampler.draw(), function)
         # A sub-sample whose matrix cannot be factorized tells nothing.
-        theta.grad = gradient.nan_to_num(nan=0.0) / num_points
+        theta.grad = gradient.nan_to_num(nan=0.0) / num_drawn
+        _, penalty = lengthscale_penalty(theta.detach(), least, options.lengthscale_spread)
+        theta.grad += penalty / num_points
         adam.step()
         with torch.no_grad():
             theta.clamp_(*limits)

@@ -34,7 +34,7 @@ def value(domain, estimates, kernel="matern52"):
 
 def test_estimates_are_a_maximum_of_the_likelihood():
     domain = draw_domain([0.3, 0.6], sizes=(20, 15, 10))
-    estimates = fit([domain])
+    estimates = fit([domain], lengthscale_spread=math.inf)
     best = value(domain, estimates)
     torch.testing.assert_close(estimates.log_likelihood, best)
     for name in TENSORS:
@@ -135,6 +135,27 @@ def test_more_starts_are_no_worse():
     assert float(many.log_likelihood) >= float(few.log_likelihood) - 1e-6
 
 
+def test_lengthscales_that_do_not_matter_stay():
+    """A function that is rough in one input looks like noise, whatever the other's lengthscale."""
+    domain = draw_domain([0.001, 0.3], sizes=(15, 15, 15), noise=1e-4, seed=2)
+    far, farther = (
+        fit([domain], **options).lengthscale.log().sub(math.log(0.5)).abs().max()
+        for options in ({}, {"lengthscale_spread": math.inf})
+    )
+    assert far < 1.5
+    assert farther > 2.5
+
+
+def test_sub_samples_have_the_same_penalty():
+    """One so strong that nothing else matters keeps lengthscales at their start."""
+    domain = draw_domain([0.01, 3.0], sizes=(15, 15))
+    options = {"optimizer": "adam", "num_steps": 50, "learning_rate": 0.01}
+    found = fit([domain], lengthscale_spread=1e-3, **options).lengthscale
+    torch.testing.assert_close(found, torch.full((2,), 0.5).double(), rtol=0.05, atol=0)
+    free = fit([domain], lengthscale_spread=math.inf, **options).lengthscale
+    assert (free - 0.5).abs().max() > 0.1
+
+
 def test_sub_samples_lead_near_the_maximum():
     domain = draw_domain([0.3, 0.6], sizes=(60,) * 8, noise=0.1)
     expected = fit([domain])
@@ -221,7 +242,8 @@ def test_too_large_domains_are_refused():
         ({"num_restarts": -1}, "must not be negative"),
         ({"num_steps": 0}, "must be positive"),
         ({"batch_size": 0}, "must be positive"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": 0.0}, "must be positive"),
+        ({"lengthscale_spread": 0.0}, "must be positive"),
     ],
 )
 def test_unfit_options_are_refused(options, message):

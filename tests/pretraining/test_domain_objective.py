@@ -11,7 +11,10 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.domain_objective import domain_negative_log_likelihood
+from botorch_transfer.pretraining.domain_objective import (
+    domain_negative_log_likelihood,
+    lengthscale_penalty,
+)
 from botorch_transfer.pretraining.padding import PaddedTasks
 from tests.pretraining.tasks import draw_data
 
@@ -59,3 +62,15 @@ def test_undefined_likelihoods_are_nan():
         torch.zeros(1, 5, dtype=torch.double), tasks, stationary_function("rbf")
     )
     assert value.isnan().all()
+
+
+def test_penalty_is_that_of_a_normal_distribution_of_logarithms():
+    theta = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
+    value, gradient = lengthscale_penalty(theta.detach(), start=0.5, spread=1.5)
+    normal = torch.distributions.Normal(torch.tensor(0.5).double().log(), 1.5)
+    peak = normal.log_prob(normal.mean)
+    expected = (peak - normal.log_prob(theta[:, :2])).sum(dim=-1)
+    torch.testing.assert_close(value, expected.detach())
+    (slope,) = torch.autograd.grad(expected.sum(), theta)
+    torch.testing.assert_close(gradient, slope)
+    assert (lengthscale_penalty(theta.detach(), 0.5, torch.inf)[0] == 0).all()
