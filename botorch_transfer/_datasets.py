@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TypeAlias
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import ContextualDataset, MultiTaskDataset, SupervisedDataset
+from pandas import DataFrame
 from torch import Tensor
 
 SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
@@ -81,6 +83,16 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         InputDataError: If there are no tasks, or `sources` is one task instead of a sequence of
             tasks.
     """
+    if isinstance(sources, str | PathLike):
+        raise InputDataError(
+            f"The source data are the text {str(sources)!r}: load a saved prior by its class, as "
+            "in SourceGPs.load(path), or read a table and pass it to from_dataframe."
+        )
+    if isinstance(sources, DataFrame):
+        raise InputDataError(
+            "The source data are a DataFrame: describe its parameters by a SearchSpace and make "
+            "source data of it by from_dataframe."
+        )
     if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}, but a list or a mapping of tasks was "

@@ -83,6 +83,10 @@ class SearchSpace:
     parameters: Sequence[Parameter]
 
     def __post_init__(self) -> None:
+        if isinstance(self.parameters, Mapping):
+            raise TypeError("A search space takes a list of parameters: use SearchSpace.from_dict.")
+        if isinstance(self.parameters, Parameter):
+            raise TypeError("A search space takes a list of parameters: put the one into a list.")
         object.__setattr__(self, "parameters", tuple(self.parameters))
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one.")

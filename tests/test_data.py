@@ -165,6 +165,18 @@ def test_one_task_instead_of_a_sequence_is_refused(one):
         as_datasets(one)
 
 
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ("sources.safetensors", r"the text 'sources.safetensors': load a saved prior by its class"),
+        (pd.DataFrame({"x": [1.0]}), "DataFrame: describe .*SearchSpace .* by from_dataframe"),
+    ],
+)
+def test_what_is_to_be_read_first_is_refused(sources, message):
+    with pytest.raises(InputDataError, match=message):
+        as_datasets(sources)
+
+
 def test_too_many_points_for_a_joint_model_are_refused():
     check_joint_size(10_000, torch.float64)
     with pytest.raises(

@@ -407,3 +407,10 @@ def test_discrete_optimizer_takes_the_grid():
     choices = NESTED.encode(NESTED.grid())
     candidate, _ = optimize_acqf_discrete(acquisition(NESTED), q=1, choices=choices)
     assert (choices == candidate).all(dim=-1).sum() == 1
+
+
+def test_anything_but_a_list_of_parameters_is_refused():
+    with pytest.raises(TypeError, match=r"use SearchSpace\.from_dict"):
+        SearchSpace({"C": (0, 1)})
+    with pytest.raises(TypeError, match="put the one into a list"):
+        SearchSpace(FloatParameter("C", 0.0, 1.0))

@@ -48,7 +48,7 @@ def resolve_prior(
     if isinstance(prior, TransferPrior):
         raise TypeError(
             f"Expected a {prior_class.__name__} or source data as prior, not a "
-            f"{type(prior).__name__}."
+            f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
         )
     return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
 

@@ -35,6 +35,7 @@ from botorch_transfer.models.inputs import (
 )
 from botorch_transfer.models.likelihoods import default_likelihood
 from botorch_transfer.models.report import transfer_report
+from botorch_transfer.pretraining.input_transforms import warn_outside_unit_cube
 from botorch_transfer.pretraining.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,10 @@ class TargetGP(SingleTaskGP):
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
+        with torch.no_grad():
+            inputs = train_X if input_transform is None else input_transform(train_X)
+        warn_outside_unit_cube(inputs, "the target")
         custom_likelihood = likelihood is not None
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
@@ -100,7 +105,7 @@ class TargetGP(SingleTaskGP):
             covar_module=covar_module,
             mean_module=mean_module,
             outcome_transform=outcome_transform,
-            input_transform=without_task_feature(train_X.shape[-1], task_feature, input_transform),
+            input_transform=input_transform,
         )
         if likelihood is not None and not custom_likelihood:
             del self._is_custom_likelihood

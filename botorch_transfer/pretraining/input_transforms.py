@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import InputTransform, Normalize
+from botorch.models.utils.assorted import check_min_max_scaling
 from torch import Tensor
 
 
@@ -43,6 +47,24 @@ def frozen_input_transform(transform: InputTransform | None) -> InputTransform |
             "same, frozen transform: call requires_grad_(False) on it once its parameters are set."
         )
     return deepcopy(transform).eval()
+
+
+def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
+    """Warns of inputs that hyperpriors and starts are not meant for.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of transformed inputs.
+        whose: Whose inputs they are, for the message.
+    """
+    try:
+        check_min_max_scaling(X, raise_on_fail=True)
+    except InputDataError:
+        warnings.warn(
+            f"The inputs of {whose} are not contained in the unit cube: encode them, as "
+            "SearchSpace.encode does, or give an input_transform=Normalize(d, bounds=...).",
+            InputDataWarning,
+            stacklevel=3,
+        )
 
 
 def resolve_input_transform(

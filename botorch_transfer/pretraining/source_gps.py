@@ -17,7 +17,10 @@ from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparamete
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.pretraining.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.from_models import read_models
-from botorch_transfer.pretraining.input_transforms import frozen_input_transform
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    warn_outside_unit_cube,
+)
 from botorch_transfer.pretraining.map_fit import MAPOptions, fit_map
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
@@ -97,6 +100,7 @@ class SourceGPs(ConditionedPrior):
         check_padded_size(names, [len(data.X) for data in datasets], map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
         tasks = PaddedTasks.from_datasets(datasets, transform)
+        warn_outside_unit_cube(tasks.X, "the source tasks")
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
         if hyperpriors is None:

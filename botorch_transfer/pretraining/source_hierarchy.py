@@ -23,7 +23,10 @@ from botorch_transfer.kernels.hierarchy import (
 )
 from botorch_transfer.pretraining.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.from_models import read_models
-from botorch_transfer.pretraining.input_transforms import frozen_input_transform
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    warn_outside_unit_cube,
+)
 from botorch_transfer.pretraining.map_fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
@@ -127,6 +130,7 @@ class SourceHierarchy(ConditionedPrior):
             check_padded_size(names, sizes, map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
         tasks = PaddedTasks.from_datasets(datasets, transform)
+        warn_outside_unit_cube(tasks.X, "the source tasks")
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
         if order == "relatedness":

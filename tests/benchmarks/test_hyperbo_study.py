@@ -39,7 +39,7 @@ def test_problems(folder):
     for problem in problems:
         assert problem.X.shape == (20, 2)
         assert len(problem.history) == 3
-        assert -1.0 <= problem.Y.min()
+        assert problem.Y.min() >= -1.0
         assert problem.Y.isfinite().all()
         inputs = [X for X, _ in problem.history.values()]
         assert all(torch.equal(X, inputs[0]) for X in inputs)  # so that the EKL applies

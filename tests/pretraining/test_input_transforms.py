@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import warnings
+
 import hypothesis
 import pytest
 import torch
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import (
     ChainedInputTransform,
     InputStandardize,
@@ -18,6 +21,7 @@ from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     resolve_input_transform,
     restore_transform,
+    warn_outside_unit_cube,
 )
 
 BOUNDS = torch.tensor([[0.0, -1.0], [10.0, 0.3]], dtype=torch.double)
@@ -189,3 +193,16 @@ def test_handed_over_although_there_is_none() -> None:
 def test_handed_over_must_be_frozen() -> None:
     with pytest.raises(ValueError, match="would learn its coefficients"):
         restore_transform("custom", {}, Normalize(2))
+
+
+@pytest.mark.parametrize("X", [torch.rand(5, 2), torch.rand(3, 0, 2), 1 + 1e-3 * torch.ones(1, 1)])
+def test_the_unit_cube_is_taken_in_silence(X: torch.Tensor) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_outside_unit_cube(X, "the target")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 300.0])
+def test_raw_inputs_are_warned_of(value: float) -> None:
+    with pytest.warns(InputDataWarning, match=r"inputs of the target are not .*SearchSpace.encode"):
+        warn_outside_unit_cube(torch.tensor([[0.5, value]]), "the target")
