@@ -281,11 +281,8 @@ class PretrainedPrior(TransferPrior):
 
     def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
         self.outcome_scale, self.input_transform = outcome_scale, transform
-        index = self._buffers.get("outcome_scale_index")
-        if index is not None:
-            self._buffers["outcome_scale_index"] = torch.full_like(
-                index, get_args(OutcomeScale).index(outcome_scale)
-            )
+        index = get_args(OutcomeScale).index(outcome_scale)
+        self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
 
     def _checked(self, data: Sequence[SourceData] | Mapping[str, SourceData]) -> list[Any]:
         datasets = as_datasets(data)

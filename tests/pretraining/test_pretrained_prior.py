@@ -332,6 +332,14 @@ def test_wrong_modules_are_refused(tmp_path):
         SourceGPs.load(tmp_path / "preset")
 
 
+def test_states_of_other_units_are_refused(tmp_path):
+    prior = fit(PRESETS["stationary"](), outcome_scale="per_task")
+    with pytest.raises(ValueError, match="outcome_scale='per_task'"):
+        fit(PRESETS["stationary"]()).load_state_dict(prior.state_dict())
+    prior.save(tmp_path / "prior")
+    PretrainedPrior.load(tmp_path / "prior").load_state_dict(prior.state_dict())
+
+
 def test_repr():
     assert "tasks=3, points=27, inputs=2" in repr(fit(PRESETS["stationary"]()))
 
