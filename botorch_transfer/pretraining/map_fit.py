@@ -20,6 +20,7 @@ from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.map_objective import MAPObjective
 from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.memory import keep_freed_memory
 from botorch_transfer.pretraining.padding import MAX_PADDED_BYTES, PaddedTasks
 
 # The fits of single chunks: small, and what an interrupted run need not repeat.
@@ -258,22 +259,13 @@ def _optimize(
         array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
         return array[:, 0], array[:, 1:]
 
-    _keep_freed_memory()
+    keep_freed_memory()
     bounds = _bounds(hyperparameters, tasks.X.shape[-1])
     x0 = np.repeat(starts, num_tasks, axis=0)
     theta, value, _ = fmin_l_bfgs_b_batched(
         evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
     )
     return _best_of_starts(theta, value, len(starts), num_points.cpu())
-
-
-def _keep_freed_memory() -> None:
-    """Has the allocator keep what one evaluation frees for the next one.
-
-    The C library hands large freed pieces back to the system, and pays for every page of the next
-    ones, until it has seen one of 32 MiB come and go. That cost a third of a fit.
-    """
-    torch.empty(2**22 - 2**10, dtype=torch.double)
 
 
 def _best_of_starts(
