@@ -1,8 +1,8 @@
 """Search spaces: from a table of old runs to model inputs, and from candidates to new runs.
 
-A `SearchSpace` is a list of parameters. `encode` places a table's rows in the unit cube, where the
-models of this package and BoTorch's optimizers work; `decode` turns points of the cube into a table
-of configurations.
+A ``SearchSpace`` is a list of parameters. ``encode`` places a table's rows in the unit cube, where
+the models of this package and BoTorch's optimizers work; ``decode`` turns points of the cube into a
+table of configurations.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype, is_object_dtype
 from torch import Tensor
 
-from ._space.checks import check_conditions, check_names
-from ._space.choice import CategoricalParameter, OrdinalParameter
-from ._space.json_format import read_parameters
-from ._space.layout import combinations, is_active, placed
-from ._space.numeric import FloatParameter, IntegerParameter
-from ._space.parameter import Array, Parameter
-from ._space.simplex import SimplexParameter
+from botorch_transfer._space.checks import check_conditions, check_names
+from botorch_transfer._space.choice import CategoricalParameter, OrdinalParameter
+from botorch_transfer._space.json_format import read_parameters
+from botorch_transfer._space.layout import combinations, is_active, placed
+from botorch_transfer._space.numeric import FloatParameter, IntegerParameter
+from botorch_transfer._space.parameter import Array, Parameter
+from botorch_transfer._space.simplex import SimplexParameter
 
 __all__ = [
     "CategoricalParameter",
@@ -40,23 +40,23 @@ __all__ = [
 ]
 
 MAX_LISTED_VALUES = 1_000
-"""Integers with more values than this are left out of `SearchSpace.discrete_dims`."""
+"""Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
 
 
 @dataclass(frozen=True)
 class SearchSpace:
     """Parameters in a fixed order, with their place in the unit cube.
 
-    A parameter with an `active_if` is active in a row where each parent named there is active and
-    has one of the values given. Where it is inactive, its table cell is ignored by `encode` (it is
-    usually empty) and left empty by `decode` (NaN, None or <NA>), and its encoding is neutral: 0.5,
-    or equal shares.
+    A parameter with an ``active_if`` is active in a row where each parent named there is active and
+    has one of the values given. Where it is inactive, its table cell is ignored by ``encode`` (it
+    is usually empty) and left empty by ``decode`` (NaN, None or <NA>), and its encoding is neutral:
+    0.5, or equal shares.
 
     Args:
         parameters: The parameters; parents come before those that depend on them.
 
     Raises:
-        ValueError: If there are no parameters, a name or column is used twice, or an `active_if`
+        ValueError: If there are no parameters, a name or column is used twice, or an ``active_if``
             names a parameter that isn't defined earlier, is continuous, or can't have the values
             asked for.
 
@@ -99,11 +99,11 @@ class SearchSpace:
 
         Args:
             spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
-                under `"params"`. Each dictionary has a `"type"`: `"float"` or `"int"` (with
-                `"low"`, `"high"`, maybe `"log"`), `"ordinal"` (`"values"`, maybe `"log"`),
-                `"categorical"` (`"choices"`) or `"simplex"` (maybe `"step"`; all of these together
-                are one composition); and maybe `"active_if"`: `{"kernel": ["rbf"]}` or
-                `"kernel==rbf"`.
+                under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
+                ``"low"``, ``"high"``, maybe ``"log"``), ``"ordinal"`` (``"values"``, maybe
+                ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"`` (maybe ``"step"``;
+                all of these together are one composition); and maybe ``"active_if"``: ``{"kernel":
+                ["rbf"]}`` or ``"kernel==rbf"``.
 
         Raises:
             ValueError: If an entry is missing, unknown or invalid.
@@ -117,11 +117,11 @@ class SearchSpace:
 
     @classmethod
     def from_json(cls, path: str | PathLike[str], space: str | None = None) -> SearchSpace:
-        """Read a space from a JSON file; see `from_dict`.
+        """Read a space from a JSON file; see ``from_dict``.
 
         Args:
             path: The file.
-            space: Which space to read from a file that holds several under `"spaces"`.
+            space: Which space to read from a file that holds several under ``"spaces"``.
 
         Raises:
             ValueError: If the file doesn't hold the space asked for, or several without one being
@@ -141,12 +141,12 @@ class SearchSpace:
 
     @property
     def dim(self) -> int:
-        """Number `d` of columns of the encoding."""
+        """Number ``d`` of columns of the encoding."""
         return len(self.feature_names)
 
     @property
     def bounds(self) -> Tensor:
-        """A `2 x d` tensor: the unit cube's bounds, as BoTorch's optimizers take them."""
+        """A ``2 x d`` tensor: the unit cube's bounds, as BoTorch's optimizers take them."""
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, self.dim)
 
     @property
@@ -156,7 +156,7 @@ class SearchSpace:
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the `d` columns of the encoding."""
+        """Names of the ``d`` columns of the encoding."""
         return [name for parameter in self.parameters for name in parameter.feature_names]
 
     @property
@@ -166,18 +166,18 @@ class SearchSpace:
 
     @property
     def is_discrete(self) -> list[bool]:
-        """Whether each of the `d` columns of the encoding takes only finitely many values."""
+        """Whether each of the ``d`` columns of the encoding takes only finitely many values."""
         return [p.size is not None for p in self.parameters for _ in p.feature_names]
 
     @property
     def discrete_dims(self) -> dict[int, list[float]]:
         """Allowed values, in the unit cube, of columns that hold integers and ordinals.
 
-        This is what `optimize_acqf_mixed_alternating(discrete_dims=...)` takes. One-hot columns and
-        compositions aren't in it, because that optimizer moves one column at a time: fix the former
-        by `fixed_features_list` and constrain the latter by `equality_constraints`. Integers with
-        more than `MAX_LISTED_VALUES` values aren't either; treat them as continuous, as BoTorch
-        does from 20 values on, and `round` the candidates.
+        This is what ``optimize_acqf_mixed_alternating(discrete_dims=...)`` takes. One-hot columns
+        and compositions aren't in it, because that optimizer moves one column at a time: fix the
+        former by ``fixed_features_list`` and constrain the latter by ``equality_constraints``.
+        Integers with more than ``MAX_LISTED_VALUES`` values aren't either; treat them as
+        continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -199,12 +199,12 @@ class SearchSpace:
         """Place the rows of a table in the unit cube.
 
         Args:
-            frame: A table with `n` rows and a column for each parameter; other columns are ignored.
-                Values that are outside of a range by a rounding error (1e-9, relative; 1e-6 in
-                single precision) are clipped.
+            frame: A table with ``n`` rows and a column for each parameter; other columns are
+                ignored. Values that are outside of a range by a rounding error (1e-9, relative;
+                1e-6 in single precision) are clipped.
 
         Returns:
-            An `n x d` tensor in double precision.
+            An ``n x d`` tensor in double precision.
 
         Raises:
             InputDataError: If a column is missing, or an active parameter's value is missing,
@@ -222,19 +222,20 @@ class SearchSpace:
         return torch.from_numpy(unit)
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Turn points of the unit cube into configurations; the inverse of `encode`.
+        """Turn points of the unit cube into configurations; the inverse of ``encode``.
 
         Discrete parameters are rounded to an allowed value, so any point of the cube decodes to a
         valid configuration.
 
         Args:
-            X: An `n x d` tensor in the unit cube, of any floating-point type and on any device.
+            X: An ``n x d`` tensor in the unit cube, of any floating-point type and on any device.
 
         Returns:
-            A table with `n` rows. Integers that can be inactive have pandas' nullable type `Int64`.
+            A table with ``n`` rows. Integers that can be inactive have pandas' nullable type
+            ``Int64``.
 
         Raises:
-            ValueError: If `X` isn't `n x d`, or leaves the unit cube by more than 1e-6.
+            ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
         """
         unit = self._as_unit(X)
         decoded: dict[str, Series] = {}
@@ -250,13 +251,13 @@ class SearchSpace:
     def round(self, X: Tensor) -> Tensor:
         """Move points of the unit cube to the encoding of the configuration that they decode to.
 
-        Use it as `optimize_acqf(..., post_processing_func=space.round)`.
+        Use it as ``optimize_acqf(..., post_processing_func=space.round)``.
 
         Args:
-            X: A `... x d` tensor in the unit cube.
+            X: A ``... x d`` tensor in the unit cube.
 
         Returns:
-            A tensor with the shape, type and device of `X`.
+            A tensor with the shape, type and device of ``X``.
         """
         return self.encode(self.decode(X.reshape(-1, X.shape[-1]))).to(X).reshape(X.shape)
 
@@ -268,14 +269,14 @@ class SearchSpace:
             seed: Seed of the random numbers.
 
         Returns:
-            A table with `n` rows.
+            A table with ``n`` rows.
         """
         rng = np.random.default_rng(seed)
         unit = np.hstack([parameter.sample(n, rng) for parameter in self.parameters])
         return self.decode(torch.from_numpy(unit))
 
     def grid(self, max_rows: int = 1_000_000) -> DataFrame:
-        """List all configurations of a finite space, for `optimize_acqf_discrete`.
+        """List all configurations of a finite space, for ``optimize_acqf_discrete``.
 
         Args:
             max_rows: Largest table to make.
@@ -284,7 +285,7 @@ class SearchSpace:
             A table of distinct configurations; the last parameter varies fastest.
 
         Raises:
-            ValueError: If a parameter is continuous, or there are more than `max_rows`
+            ValueError: If a parameter is continuous, or there are more than ``max_rows``
                 configurations.
         """
         return self.decode(
@@ -292,12 +293,12 @@ class SearchSpace:
         )
 
     def fixed_features_list(self, max_rows: int = 10_000) -> list[dict[int, float]]:
-        """List the combinations of unordered choices, for `optimize_acqf_mixed`.
+        """List the combinations of unordered choices, for ``optimize_acqf_mixed``.
 
         Each one fixes the one-hot columns, the parents of conditional parameters and, at their
         neutral value, the parameters that are inactive then. What stays free is ordered: floats,
-        integers and ordinals to be rounded by `post_processing_func=space.round`, and compositions.
-        A space without unordered choices gives `[{}]`.
+        integers and ordinals to be rounded by ``post_processing_func=space.round``, and
+        compositions. A space without unordered choices gives ``[{}]``.
 
         Args:
             max_rows: Largest number of combinations.
@@ -306,7 +307,7 @@ class SearchSpace:
             A list of mappings from columns of the encoding to values.
 
         Raises:
-            ValueError: If there are more than `max_rows` combinations.
+            ValueError: If there are more than ``max_rows`` combinations.
         """
         parents = {name for p in self.parameters for name in p.active_if or ()}
         chosen = [

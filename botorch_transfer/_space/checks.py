@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .numeric import FloatParameter
-from .parameter import Parameter
-from .simplex import SimplexParameter
+from botorch_transfer._space.numeric import FloatParameter
+from botorch_transfer._space.parameter import Parameter
+from botorch_transfer._space.simplex import SimplexParameter
 
 
 def check_names(parameters: Sequence[Parameter]) -> None:
@@ -25,7 +25,7 @@ def check_names(parameters: Sequence[Parameter]) -> None:
 
 
 def check_conditions(parameters: Sequence[Parameter]) -> None:
-    """Refuse an `active_if` that names an unknown, later or unsuitable parent, or wrong values."""
+    """Refuse an ``active_if`` with an unknown, later or unsuitable parent, or wrong values."""
     for rank, parameter in enumerate(parameters):
         for name, values in (parameter.active_if or {}).items():
             parent = next((p for p in parameters[:rank] if p.name == name), None)

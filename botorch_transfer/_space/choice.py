@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas import DataFrame, Series
 
-from .parameter import (
+from botorch_transfer._space.parameter import (
     ActiveIf,
     Array,
     Parameter,
@@ -25,12 +25,12 @@ from .parameter import (
 
 @dataclass(frozen=True)
 class OrdinalParameter(Parameter):
-    """One of a list of ordered values, such as batch sizes, or `("low", "medium", "high")`.
+    """One of a list of ordered values, such as batch sizes, or ``("low", "medium", "high")``.
 
-    Values are equally spaced from 0 to 1 by rank, whatever their size; with `log=True` they lie at
-    their scaled logarithms. Decoding picks the value in whose cell a point lies; cells are set such
-    that equally spaced values have equal shares of the unit interval, the first and the last one
-    included.
+    Values are equally spaced from 0 to 1 by rank, whatever their size; with ``log=True`` they lie
+    at their scaled logarithms. Decoding picks the value in whose cell a point lies; cells are set
+    such that equally spaced values have equal shares of the unit interval, the first and the last
+    one included.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -40,7 +40,7 @@ class OrdinalParameter(Parameter):
             active.
 
     Raises:
-        ValueError: If there are no values, repeated ones, decreasing numbers, or `log=True` with
+        ValueError: If there are no values, repeated ones, decreasing numbers, or ``log=True`` with
             values that aren't positive numbers.
 
     Example:
@@ -74,7 +74,7 @@ class OrdinalParameter(Parameter):
         return len(self.values)
 
     def encode(self, frame: DataFrame) -> Array:
-        """Place values in the unit interval; see `Parameter.encode`."""
+        """Place values in the unit interval; see ``Parameter.encode``."""
         column = frame[self.name]
         ranks = (
             self._numeric_ranks(column) if self._numeric else _ranks(self.name, self.values, column)
@@ -82,16 +82,16 @@ class OrdinalParameter(Parameter):
         return self._positions[ranks][:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Look up the values in whose cells the points lie; see `Parameter.decode`."""
+        """Look up the values in whose cells the points lie; see ``Parameter.decode``."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
         return DataFrame({self.name: _take(self.values, ranks, as_numbers=self._numeric)})
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, `size x 1`."""
+        """Encodings of all values, ``size x 1``."""
         return self._positions[:, None]
 
     def contains(self, value: Hashable) -> bool:
-        """Whether `value` is one of the values."""
+        """Whether ``value`` is one of the values."""
         return value in self.values
 
     @property
@@ -109,7 +109,7 @@ class OrdinalParameter(Parameter):
 
     @property
     def _edges(self) -> Array:
-        """Where the cell of one value ends and that of the next one begins; shape `size - 1`.
+        """Where the cell of one value ends and that of the next one begins; shape ``size - 1``.
 
         Halfway between the values on a scale that continues by half a gap at both ends, pressed
         back into the unit interval, and kept between the two values where gaps are very unequal.
@@ -176,19 +176,19 @@ class CategoricalParameter(Parameter):
         return np.full(self.size, 1 / self.size)
 
     def encode(self, frame: DataFrame) -> Array:
-        """Write values as one-hot rows; see `Parameter.encode`."""
+        """Write values as one-hot rows; see ``Parameter.encode``."""
         return np.eye(self.size)[_ranks(self.name, self.values, frame[self.name])]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Take the value with the largest share; see `Parameter.decode`."""
+        """Take the value with the largest share; see ``Parameter.decode``."""
         return DataFrame({self.name: _take(self.values, unit.argmax(axis=1), as_numbers=False)})
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, `size x size`."""
+        """Encodings of all values, ``size x size``."""
         return np.eye(self.size)
 
     def contains(self, value: Hashable) -> bool:
-        """Whether `value` is one of the values."""
+        """Whether ``value`` is one of the values."""
         return value in self.values
 
 

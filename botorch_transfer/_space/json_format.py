@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .choice import CategoricalParameter, OrdinalParameter
-from .numeric import FloatParameter, IntegerParameter
-from .parameter import Parameter
-from .simplex import SimplexParameter
+from botorch_transfer._space.choice import CategoricalParameter, OrdinalParameter
+from botorch_transfer._space.numeric import FloatParameter, IntegerParameter
+from botorch_transfer._space.parameter import Parameter
+from botorch_transfer._space.simplex import SimplexParameter
 
 _KEYS = {
     "float": {"low", "high", "log"},
@@ -31,7 +31,7 @@ _RANGE_IN_WORDS = re.compile(r"1-\w+ log-uniform ([\d.e+-]+?)\.\.([\d.e+-]+)")
 def read_parameters(specs: Mapping[str, Mapping[str, Any]]) -> list[Parameter]:
     """Turn a mapping from names to specifications into parameters, in the same order.
 
-    All `simplex` entries together are one composition, at the place of the first one.
+    All ``simplex`` entries together are one composition, at the place of the first one.
     """
     parameters: dict[str, Parameter] = {}
     for name, spec in specs.items():
@@ -100,7 +100,7 @@ def _read_simplex(specs: Mapping[str, Mapping[str, Any]]) -> SimplexParameter:
 def _read_condition(
     name: str, condition: Any, earlier: Mapping[str, Parameter]
 ) -> Mapping[str, Any] | None:
-    """Read `{"kernel": ["rbf"]}` or `"kernel==rbf"`; text is matched with the parent's values."""
+    """Read ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, text matched with the parent's values."""
     if condition is None or isinstance(condition, Mapping):
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .parameter import Array, Parameter
+from botorch_transfer._space.parameter import Array, Parameter
 
 
 def placed(parameters: Sequence[Parameter]) -> list[tuple[Parameter, slice]]:
@@ -28,11 +28,11 @@ def is_active(
     Args:
         parameter: The parameter.
         parameters: All parameters of the space.
-        unit: An `n x d` array. Only columns of the parameter's ancestors are read, so that rows may
-            be filled in from left to right.
+        unit: An ``n x d`` array. Only columns of the parameter's ancestors are read, so that rows
+            may be filled in from left to right.
 
     Returns:
-        An array of `n` booleans.
+        An array of ``n`` booleans.
     """
     active = np.ones(len(unit), dtype=np.bool_)
     for name, values in (parameter.active_if or {}).items():
@@ -51,11 +51,11 @@ def combinations(parameters: Sequence[Parameter], chosen: Sequence[Parameter], l
         limit: Largest number of combinations.
 
     Returns:
-        An `m x d` array of distinct rows; NaN in the columns of other parameters where they are
+        An ``m x d`` array of distinct rows; NaN in the columns of other parameters where they are
         active.
 
     Raises:
-        ValueError: If a chosen parameter is continuous, or there are more than `limit`
+        ValueError: If a chosen parameter is continuous, or there are more than ``limit``
             combinations.
     """
     unit = np.full((1, placed(parameters)[-1][1].stop), np.nan)

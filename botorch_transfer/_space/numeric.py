@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas import DataFrame
 
-from .parameter import (
+from botorch_transfer._space.parameter import (
     ActiveIf,
     Array,
     Parameter,
@@ -26,14 +26,14 @@ WIDEN = "widen its range in the search space or drop these rows"
 
 @dataclass(frozen=True)
 class FloatParameter(Parameter):
-    """A real number in a range; use `log=True` where the order of magnitude matters.
+    """A real number in a range; use ``log=True`` where the order of magnitude matters.
 
     Args:
         name: Column of the table that holds the parameter.
         lower: Smallest value.
         upper: Largest value.
-        log: `True` for a logarithmic scale. `"1-x"` for a logarithmic scale of `1 - x`, which suits
-            momentum-like parameters: 0.9, 0.99 and 0.999 are equally far apart.
+        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
+            suits momentum-like parameters: 0.9, 0.99 and 0.999 are equally far apart.
         active_if: Mapping from the name of a parent parameter, defined earlier in the space, to the
             values of the parent for which this parameter is active; several parents must all agree.
 
@@ -71,11 +71,11 @@ class FloatParameter(Parameter):
 
     @property
     def size(self) -> None:
-        """`None`: a continuous parameter."""
+        """``None``: a continuous parameter."""
         return
 
     def encode(self, frame: DataFrame) -> Array:
-        """Scale values to the unit interval; see `Parameter.encode`."""
+        """Scale values to the unit interval; see ``Parameter.encode``."""
         column = frame[self.name]
         numbers = read_numbers(self.name, column)
         refuse_where(
@@ -89,7 +89,7 @@ class FloatParameter(Parameter):
         return ((scaled - start) / (end - start)).clip(0.0, 1.0)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scale back to the parameter's range; see `Parameter.decode`."""
+        """Scale back to the parameter's range; see ``Parameter.decode``."""
         start, end = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
         values = self._unscale(start + unit[:, 0] * (end - start)).clip(self.lower, self.upper)
         return DataFrame({self.name: values})
@@ -109,10 +109,10 @@ class FloatParameter(Parameter):
 class IntegerParameter(Parameter):
     r"""A whole number in a range.
 
-    Every integer `k` owns a cell `[b_k, b_{k+1})` of the unit interval: cells have equal widths or,
-    with `log=True`, the widths of `[k - 1/2, k + 1/2)` on the logarithmic scale. Decoding looks up
-    the cell, so that uniform points give unbiased integers, the end values included. Encoding
-    places `k` inside its own cell at
+    Every integer ``k`` owns a cell ``[b_k, b_{k+1})`` of the unit interval: cells have equal widths
+    or, with ``log=True``, the widths of ``[k - 1/2, k + 1/2)`` on the logarithmic scale. Decoding
+    looks up the cell, so that uniform points give unbiased integers, the end values included.
+    Encoding places ``k`` inside its own cell at
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 
@@ -130,7 +130,7 @@ class IntegerParameter(Parameter):
 
     Raises:
         ValueError: If the bounds are not integers, the range is empty, or not positive with
-            `log=True`.
+            ``log=True``.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -163,7 +163,7 @@ class IntegerParameter(Parameter):
         return int(self.upper) - int(self.lower) + 1
 
     def encode(self, frame: DataFrame) -> Array:
-        """Place integers in the unit interval; see `Parameter.encode`."""
+        """Place integers in the unit interval; see ``Parameter.encode``."""
         column = frame[self.name]
         numbers = read_numbers(self.name, column)
         tolerance = relative_tolerance(column)
@@ -183,7 +183,7 @@ class IntegerParameter(Parameter):
         return self._place(integers.clip(self.lower, self.upper))[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Look up the integers in whose cells the points lie; see `Parameter.decode`."""
+        """Look up the integers in whose cells the points lie; see ``Parameter.decode``."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
         # The place of an integer can be within rounding error of its cell's edge: snap to it first.
@@ -194,11 +194,11 @@ class IntegerParameter(Parameter):
         return DataFrame({self.name: snapped.astype(np.int64)})
 
     def unit_grid(self) -> Array:
-        """Encodings of all integers of the range, `size x 1`."""
+        """Encodings of all integers of the range, ``size x 1``."""
         return self._place(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
 
     def contains(self, value: Hashable) -> bool:
-        """Whether `value` is an integer of the range."""
+        """Whether ``value`` is an integer of the range."""
         return (
             isinstance(value, int | float)
             and self.lower <= value <= self.upper
@@ -231,7 +231,7 @@ def _check_range(name: str, lower: float, upper: float) -> None:
 def _outside(
     values: Array, lower: float, upper: float, tolerance: float, by_bound: bool
 ) -> NDArray[np.bool_]:
-    """Tell which of `n` values lie outside by more than a rounding error.
+    """Tell which of ``n`` values lie outside by more than a rounding error.
 
     On a linear scale the error is relative to the larger bound (a value of -1e-17 is a rounded 0);
     on a logarithmic one to each bound by itself, for these can be many orders of magnitude apart.

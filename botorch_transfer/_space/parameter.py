@@ -37,46 +37,46 @@ class Parameter(ABC):
 
     @property
     def neutral(self) -> Array:
-        """Encoding of a row in which the parameter is inactive; shape `w`."""
+        """Encoding of a row in which the parameter is inactive; shape ``w``."""
         return np.array([0.5])
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Number of different values; `None` where the parameter is continuous."""
+        """Number of different values; ``None`` where the parameter is continuous."""
 
     @abstractmethod
     def encode(self, frame: DataFrame) -> Array:
-        """Place the values in `frame` in the unit cube.
+        """Place the values in ``frame`` in the unit cube.
 
         Args:
-            frame: `n` rows with at least the columns of this parameter, none of them missing.
+            frame: ``n`` rows with at least the columns of this parameter, none of them missing.
 
         Returns:
-            An `n x w` array in the unit cube, `w` the number of feature names.
+            An ``n x w`` array in the unit cube, ``w`` the number of feature names.
         """
 
     @abstractmethod
     def decode(self, unit: Array) -> DataFrame:
-        """Find the values that are nearest to the `n x w` points of the unit cube.
+        """Find the values that are nearest to the ``n x w`` points of the unit cube.
 
         Args:
-            unit: An `n x w` array in the unit cube.
+            unit: An ``n x w`` array in the unit cube.
 
         Returns:
-            A table with `n` rows and the columns of this parameter.
+            A table with ``n`` rows and the columns of this parameter.
         """
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, `size x w`; only for finite parameters."""
+        """Encodings of all values, ``size x w``; only for finite parameters."""
         raise NotImplementedError
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw an `n x w` array whose decoded values are uniform on the parameter's scale."""
+        """Draw an ``n x w`` array whose decoded values are uniform on the parameter's scale."""
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Whether `value` is one of the values that a conditional parameter can ask for."""
+        """Whether ``value`` is one of the values that a conditional parameter can ask for."""
         return False
 
 
@@ -100,7 +100,7 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
 
 
 def read_values(name: str, column: Series) -> Series:
-    """Return `column` as plain objects or numbers, having refused missing values."""
+    """Return ``column`` as plain objects or numbers, having refused missing values."""
     missing = column.isna().to_numpy()
     if missing.any():
         row, count = _first(column, missing)
@@ -112,7 +112,7 @@ def read_values(name: str, column: Series) -> Series:
 
 
 def read_numbers(name: str, column: Series) -> Array:
-    """Return `column` as an array of `n` float64, having refused missing values and text."""
+    """Return ``column`` as an array of ``n`` float64, having refused missing values and text."""
     column = read_values(name, column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     refuse_where(np.isnan(numbers), name, column, "not a number: convert the column")
@@ -125,7 +125,7 @@ def relative_tolerance(column: Series) -> float:
 
 
 def refuse_where(bad: NDArray[np.bool_], name: str, column: Series, problem: str) -> None:
-    """Raise an `InputDataError` for the first row in which `bad` holds, if there is one."""
+    """Raise an ``InputDataError`` for the first row in which ``bad`` holds, if there is one."""
     if not bad.any():
         return
     row, count = _first(column, bad)

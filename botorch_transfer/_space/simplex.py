@@ -10,21 +10,28 @@ from math import comb
 import numpy as np
 from pandas import DataFrame, Series
 
-from .parameter import ActiveIf, Array, Parameter, normalize_active_if, read_numbers, refuse_where
+from botorch_transfer._space.parameter import (
+    ActiveIf,
+    Array,
+    Parameter,
+    normalize_active_if,
+    read_numbers,
+    refuse_where,
+)
 
 
 @dataclass(frozen=True)
 class SimplexParameter(Parameter):
     """Fractions of a whole: one column of the table and one of the encoding for each component.
 
-    Fractions are their own encoding, and `SearchSpace.equality_constraints` tells BoTorch's
+    Fractions are their own encoding, and ``SearchSpace.equality_constraints`` tells BoTorch's
     optimizers that they sum to one. Decoding scales shares to a sum of one or, where there is a
-    `step`, to the multiples of it that are nearest (largest remainders are rounded up).
+    ``step``, to the multiples of it that are nearest (largest remainders are rounded up).
 
     Args:
         name: Name of the whole; no column of the table.
         components: Columns of the table that hold the fractions, at least two.
-        step: Grid of the fractions, such as 0.1; a whole number of steps makes one. `None`:
+        step: Grid of the fractions, such as 0.1; a whole number of steps makes one. ``None``:
             continuous.
         active_if: Mapping from the name of a parent parameter to the values for which this one is
             active.
@@ -81,7 +88,7 @@ class SimplexParameter(Parameter):
         return None if self.step is None else comb(self._steps + parts - 1, parts - 1)
 
     def encode(self, frame: DataFrame) -> Array:
-        """Check and copy fractions; see `Parameter.encode`."""
+        """Check and copy fractions; see ``Parameter.encode``."""
         fractions = np.stack([self._read(frame[name], name) for name in self.components], axis=1)
         total = fractions.sum(axis=1)
         refuse_where(
@@ -93,11 +100,11 @@ class SimplexParameter(Parameter):
         return self._normalize(fractions)
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scale shares to a sum of one; see `Parameter.decode`."""
+        """Scale shares to a sum of one; see ``Parameter.decode``."""
         return DataFrame(self._normalize(unit), columns=list(self.components))
 
     def unit_grid(self) -> Array:
-        """Encodings of all compositions, `size x w` ("stars and bars")."""
+        """Encodings of all compositions, ``size x w`` ("stars and bars")."""
         parts = len(self.components)
         slots = self._steps + parts - 1
         bars = np.array(list(combinations(range(slots), parts - 1)))
@@ -105,7 +112,7 @@ class SimplexParameter(Parameter):
         return (np.diff(walls, axis=1) - 1)[::-1] / self._steps
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw `n` compositions uniformly from the simplex; decoding moves them to the grid."""
+        """Draw ``n`` compositions uniformly from the simplex; decoding moves them to the grid."""
         return rng.dirichlet(np.ones(len(self.components)), size=n)
 
     @property

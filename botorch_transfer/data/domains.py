@@ -1,4 +1,4 @@
-"""Search spaces with their source tasks; public as `botorch_transfer.data.Domain`."""
+"""Search spaces with their source tasks; public as ``botorch_transfer.data.Domain``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from botorch.utils.datasets import SupervisedDataset
 from pandas import DataFrame
 from torch import Tensor
 
-from ._datasets import SourceData, as_datasets, task_names
-from ._tables import from_dataframe
-from .search_space import SearchSpace
+from botorch_transfer.data.datasets import SourceData, as_datasets, task_names
+from botorch_transfer.data.tables import from_dataframe
+from botorch_transfer.search_space import SearchSpace
 
 
 def default_context(
@@ -24,12 +24,12 @@ def default_context(
     """Describe the dimensions of a search space as MPHD's paper does (Section 2.1).
 
     Args:
-        dim: The number of dimensions `d`.
+        dim: The number of dimensions ``d``.
         discrete_dims: Which of them take only finitely many values.
         dtype: The data type of the result.
 
     Returns:
-        A `d x 4` tensor: whether the dimension is discrete, whether it is continuous, how many
+        A ``d x 4`` tensor: whether the dimension is discrete, whether it is continuous, how many
         dimensions of the space are discrete, and how many are continuous.
 
     Raises:
@@ -53,22 +53,22 @@ class Domain:
 
     It is what methods that transfer between search spaces learn from (HyperBO+, MPHD): domains may
     differ in number and meaning of their inputs, tasks of one domain may not. Outcomes are
-    maximized. Inputs lie in the unit cube, or `input_transform` brings them there.
+    maximized. Inputs lie in the unit cube, or ``input_transform`` brings them there.
 
     Args:
         source_data: The source tasks, in a sequence or as a mapping from their names; as
-            `as_datasets` takes them.
-        discrete_dims: Which of the `d` inputs take only finitely many values; all others are
+            ``as_datasets`` takes them.
+        discrete_dims: Which of the ``d`` inputs take only finitely many values; all others are
             continuous.
-        context: A `d x s` tensor of numbers that describe each input, the same `s` in all domains;
-            by default MPHD's (see `default_context`).
+        context: A ``d x s`` tensor of numbers that describe each input, the same ``s`` in all
+            domains; by default MPHD's (see ``default_context``).
         name: The domain's name, for messages.
         input_transform: A frozen transform of raw inputs to the unit cube, for instance
-            `Normalize(d, bounds=...)`.
+            ``Normalize(d, bounds=...)``.
 
     Raises:
-        InputDataError: If the source data are unfit, or the context isn't `d x s` and finite.
-        ValueError: If there is no input of a number in `discrete_dims`.
+        InputDataError: If the source data are unfit, or the context isn't ``d x s`` and finite.
+        ValueError: If there is no input of a number in ``discrete_dims``.
 
     Example:
         >>> import torch
@@ -122,15 +122,16 @@ class Domain:
                 encoding is an input.
             outcome: Column with the outcome.
             task: Column with the name of the task.
-            context: As in the constructor, with a row for each of `space.feature_names`.
+            context: As in the constructor, with a row for each of ``space.feature_names``.
             name: The domain's name.
-            **options: Further options of `from_dataframe`: `goal`, `failed`, `noise`, `missing`.
+            **options: Further options of ``from_dataframe``: ``goal``, ``failed``, ``noise``,
+                ``missing``.
 
         Returns:
             The domain, in the unit cube and in double precision.
 
         Raises:
-            InputDataError: If the table doesn't fit the search space; see `from_dataframe`.
+            InputDataError: If the table doesn't fit the search space; see ``from_dataframe``.
 
         Example:
             >>> from pandas import DataFrame
@@ -147,7 +148,7 @@ class Domain:
 
     @property
     def dim(self) -> int:
-        """Number `d` of inputs."""
+        """Number ``d`` of inputs."""
         return self.datasets[0].X.shape[-1]
 
 

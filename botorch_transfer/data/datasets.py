@@ -1,4 +1,4 @@
-"""Validation of source data; public as `botorch_transfer.data`."""
+"""Validation of source data; public as ``botorch_transfer.data``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pandas import DataFrame
 from torch import Tensor
 
 SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
-"""One task: `X` (`n x d`), `Y` (`n x 1`, maximized) and maybe `Yvar` (`n x 1`, variances)."""
+"""One task: ``X`` (``n x d``), ``Y`` (``n x 1``, maximized), maybe ``Yvar`` (``n x 1``)."""
 
 MAX_JOINT_BYTES = 8 * 2**30
 """Memory that an exact joint model may take by default; about 10,000 points in double precision."""
 
 _MATRICES_IN_FLIGHT = 10
-"""Matrices of `n x n` at the peak of a gradient of the marginal likelihood (9 to 12 measured)."""
+"""Matrices of ``n x n`` at the peak of a gradient of the marginal likelihood (9 to 12 measured)."""
 
 
 def as_datasets(
@@ -29,15 +29,15 @@ def as_datasets(
 
     Tensors are shared, not copied. Data sets given in a sequence are returned as they are. In a
     mapping, they get their key as outcome name, and so do tensors, because BoTorch tells tasks
-    apart by `outcome_names` (see `MultiTaskDataset`): `task_names` of the result are the names of
-    the argument. Tasks with constant outcomes, one single point or repeated inputs are legal, and
-    so is `Yvar` for some of the tasks only.
+    apart by ``outcome_names`` (see ``MultiTaskDataset``): ``task_names`` of the result are the
+    names of the argument. Tasks with constant outcomes, one single point or repeated inputs are
+    legal, and so is ``Yvar`` for some of the tasks only.
 
     Args:
         sources: The source tasks, in a sequence or as a mapping from their names; each a
-            `SupervisedDataset`, `(X, Y)` or `(X, Y, Yvar)` with an `n_i x d` tensor of inputs, an
-            `n_i x 1` tensor of outcomes, which are maximized, and an `n_i x 1` tensor of
-            observation variances.
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with an ``n_i x d`` tensor of
+            inputs, an ``n_i x 1`` tensor of outcomes, which are maximized, and an ``n_i x 1``
+            tensor of observation variances.
 
     Returns:
         One data set a task, in the same order.
@@ -72,7 +72,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     """Name the source tasks, for messages and pictures.
 
     Args:
-        sources: As `as_datasets` takes them.
+        sources: As ``as_datasets`` takes them.
 
     Returns:
         The keys of a mapping. Otherwise the outcome names of the data sets, with "source task 0",
@@ -80,7 +80,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         just called "y"), such numbers for all.
 
     Raises:
-        InputDataError: If there are no tasks, or `sources` is one task instead of a sequence of
+        InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
             tasks.
     """
     if isinstance(sources, str | PathLike):

@@ -1,4 +1,4 @@
-"""From a table of old runs to source data; public as `botorch_transfer.data.from_dataframe`."""
+"""From a table of old runs to source data; public as ``botorch_transfer.data.from_dataframe``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 
-from .search_space import SearchSpace
+from botorch_transfer.search_space import SearchSpace
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ def from_dataframe(
         space: What its parameters are.
         outcome: Column with the outcome.
         task: Column with the name of the task; names are compared as text.
-        goal: Whether large (`"max"`) or small (`"min"`) outcomes are good. Models maximize, so
-            `"min"` changes the sign.
-        failed: What to do with failed runs: `"drop"` them, or give them the task's `"worst"` finite
-            outcome, if a failure tells something about the parameters.
+        goal: Whether large (``"max"``) or small (``"min"``) outcomes are good. Models maximize, so
+            ``"min"`` changes the sign.
+        failed: What to do with failed runs: ``"drop"`` them, or give them the task's ``"worst"``
+            finite outcome, if a failure tells something about the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
-            unit; its square becomes `Yvar`. A task with an empty column has its noise inferred. A
+            unit; its square becomes ``Yvar``. A task with an empty column has its noise inferred. A
             failed run that is kept has the largest standard error of its task.
         missing: The value that a parameter had in tasks that don't record it: those in which its
             column is empty or that are in a table without the column. Without it, such tasks are
@@ -52,16 +52,16 @@ def from_dataframe(
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
-        precision. The features are named as in `space.feature_names`, the outcome as the task
+        precision. The features are named as in ``space.feature_names``, the outcome as the task
         (BoTorch tells tasks apart by that).
 
     Raises:
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, a
-            task lacks a parameter that `missing` doesn't name, a parameter's value is empty or
+            task lacks a parameter that ``missing`` doesn't name, a parameter's value is empty or
             outside of the search space, or a standard error is empty or not positive. The message
             names the task and the parameter.
-        ValueError: If `goal` or `failed` is something else, or `missing` names no column of the
-            space.
+        ValueError: If ``goal`` or ``failed`` is something else, or ``missing`` names no column of
+            the space.
 
     Example:
         >>> from pandas import DataFrame
@@ -137,7 +137,7 @@ def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 
 
 def _fill(name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any]) -> DataFrame:
-    """Fill the columns that this task lacks, or refuse them; `encode` judges conditional ones."""
+    """Fill the columns that this task lacks, or refuse them; ``encode`` judges conditional ones."""
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
         for column in parameter.columns:
@@ -164,7 +164,7 @@ def _encode(name: str, runs: DataFrame, space: SearchSpace) -> torch.Tensor:
 def _variances(
     name: str, runs: DataFrame, noise: str | None, y: NDArray[np.float64]
 ) -> torch.Tensor | None:
-    """Square the standard errors of `n` runs; failed ones get the task's largest."""
+    """Square the standard errors of ``n`` runs; failed ones get the task's largest."""
     if noise is None or runs[noise].isna().all():
         return None
     errors = _numbers(runs[noise])

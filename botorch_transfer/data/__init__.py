@@ -1,0 +1,30 @@
+"""Source data: the evaluations of earlier tasks, brought into one validated form.
+
+Every method of this package takes its source data as tensors, as BoTorch's ``SupervisedDataset``s,
+or as a mapping from task names to either. ``as_datasets`` validates them; ``from_dataframe`` makes
+them from a table of old runs. Methods that learn from several search spaces at once take a sequence
+of ``Domain``s: one search space each, with the source tasks that were evaluated in it.
+"""
+
+from __future__ import annotations
+
+from botorch_transfer.data.datasets import (
+    MAX_JOINT_BYTES,
+    SourceData,
+    as_datasets,
+    check_joint_size,
+    task_names,
+)
+from botorch_transfer.data.domains import Domain, default_context
+from botorch_transfer.data.tables import from_dataframe
+
+__all__ = [
+    "MAX_JOINT_BYTES",
+    "Domain",
+    "SourceData",
+    "as_datasets",
+    "check_joint_size",
+    "default_context",
+    "from_dataframe",
+    "task_names",
+]

@@ -1,0 +1,178 @@
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer.data import as_datasets, check_joint_size, task_names
+
+
+def tensors(n=4, d=2, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, d, generator=generator, dtype=dtype)
+    return X, X.sum(-1, keepdim=True)
+
+
+def dataset(outcome="y", features=("a", "b"), **kwargs):
+    X, Y = tensors(**kwargs)
+    return SupervisedDataset(X, Y, feature_names=list(features), outcome_names=[outcome])
+
+
+def test_tensors_become_datasets_that_share_memory():
+    X, Y = tensors()
+    Yvar = torch.full_like(Y, 0.01)
+    plain, noisy = as_datasets([(X, Y), (X, Y, Yvar)])
+    assert plain.X is X
+    assert plain.Y is Y
+    assert plain.Yvar is None
+    assert noisy.Yvar is Yvar
+    assert plain.feature_names == ["x0", "x1"]
+
+
+def test_datasets_of_a_sequence_stay_the_same():
+    sources = [dataset("monday"), dataset("tuesday", seed=1)]
+    assert all(a is b for a, b in zip(as_datasets(sources), sources, strict=True))
+
+
+def test_a_mapping_names_its_datasets():
+    sources = {"monday": dataset("y"), "tuesday": tensors(seed=1)}
+    datasets = as_datasets(sources)
+    assert [ds.outcome_names for ds in datasets] == [["monday"], ["tuesday"]]
+    assert datasets[0].X is sources["monday"].X
+    assert datasets[0].feature_names == ["a", "b"]
+    assert sources["monday"].outcome_names == ["y"]  # the argument isn't changed
+    assert MultiTaskDataset(datasets, "tuesday").datasets.keys() == sources.keys()
+
+
+def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
+    joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
+    assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
+    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset.* pass those in its"):
+        as_datasets([joint])
+
+
+def test_odd_tasks_are_legal():
+    X, Y = tensors()
+    odd = [(X, torch.ones_like(Y)), (X[:1], Y[:1]), (X[[0, 0, 0]], Y[:3])]
+    assert [len(ds.Y) for ds in as_datasets(odd)] == [4, 1, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_precisions_are_kept(dtype):
+    assert as_datasets([tensors(dtype=dtype)])[0].X.dtype == dtype
+
+
+def test_names_come_from_keys_then_outcomes_then_positions():
+    assert task_names({"a": tensors(), 7: tensors()}) == ["a", "7"]
+    assert task_names([dataset("a"), dataset("b")]) == ["a", "b"]
+    assert task_names([tensors(), dataset("b")]) == ["source task 0", "b"]
+    assert task_names([dataset("y"), dataset("y")]) == ["source task 0", "source task 1"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["y", "a", "source task 0", None]), min_size=1, max_size=5))
+def test_names_differ_and_survive_validation(outcomes):
+    sources = [dataset(name, ("x0", "x1")) if name else tensors() for name in outcomes]
+    names = task_names(sources)
+    assert len(set(names)) == len(names)
+    assert task_names(as_datasets(sources)) == names
+    assert task_names(as_datasets(dict(zip(names, sources, strict=True)))) == names
+
+
+X, Y = tensors()
+BAD_TASKS = {
+    "empty": ((X[:0], Y[:0]), "'bad' is empty: leave it out"),
+    "nan in X": ((X.where(X[2, 0] != X, torch.nan), Y), "'bad': X has a NaN or .* in row 2"),
+    "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: drop"),
+    "nan in Yvar": ((X, Y, Y * torch.nan), "'bad': Yvar has a NaN or infinite value in row 0"),
+    "Y is n": ((X, Y[:, 0]), r"'bad': Y has the shape \(4,\) for 4 points: it must be n x 1"),
+    "Y is n x 2": ((X, X), r"'bad': Y has the shape \(4, 2\)"),
+    "Y is too short": ((X, Y[:3]), r"'bad': Y has the shape \(3, 1\) for 4 points"),
+    "Yvar is n": ((X, Y, Y[:, 0]), r"'bad': Yvar has the shape \(4,\)"),
+    "X is n": ((X[:, 0], Y), r"'bad': X has the shape \(4,\): it must be n x d"),
+    "X is b x n x d": ((X[None], Y[None]), r"'bad': X has the shape \(1, 4, 2\)"),
+    "no inputs": ((X[:, :0], Y), r"'bad': X has the shape \(4, 0\)"),
+    "zero Yvar": ((X, Y, Y * 0), "'bad': Yvar has a value that is not positive"),
+    "negative Yvar": ((X, Y, -Y), "'bad': Yvar has a value that is not positive: raise it"),
+    "integer X": ((X.long(), Y), r"'bad': X has the type torch.int64: convert it by .double"),
+    "integer Y": ((X, Y.long()), "'bad': Y has the type torch.int64"),
+    "half precision": ((X.half(), Y.half()), "'bad': X has the type torch.float16"),
+    "numpy": ((X.numpy(), Y), "'bad': X is a ndarray: pass a torch.Tensor"),
+    "X only": ((X,), r"'bad' is a tuple: pass a SupervisedDataset, \(X, Y\) or \(X, Y, Yvar\)"),
+    "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass a SupervisedDataset"),
+    "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: all tasks must share"),
+    "other dtype": (tensors(dtype=torch.float32), "'bad': X has the dtype torch.float32, but X of"),
+    "mixed dtype": ((X, Y.float()), "'bad': Y has the dtype torch.float32, but .* convert one"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TASKS)
+def test_bad_tasks_are_refused_by_name(kind):
+    bad, message = BAD_TASKS[kind]
+    with pytest.raises(InputDataError, match=message):
+        as_datasets({"good": (X, Y), "bad": bad})
+
+
+def test_bad_tasks_of_a_sequence_are_refused_by_position():
+    with pytest.raises(InputDataError, match="Task 'source task 1' is empty"):
+        as_datasets([(X, Y), (X[:0], Y[:0])])
+
+
+def test_unvalidated_datasets_are_validated():
+    broken = SupervisedDataset(
+        X, Y[:2], feature_names=["a", "b"], outcome_names=["y"], validate_init=False
+    )
+    with pytest.raises(InputDataError, match=r"'y': Y has the shape \(2, 1\) for 4 points"):
+        as_datasets([broken])
+
+
+def test_tasks_on_two_devices_are_refused():
+    elsewhere = SupervisedDataset(
+        X.to("meta"), Y.to("meta"), feature_names=["a", "b"], outcome_names=["b"]
+    )
+    with pytest.raises(InputDataError, match="'b': X has the device meta, but X of task 'a' has c"):
+        as_datasets([dataset("a"), elsewhere])
+
+
+def test_reordered_inputs_are_refused():
+    with pytest.raises(InputDataError, match="'q' has the inputs of task 'p' in another order"):
+        as_datasets([dataset("p", ("a", "b")), dataset("q", ("b", "a"))])
+    assert len(as_datasets([dataset("p", ("a", "b")), dataset("q", ("c", "d"))])) == 2
+
+
+@pytest.mark.parametrize("nothing", [[], {}, ()])
+def test_no_tasks_are_refused(nothing):
+    with pytest.raises(InputDataError, match="There are no source tasks: pass at least one"):
+        as_datasets(nothing)
+
+
+@pytest.mark.parametrize("one", [(X, Y), X, dataset()])
+def test_one_task_instead_of_a_sequence_is_refused(one):
+    with pytest.raises(InputDataError, match=r"are one task, .* put it into a list"):
+        as_datasets(one)
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ("sources.safetensors", r"the text 'sources.safetensors': load a saved prior by its class"),
+        (pd.DataFrame({"x": [1.0]}), "DataFrame: describe .*SearchSpace .* by from_dataframe"),
+    ],
+)
+def test_what_is_to_be_read_first_is_refused(sources, message):
+    with pytest.raises(InputDataError, match=message):
+        as_datasets(sources)
+
+
+def test_too_many_points_for_a_joint_model_are_refused():
+    check_joint_size(10_000, torch.float64)
+    with pytest.raises(
+        InputDataError,
+        match=r"20,000 points together, .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
+        "modular model such as ScaMLGP",
+    ):
+        check_joint_size(20_000, torch.float64)
+    check_joint_size(14_000, torch.float32)
+    check_joint_size(20_000, torch.float64, max_bytes=2**35)
