@@ -48,9 +48,8 @@ class PretrainingOptions:
         steps: The number of steps of Adam, 3,000 by default, or of iterations of L-BFGS, 100 by
             default.
         learning_rate: Adam's at the start.
-        decay: Whether the learning rate falls to zero along a cosine, which needs far fewer steps
-            than the paper's constant one: its settings are ``steps=50_000, learning_rate=1e-3,
-            decay=False``.
+        decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
+            ``steps=50_000, learning_rate=1e-3, decay=False``.
         batch_size: The number of points of each task in a step of Adam, a fresh uniform sample; all
             points of a task that has fewer.
         task_batch_size: The number of tasks in a step of Adam, a fresh uniform sample.
