@@ -169,6 +169,19 @@ class ConditionedGPs(ConditionedBatch):
         """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
         return self.flat_kernels(x, self.train_X) * self.mask.unsqueeze(-2)
 
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the posterior means and variances, with one evaluation of the kernel for both.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            Two ``batch_shape x M x n`` tensors.
+        """
+        cross = self.flat_cross(self._flat(x))
+        whitened = (self.inverse_root @ cross.mT).reshape(*cross.shape[::2], *x.shape[:-1])
+        return self._mean(cross, x), self._variance(whitened, x)
+
     def essentials(self) -> dict[str, Tensor]:
         """The constructor's tensors, from which all others follow."""
         return {name: getattr(self, name) for name in _ESSENTIALS}

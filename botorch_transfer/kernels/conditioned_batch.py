@@ -203,7 +203,9 @@ class ConditionedBatch(Module, ABC):
         Returns:
             A ``batch_shape x G x n`` tensor.
         """
-        cross = self.flat_cross(self._flat(x))
+        return self._mean(self.flat_cross(self._flat(x)), x)
+
+    def _mean(self, cross: Tensor, x: Tensor) -> Tensor:
         flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
         return flat.reshape(flat.shape[0], *x.shape[:-1]).movedim(0, -2).to(x.dtype)
 
@@ -260,7 +262,9 @@ class ConditionedBatch(Module, ABC):
         Returns:
             A ``batch_shape x G x n`` tensor.
         """
-        whitened = self.whiten(x)
+        return self._variance(self.whiten(x), x)
+
+    def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
         explained = (whitened * self.explained(whitened)).sum(dim=1)
         prior = self.aggregate(self.outputscale, dim=0).reshape(-1, *[1] * (x.dim() - 1))
         return (prior - explained).clamp_min(0.0).movedim(0, -2).to(x.dtype)

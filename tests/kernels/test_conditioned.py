@@ -287,3 +287,14 @@ def test_unknown_kernel() -> None:
     essentials = condition(draw_tasks([3], 2)).essentials()
     with pytest.raises(ValueError, match="Unknown kernel 'cubic'"):
         ConditionedGPs(**essentials, kernel="cubic")
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (3, 1, 2), (2, 3, 4, 2)])
+def test_moments_are_mean_and_variance(shape: tuple[int, ...]) -> None:
+    gps = condition(draw_tasks([4, 2, 5], 2))
+    together, apart = (points(*shape).requires_grad_() for _ in range(2))
+    moments, expected = gps.moments(together), (gps.mean(apart), gps.variance(apart))
+    torch.testing.assert_close(moments, expected)
+    sum(part.sin().sum() for part in moments).backward()
+    sum(part.sin().sum() for part in expected).backward()
+    torch.testing.assert_close(together.grad, apart.grad)

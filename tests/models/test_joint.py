@@ -149,7 +149,7 @@ def test_batch_models(name, n):
     """Every member has its own data and hyperparameters, the source data are common."""
     model_class, options = MODELS[name]
     X, Y = FAMILY.target(n)
-    batch_X, batch_Y = torch.stack([X, X.flip(0) + 0.1]), torch.stack([Y, Y + 1])
+    batch_X, batch_Y = torch.stack([X, 0.9 * X.flip(0)]), torch.stack([Y, Y + 1])
     model = scattered(model_class(batch_X, batch_Y, sources(2), **options))
     posterior = model.posterior(TEST_X)
     batched = model.posterior(FAMILY.inputs(3, 1, 2))
