@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from botorch_transfer.data import SourceData, as_datasets, check_joint_size, task_names
 from botorch_transfer.hyperpriors import (
@@ -254,11 +256,13 @@ def _fit_levels(
     num_levels = len(tasks.X)
     results: list[MAPResult] = []
     noise = torch.zeros_like(tasks.Yvar)
-    for level in range(num_levels):
+    # One bar over the levels, not one for each.
+    quiet = replace(options, progress=False)
+    for level in tqdm(range(num_levels), desc="levels", disable=not options.progress):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
             own = _left_over(own, _condition(tasks, names, noise, results, hierarchy, kernel))
-        results.append(fit_map(own, kernel, others if level else first, options))
+        results.append(fit_map(own, kernel, others if level else first, quiet))
         noise[level] = torch.where(
             tasks.fixed_noise[level], tasks.Yvar[level], results[-1].noise.to(noise)
         )

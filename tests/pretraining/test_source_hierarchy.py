@@ -383,3 +383,14 @@ def test_unfit_data() -> None:
     history = {"fine": (X, X[:, :1]), "broken": (X, X[:, :1] * torch.nan)}
     with pytest.raises(InputDataError, match="broken"):
         SourceHierarchy.fit(history)
+
+
+def test_progress_is_that_of_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    sources = ShiftedSines().sources((4, 3, 5))
+    SourceHierarchy.fit(sources, num_restarts=0, max_iter=2, progress=True)
+    shown = capsys.readouterr().err
+    assert "levels: 100%" in shown
+    assert "3/3" in shown
+    assert "source GPs" not in shown
+    SourceHierarchy.fit(sources, num_restarts=0, max_iter=2)
+    assert not capsys.readouterr().err
