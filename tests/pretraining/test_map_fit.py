@@ -126,16 +126,19 @@ def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
         assert max(rows) == 4 // min(num_threads, 2)
 
 
-def test_starts_of_one_task_stay_together(monkeypatch) -> None:
+@pytest.mark.parametrize("sizes", [[10], [1, 1, 1, 10]])
+def test_starts_of_a_task_stay_together_with_more_threads_than_chunks(monkeypatch, sizes) -> None:
     rows = []
     evaluate = map_fit.MAPObjective.__call__
-    monkeypatch.setattr(
-        map_fit.MAPObjective,
-        "__call__",
-        lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
-    )
+
+    def record(self, theta, index):
+        if self.tasks.X.shape[-2] == 10:
+            rows.append(len(index))
+        return evaluate(self, theta, index)
+
+    monkeypatch.setattr(map_fit.MAPObjective, "__call__", record)
     torch.set_num_threads(4)
-    fit(padded(draw_data([10])), num_restarts=5)
+    fit(padded(draw_data(sizes)), num_restarts=5, chunk_elements=1200)
     assert max(rows) == 6
 
 
