@@ -1,7 +1,7 @@
 """Pictures of transfer models, with matplotlib (extra ``plot``).
 
-Colours are from the palette of Okabe and Ito, which most colour-blind readers can tell apart; no
-two things in one picture differ in colour alone.
+Colours are those of ``botorch_transfer.palette``, which most colour-blind readers can tell apart;
+no two things in one picture differ in colour alone.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch import Tensor
 from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
+from botorch_transfer.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
 from botorch_transfer.pretraining.source_gps import SourceGPs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#E69F00", "#009E73", "#000000"
 SOURCE_LINES = (
     (GREEN, "--"),
-    ("#CC79A7", "-."),
-    ("#D55E00", ":"),
-    ("#56B4E9", (0, (5, 1))),
+    (PURPLE, "-."),
+    (VERMILLION, ":"),
+    (SKY, (0, (5, 1))),
     (ORANGE, (0, (3, 1, 1, 1))),
 )
 """Colour and line style of source tasks, one after another."""
@@ -151,7 +151,7 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     posterior: Any = loo_cv(model).posterior if own is None else own()
     mean, half = posterior.mean.flatten(), WIDTH_95 * posterior.variance.flatten().sqrt()
     hit = (Y - mean).abs() <= half
-    for chosen, marker, color in ((hit, "o", BLUE), (~hit, "x", "#D55E00")):
+    for chosen, marker, color in ((hit, "o", BLUE), (~hit, "x", VERMILLION)):
         ax.errorbar(
             Y[chosen].cpu(), mean[chosen].cpu(), half[chosen].cpu(), fmt=marker, color=color
         )

@@ -31,14 +31,12 @@ from botorch_transfer.models import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
+from botorch_transfer.palette import BLACK, GREY, style_of
 
 LOWER, UPPER = -10.0, 10.0
 SOURCE_C, TARGET_C = 0.5, -0.5
 TARGET_X = (1.0, 2.0, 3.0, 4.0)
 WIDTH_95 = 1.96
-
-# From the palette of Okabe and Ito; no two lines of a panel differ in colour alone.
-BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#E69F00", "#009E73", "#000000"
 
 REGIONS = {
     "source data (x < 0)": lambda x: x < 0,
@@ -168,10 +166,12 @@ def draw(x: Tensor, predictions: Mapping[str, Prediction], path: Path, seed: int
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
     _draw_source(panels[0], x, predictions["source"], seed)
     _draw_target(panels[1], x, "MHGP and BHGP: one mean")
-    _draw_prediction(panels[1], x, predictions["BHGP"], "BHGP, 95 %", ORANGE, mean=False)
-    _draw_prediction(panels[1], x, predictions["MHGP"], "MHGP, 95 %", BLUE)
+    _draw_prediction(
+        panels[1], x, predictions["BHGP"], "BHGP, 95 %", style_of("BHGP").color, mean=False
+    )
+    _draw_prediction(panels[1], x, predictions["MHGP"], "MHGP, 95 %", style_of("MHGP").color)
     _draw_target(panels[2], x, "SHGP")
-    _draw_prediction(panels[2], x, predictions["SHGP"], "SHGP, 95 %", GREEN)
+    _draw_prediction(panels[2], x, predictions["SHGP"], "SHGP, 95 %", style_of("SHGP").color)
     for panel in panels:
         panel.axvline(0, color="#BBBBBB", linewidth=0.8, zorder=0)
         panel.set(xlabel="x", xlim=(LOWER, UPPER), ylim=(-32, 32))
@@ -185,7 +185,7 @@ def draw(x: Tensor, predictions: Mapping[str, Prediction], path: Path, seed: int
 def _draw_source(panel: Axes, x: Tensor, prediction: Prediction, seed: int) -> None:
     panel.set_title("Source: data on the left only", fontsize=10)
     panel.plot(x, alpine(x, SOURCE_C), color=BLACK, linestyle=":", label="source function")
-    _draw_prediction(panel, x, prediction, "source GP, 95 %", "#7F7F7F")
+    _draw_prediction(panel, x, prediction, "source GP, 95 %", GREY)
     panel.plot(*source_task(seed=seed), "x", color=BLACK, markersize=5, label="source data")
 
 

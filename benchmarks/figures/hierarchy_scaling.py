@@ -37,6 +37,7 @@ from botorch_transfer.models import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
+from botorch_transfer.palette import style_of
 from botorch_transfer.pretraining import SourceHierarchy
 from botorch_transfer.pretraining.map_objective import MAPObjective
 from botorch_transfer.pretraining.padding import PaddedTasks
@@ -47,12 +48,6 @@ MODELS: dict[str, type[HierarchicalGP]] = {
     "MHGP": MeanHierarchicalGP,
     "BHGP": BoostedHierarchicalGP,
     "SHGP": SequentialHierarchicalGP,
-}
-# From the palette of Okabe and Ito.
-LOOKS = {
-    "MHGP": ("#0072B2", "-", "o"),
-    "BHGP": ("#E69F00", "--", "s"),
-    "SHGP": ("#009E73", "-.", "^"),
 }
 
 Timed = Callable[[], object]
@@ -253,7 +248,7 @@ def draw(
     for row, (growth, seconds) in zip(panels, measured, strict=True):
         for panel, (what, models) in zip(row, seconds.items(), strict=True):
             for name, times in models.items():
-                color, line, marker = LOOKS[name]
+                color, line, marker = style_of(name)
                 label = f"{name}: {exponent(growth.sizes, times):.1f}"
                 label += f" (at most {growth.promised[what][name]:g})"
                 panel.plot(

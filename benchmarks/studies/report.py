@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.markdown import markdown_table
 from benchmarks.studies.metrics import average, evaluations_to_reach, standard_error
-from benchmarks.studies.style import style_of
+from botorch_transfer.palette import style_of
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.8
 MAX_COLUMNS = 3

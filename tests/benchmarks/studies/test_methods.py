@@ -12,8 +12,8 @@ from benchmarks.studies.methods import (
     plain_gp,
     with_failures_worst,
 )
-from benchmarks.studies.style import STYLES
 from botorch_transfer import ScaMLGP
+from botorch_transfer.palette import STYLES
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)

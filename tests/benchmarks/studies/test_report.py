@@ -4,7 +4,6 @@ from matplotlib import image
 
 from benchmarks.studies.metrics import regrets
 from benchmarks.studies.report import regret_figure, regret_table
-from benchmarks.studies.style import STYLES, style_of
 from tests.benchmarks.studies.test_metrics import results
 
 FRAME = results(
@@ -46,13 +45,3 @@ def test_picture_is_saved(tmp_path, regret, problems):
     height, width, _ = image.imread(path).shape
     assert width > 400
     assert height > 400
-
-
-def test_methods_differ_in_colour_line_and_marker():
-    for part in zip(*STYLES.values(), strict=True):
-        assert len(set(part)) == len(STYLES)
-
-
-def test_method_without_a_style_is_refused():
-    with pytest.raises(ValueError, match="Method 'mine' has no colour yet"):
-        style_of("mine")
