@@ -51,7 +51,7 @@ class LinearFeatureMap(FeatureMap):
         return torch.cat([bias.expand(*scaled.shape[:-1], 1), scaled], dim=-1)
 
 
-class ScaledPath(SamplePath):
+class UnbiasedPath(SamplePath):
     """Draws whose deviation from the posterior mean is scaled, those of an unbiased model.
 
     Args:
@@ -121,4 +121,4 @@ def _draw_kernel_feature_paths(
 @DrawMatheronPaths.register(PretrainedGP)
 def _draw_pretrained_matheron_paths(model: PretrainedGP, **kwargs: Any) -> SamplePath:
     path = _draw_matheron_paths(model, **kwargs)
-    return ScaledPath(path, model) if model.unbiased else path
+    return UnbiasedPath(path, model) if model.unbiased else path

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from copy import deepcopy
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
-import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
-from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
-from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
-from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining.gp_parts import GPParts, freeze, spread, thaw
-from botorch_transfer.pretraining.gradient_fit import GradientFit, PretrainingOptions
+from botorch_transfer.pretraining.gp_parts import freeze
+from botorch_transfer.pretraining.gradient_fit import GradientFit
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
-from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
-from botorch_transfer.pretraining.presets import build_preset
-from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
+from botorch_transfer.pretraining.stored_gp import StoredGP
 from botorch_transfer.pretraining.training_tasks import Objective, TrainingTasks
 
 # What says how to compute a result, not what it is.
 _HOW = {"progress", "checkpoint", "checkpoint_every"}
-_CURVE = "learning_curve."
-# The modules of the user that `load` hands to what rebuilds a prior.
-_given_modules: ContextVar[tuple[Mean | None, Kernel | None]] = ContextVar(
-    "given_modules", default=(None, None)
-)
 
 
-class PretrainedPrior(TransferPrior):
+class PretrainedPrior(StoredGP):
     r"""One GP for all tasks, pre-trained on the source tasks: the prior of [Wang2024hyperbo]_.
 
     Source and target tasks are taken for draws of one GP; its mean, kernel and noise are learned
@@ -65,133 +50,6 @@ class PretrainedPrior(TransferPrior):
     """
 
     _pretrained: ClassVar[Memo] = Memo(size=8)
-
-    outcome_mean: Tensor
-    outcome_spread: Tensor
-
-    def __init__(
-        self, mean_module: Mean, covar_module: Kernel, dim: int, noise: float = 1e-2
-    ) -> None:
-        super().__init__("raw")
-        if dim < 1:
-            raise ValueError(f"dim={dim} must be positive.")
-        self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
-        self.trainable = freeze(self.parts)
-        self._dim = dim
-        self._preset: dict[str, Any] | None = None
-        self._noise = noise
-        self.num_tasks = 0
-        self.num_points = 0
-        self.learning_curve = LearningCurve()
-        self.register_buffer("outcome_mean", torch.zeros((), dtype=torch.double))
-        self.register_buffer("outcome_spread", torch.ones((), dtype=torch.double))
-
-    @classmethod
-    def _of_preset(cls, name: str, noise: float, **arguments: Any) -> Self:
-        prior = cls(*build_preset(name, arguments), dim=arguments["dim"], noise=noise)
-        prior._preset = {"name": name, "arguments": arguments}
-        return prior
-
-    @classmethod
-    def hyperbo(
-        cls,
-        d: int,
-        hidden: Sequence[int] = (32, 32),
-        kernel: str = "matern52",
-        noise: float = 1e-2,
-        seed: int = 0,
-    ) -> Self:
-        """HyperBO's mean and kernel, which read the same features of a network.
-
-        Args:
-            d: The number of inputs.
-            hidden: The widths of the network's layers, the last one that of the features.
-            kernel: The stationary kernel on the features.
-            noise: The noise variance to start from.
-            seed: The seed of the initial weights.
-
-        Returns:
-            The prior, yet to be trained.
-
-        Example:
-            >>> PretrainedPrior.hyperbo(d=3).dim
-            3
-        """
-        return cls._of_preset("hyperbo", noise, dim=d, hidden=[*hidden], kernel=kernel, seed=seed)
-
-    @classmethod
-    def fsbo(
-        cls,
-        d: int,
-        hidden: Sequence[int] = (32, 32),
-        kernel: str = "matern52",
-        noise: float = 1e-2,
-        seed: int = 0,
-    ) -> Self:
-        """Few-shot Bayesian optimization: a zero mean, and a kernel on a network's features.
-
-        Args:
-            d: The number of inputs.
-            hidden: The widths of the network's layers.
-            kernel: The stationary kernel on the features.
-            noise: The noise variance to start from.
-            seed: The seed of the initial weights.
-
-        Returns:
-            The prior, yet to be trained.
-
-        Example:
-            >>> prior = PretrainedPrior.fsbo(d=3)
-        """
-        return cls._of_preset("fsbo", noise, dim=d, hidden=[*hidden], kernel=kernel, seed=seed)
-
-    @classmethod
-    def ablr(
-        cls, d: int, hidden: Sequence[int] = (32, 32), noise: float = 1e-2, seed: int = 0
-    ) -> Self:
-        """Adaptive Bayesian linear regression: a zero mean, linear in a network's features.
-
-        Args:
-            d: The number of inputs.
-            hidden: The widths of the network's layers.
-            noise: The noise variance to start from.
-            seed: The seed of the initial weights.
-
-        Returns:
-            The prior, yet to be trained.
-
-        Example:
-            >>> prior = PretrainedPrior.ablr(d=3)
-        """
-        return cls._of_preset("ablr", noise, dim=d, hidden=[*hidden], seed=seed)
-
-    @classmethod
-    def stationary(
-        cls,
-        d: int,
-        kernel: str = "matern52",
-        mean: Literal["constant", "zero"] = "constant",
-        noise: float = 1e-2,
-    ) -> Self:
-        """An ordinary GP without a network: few parameters, for few source tasks.
-
-        Args:
-            d: The number of inputs.
-            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``, with a lengthscale
-                for each input.
-            mean: The mean.
-            noise: The noise variance to start from.
-
-        Returns:
-            The prior, yet to be trained.
-
-        Raises:
-            ValueError: If there is no such kernel or mean.
-
-        Example:
-            >>> prior = PretrainedPrior.stationary(d=3, kernel="rbf")
-        """
-        return cls._of_preset("stationary", noise, dim=d, kernel=kernel, mean=mean)
 
     def fit(
         self,
@@ -228,8 +86,8 @@ class PretrainedPrior(TransferPrior):
             tolerance: How far two values of one input may lie apart and still count as the same;
                 1e-8 by default, 1e-6 in single precision.
             max_points: The most inputs of a group; of more, a random sample.
-            **options: See :class:`~.gradient_fit.PretrainingOptions`: ``optimizer``, ``steps``,
-                ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
+            **options: See :class:`~.pretraining_options.PretrainingOptions`: ``optimizer``,
+                ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
                 ``checkpoint_every``.
 
@@ -279,11 +137,6 @@ class PretrainedPrior(TransferPrior):
         self.outcome_mean, self.outcome_spread = tasks.outcome_mean, tasks.outcome_spread
         return self
 
-    def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
-        self.outcome_scale, self.input_transform = outcome_scale, transform
-        index = get_args(OutcomeScale).index(outcome_scale)
-        self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
-
     def _checked(self, data: Sequence[SourceData] | Mapping[str, SourceData]) -> list[Any]:
         datasets = as_datasets(data)
         if datasets[0].X.shape[-1] != self.dim:
@@ -320,204 +173,3 @@ class PretrainedPrior(TransferPrior):
         return cls._pretrained.recall(
             key, lambda: cls.hyperbo(datasets[0].X.shape[-1]).fit(datasets, **kwargs)
         )
-
-    # ------------------------------------------------------------------------- what it says
-
-    @property
-    def dim(self) -> int:
-        """The number of input dimensions ``d``."""
-        return self._dim
-
-    @property
-    def noise(self) -> Tensor:
-        """The noise variance, in the prior's units, a tensor without dimensions."""
-        return self.parts.noise.squeeze(-1)
-
-    def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the pre-trained mean, in the prior's units.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``.
-        """
-        return self._thawed(fit=False).to(X).mean_module(self._transformed(X))
-
-    def covariance(self, X: Tensor) -> Tensor:
-        """Evaluates the pre-trained kernel, noise left out.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n x n`` tensor, differentiable in ``X``.
-        """
-        return self._thawed(fit=False).to(X).covar_module(self._transformed(X)).to_dense()
-
-    def gp(self, batch_shape: torch.Size, fit: bool) -> GPParts:
-        """Copies the GP, for a model.
-
-        Args:
-            batch_shape: The batch shape of the model.
-            fit: Whether the copy's parameters are to be fitted.
-
-        Returns:
-            Mean, kernel and likelihood with parameters of their own. Each member of a batched
-            model has its own; a frozen mean and kernel of the user's serve all members.
-        """
-        parts = self._thawed(fit)
-        if batch_shape and (fit or self._preset is not None):
-            spread(parts, batch_shape)
-        elif batch_shape:
-            spread(parts.likelihood, batch_shape)
-        return parts
-
-    def _thawed(self, fit: bool = True) -> GPParts:
-        parts = deepcopy(self.parts)
-        thaw(parts, self.trainable, fit)
-        return parts
-
-    def _transformed(self, X: Tensor) -> Tensor:
-        return X if self.input_transform is None else self.input_transform(X)
-
-    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """The outcome transform that brings a target's outcomes into the prior's units.
-
-        Args:
-            batch_shape: The batch shape of the target model.
-
-        Returns:
-            ``None`` if the prior speaks in raw units, as an untrained one does. Otherwise a
-            standardization by the outcomes of the source tasks, and of the target too if each
-            source task was standardized by itself.
-        """
-        if self.outcome_scale == "raw":
-            return None
-        return PooledStandardize.from_moments(
-            self.num_points,
-            self.outcome_mean,
-            self.outcome_spread,
-            include_target=self.outcome_scale == "per_task",
-            batch_shape=batch_shape,
-        )
-
-    def extra_repr(self) -> str:
-        """What ``print`` shows of the prior."""
-        return (
-            f"tasks={self.num_tasks}, points={self.num_points}, inputs={self.dim}, "
-            f"outcome_scale={self.outcome_scale!r}"
-        )
-
-    # ------------------------------------------------------------------------------- files
-
-    def _config(self) -> dict[str, Any]:
-        return {
-            "dim": self._dim,
-            "preset": self._preset,
-            "noise": self._noise,
-            "trainable": self.trainable,
-            "modules": self._module_names(),
-            "num_tasks": self.num_tasks,
-            "num_points": self.num_points,
-        }
-
-    def _module_names(self) -> list[str]:
-        modules = (self.parts.mean_module, self.parts.covar_module)
-        return [type(module).__qualname__ for module in modules]
-
-    def _tensors(self) -> dict[str, Tensor]:
-        # Copies: tied tensors share memory, which the file's format does not allow.
-        state = {name: tensor.clone() for name, tensor in self.named_buffers()}
-        state = {n: t for n, t in state.items() if not n.startswith("input_transform.")}
-        curve = self.learning_curve.tensors()
-        return state | {f"{_CURVE}{name}": tensor for name, tensor in curve.items()}
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        device: torch.device | str | None = None,
-        input_transform: InputTransform | None = None,
-        mean_module: Mean | None = None,
-        covar_module: Kernel | None = None,
-    ) -> Self:
-        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
-
-        Args:
-            path: The file.
-            device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform, needed only where it is none of BoTorch's
-                ``Normalize``, which the file holds.
-            mean_module: The mean of a prior that was built of the user's own modules; its
-                parameters are read from the file. Modules that mean and kernel share must be
-                shared again.
-            covar_module: Its kernel.
-
-        Returns:
-            The prior.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged, is no prior, holds another class or an unknown
-                version, or if modules are missing, of another structure, or not needed.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> prior = PretrainedPrior.ablr(2).fit([(X, X.sum(-1, keepdim=True))], steps=5)
-            >>> prior.save("pretrained.safetensors")
-            >>> loaded = PretrainedPrior.load("pretrained.safetensors")
-            >>> torch.equal(loaded.noise, prior.noise)
-            True
-        """
-        token = _given_modules.set((mean_module, covar_module))
-        try:
-            return super().load(path, device, input_transform)
-        finally:
-            _given_modules.reset(token)
-
-    @classmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
-        prior = cls._untrained(config, *_given_modules.get())
-        prior._set_units(config["outcome_scale"], input_transform)
-        prior.num_tasks, prior.num_points = config["num_tasks"], config["num_points"]
-        own = dict(prior.named_buffers())
-        curve = {n.removeprefix(_CURVE): t for n, t in tensors.items() if n.startswith(_CURVE)}
-        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
-        expected = {n: t.shape for n, t in own.items() if not n.startswith("input_transform.")}
-        if expected != {name: tensor.shape for name, tensor in state.items()}:
-            raise ValueError(
-                "The given mean_module and covar_module have other parameters than the saved ones: "
-                "build them as they were built before."
-            )
-        for name, tensor in state.items():
-            own[name].copy_(tensor)
-        prior.trainable = dict(config["trainable"])
-        prior.learning_curve = LearningCurve.from_tensors(curve)
-        return prior
-
-    @classmethod
-    def _untrained(
-        cls, config: Mapping[str, Any], mean_module: Mean | None, covar_module: Kernel | None
-    ) -> Self:
-        preset, given = config["preset"], (mean_module, covar_module)
-        if preset is not None:
-            if given != (None, None):
-                raise ValueError(
-                    f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
-                    "covar_module."
-                )
-            return cls._of_preset(preset["name"], config["noise"], **preset["arguments"])
-        names = [type(module).__qualname__ for module in given]
-        if mean_module is None or covar_module is None or names != config["modules"]:
-            mean, kernel = config["modules"]
-            raise ValueError(
-                f"The saved prior has the mean {mean} and the kernel {kernel}, which its file does "
-                "not hold: hand them over by load(path, mean_module=..., covar_module=...)."
-            )
-        return cls(mean_module, covar_module, config["dim"], config["noise"])

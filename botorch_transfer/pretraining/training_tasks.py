@@ -11,10 +11,10 @@ from botorch.models.transforms.input import InputTransform
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
-from botorch_transfer.pretraining.gradient_fit import PretrainingOptions
 from botorch_transfer.pretraining.matching_groups import find_matching_groups
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, outcome_scales
 from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
 from botorch_transfer.pretraining.source_loss import GroupEKL, SourceLoss, TaskNLL
 
 Objective = Literal["nll", "ekl", "nll+ekl"]

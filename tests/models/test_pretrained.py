@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache, partial
 
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
-from botorch.fit import fit_gpytorch_mll
 from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
-from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from gpytorch.kernels import MaternKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.models.finetuning import PullToPretrained
-from botorch_transfer.pretraining import PretrainedPrior
-from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.families import OFFSET, SCALE
 from tests.models.contract import bounds
-
-FAMILY = ShiftedSines()
-TEST_X = FAMILY.inputs(5, seed=31)
-NUM_TASKS = 12
-PRESETS = ("hyperbo", "fsbo", "ablr", "stationary")
-
-
-@cache
-def prior(preset="hyperbo", num_tasks=NUM_TASKS):
-    options = {} if preset == "stationary" else {"hidden": (6, 4)}
-    sizes = [7 + index % 3 for index in range(num_tasks)]
-    sources = {
-        name: (X, FAMILY.value(X, 0.05 * index))
-        for index, (name, (X, _)) in enumerate(FAMILY.sources(sizes).items())
-    }
-    return getattr(PretrainedPrior, preset)(2, **options).fit(sources, steps=150)
-
-
-def build(n, preset="hyperbo", **options):
-    return PretrainedGP(*FAMILY.target(n), prior(preset), **options)
-
-
-def fit(model, **options):
-    return fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
+from tests.models.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
 
 
 def naive_posterior(n, preset, noise=None):
@@ -269,30 +241,6 @@ def test_unbiased_acquisitions():
         )
         assert candidate.isfinite().all()
         assert value.isfinite()
-
-
-# ------------------------------------------------------------------------------- drawn functions
-
-
-@pytest.mark.parametrize(
-    ("preset", "options"),
-    [("ablr", {}), ("fsbo", {}), ("hyperbo", {"unbiased": True}), ("stationary", {"residual": 1})],
-)
-@pytest.mark.parametrize("n", [0, 4])
-@torch.no_grad()
-def test_moments_of_paths(preset, options, n):
-    options = dict(options)
-    if options.pop("residual", None):
-        options["covar_module"] = ScaleKernel(MaternKernel(ard_num_dims=2)).double()
-    model = build(n, preset, **options)
-    # The error of random features falls with the root of their number.
-    sampler = partial(draw_kernel_feature_paths, num_features=2**14)
-    samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(TEST_X)
-    posterior = model.posterior(TEST_X)
-    std = posterior.variance.squeeze(-1).sqrt()
-    assert ((samples.mean(dim=0) - posterior.mean.squeeze(-1)) / std).abs().max() < 0.15
-    difference = torch.cov(samples.mT) - posterior.distribution.covariance_matrix
-    assert (difference / (std.unsqueeze(-1) * std)).abs().max() < 0.25
 
 
 def test_units_of_the_transferred_prior():

@@ -268,24 +268,6 @@ def test_no_finite_loss_at_all_is_an_error(optimizer, monkeypatch):
     assert prior.num_tasks == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"optimizer": "sgd"}, "Unknown optimizer 'sgd'"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
-        ({"batch_size": 0}, "batch_size=0 must be positive"),
-        ({"patience": 0}, "patience=0 must be positive"),
-        ({"steps": -1}, "steps=-1 is out of range"),
-        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of range"),
-        ({"objective": "mll"}, "Unknown objective 'mll'"),
-        ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
-    ],
-)
-def test_options_out_of_range(options, message):
-    with pytest.raises(ValueError, match=message):
-        untrained().fit(HISTORY, **options)
-
-
 def test_progress(capsys):
     fit(progress=True)
     assert "pre-training" in capsys.readouterr().err

@@ -1,86 +1,22 @@
-"""The pre-trained prior: presets, units, files."""
+"""Pre-training: units, odd data, once, on a GPU."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from copy import deepcopy
 
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import Normalize
-from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from gpytorch.means import ConstantMean, LinearMean
-from gpytorch.priors import GammaPrior
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import FeatureKernel
-from botorch_transfer.means.features import FeatureMean
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, clear_memos
-from tests.families import ShiftedSines
-
-FAMILY = ShiftedSines()
-TEST_X = FAMILY.inputs(5, seed=61)
-PRESETS = {
-    "hyperbo": lambda: PretrainedPrior.hyperbo(2, hidden=(6, 4)),
-    "fsbo": lambda: PretrainedPrior.fsbo(2, hidden=(6, 4), kernel="matern32"),
-    "ablr": lambda: PretrainedPrior.ablr(2, hidden=(6, 4)),
-    "stationary": lambda: PretrainedPrior.stationary(2, kernel="rbf", mean="zero"),
-}
+from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, fit, own_modules
 
 
 @pytest.fixture(params=PRESETS)
 def preset(request):
     return PRESETS[request.param]()
-
-
-def fit(prior, **options):
-    return prior.fit(FAMILY.sources(), **{"steps": 15, **options})
-
-
-def own_modules():
-    return LinearMean(2), ScaleKernel(PeriodicKernel(ard_num_dims=2))
-
-
-def assert_same(left, right):
-    for tensor, other in ((left.mean(TEST_X), right.mean(TEST_X)), (left.noise, right.noise)):
-        assert torch.equal(tensor, other)
-    assert torch.equal(left.covariance(TEST_X), right.covariance(TEST_X))
-    assert left.learning_curve == right.learning_curve
-
-
-# --------------------------------------------------------------------------------- presets
-
-
-def test_a_prior_has_nothing_to_fit(preset):
-    for prior in (preset, fit(preset)):
-        assert list(prior.parameters()) == []
-        assert not any("prior" in name for name, _ in prior.parts.named_modules())
-        assert not prior.mean(TEST_X).requires_grad
-
-
-def test_mean_and_kernel_read_one_network():
-    prior = fit(PretrainedPrior.hyperbo(2, hidden=(4,)))
-    assert prior.parts.mean_module.network is prior.parts.covar_module.network
-    names = [name for name, _ in prior.named_buffers() if "network" in name]
-    assert len(names) == 2
-
-
-def test_zero_means(preset):
-    prior = fit(preset)
-    if preset._preset["name"] != "hyperbo":
-        assert prior.mean(TEST_X).abs().max() == 0
-    else:
-        assert prior.mean(TEST_X).abs().max() > 0
-
-
-def test_ablr_s_kernel():
-    prior = fit(PRESETS["ablr"]())
-    z, kernel = prior.parts.covar_module.network(TEST_X), prior.parts.covar_module.base_kernel
-    expected = kernel.bias_variance + kernel.weight_variance * z @ z.T
-    torch.testing.assert_close(prior.covariance(TEST_X), expected)
 
 
 def test_any_mean_and_kernel():
@@ -91,45 +27,6 @@ def test_any_mean_and_kernel():
     assert mean.weights.dtype == torch.float
     assert not torch.equal(mean.weights.double(), prior.parts.mean_module.weights)
     PretrainedGP(*FAMILY.target(3), prior).posterior(TEST_X)
-
-
-def test_what_the_user_froze_stays():
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.7
-    kernel.requires_grad_(False)
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    torch.testing.assert_close(prior.parts.covar_module.lengthscale.item(), 0.7)
-    assert float(prior.parts.mean_module.constant) != 0
-
-
-def test_hyperpriors_are_not_kept():
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    model = PretrainedGP(*FAMILY.target(3), prior)
-    assert list(model.named_priors()) == []
-
-
-def test_an_untrained_prior_is_the_gp_as_built():
-    kernel = ScaleKernel(RBFKernel())
-    mean = ConstantMean()
-    mean.constant = 3.0
-    model = PretrainedGP(
-        torch.zeros(0, 2).double(), torch.zeros(0, 1).double(), PretrainedPrior(mean, kernel, dim=2)
-    )
-    posterior = model.posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean, torch.full((5, 1), 3.0).double())
-    expected = kernel.double()(TEST_X).to_dense()
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, expected)
-    assert not hasattr(model, "outcome_transform")
-
-
-def test_unknown_presets_are_refused():
-    with pytest.raises(ValueError, match="Unknown mean 'linear'"):
-        PretrainedPrior.stationary(2, mean="linear")
-    with pytest.raises(ValueError, match="Unknown kernel 'cosine'"):
-        PretrainedPrior.hyperbo(2, kernel="cosine")
-    with pytest.raises(ValueError, match="dim=0"):
-        PretrainedPrior(ConstantMean(), RBFKernel(), dim=0)
 
 
 # ----------------------------------------------------------------------------------- units
@@ -153,16 +50,6 @@ def test_outcome_scales(scale):
     torch.testing.assert_close(transform(Y[:0])[0], Y[:0])
     torch.testing.assert_close(transform.means.squeeze(), outcomes.mean())
     torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
-
-
-def test_source_observations_are_not_kept(tmp_path):
-    prior = fit(PRESETS["hyperbo"](), validation_data=FAMILY.sources(), objective="nll")
-    sizes = {tensor.numel() for tensor in prior.state_dict().values()}
-    total = sum(len(Y) for _, Y in FAMILY.sources().values())
-    assert not sizes & {total, 2 * total}
-    everything = torch.cat([tensor.flatten().double() for tensor in prior.state_dict().values()])
-    for X, Y in FAMILY.sources().values():
-        assert not torch.isin(torch.cat([X.flatten(), Y.flatten()]), everything).any()
 
 
 def test_raw_inputs():
@@ -231,7 +118,7 @@ def test_known_noise_is_taken_as_it_is():
     assert float(prior.covariance(TEST_X)[0, 0]) < 0.1
 
 
-# --------------------------------------------------------------------- once, views, copies
+# --------------------------------------------------------------------------- once, and again
 
 
 def test_fit_once_recalls_by_content():
@@ -243,21 +130,6 @@ def test_fit_once_recalls_by_content():
         PretrainedGP(*FAMILY.target(2), SourceGPs.fit(FAMILY.sources(), num_restarts=0))
 
 
-def test_moving_or_loading_a_view_leaves_the_prior(preset):
-    prior = fit(preset)
-    before = {name: tensor.clone() for name, tensor in prior.state_dict().items()}
-    view, copied = prior.view(), deepcopy(prior)
-    view.load_state_dict(
-        {n: t + 0.1 if t.is_floating_point() else t for n, t in view.state_dict().items()}
-    )
-    prior.view().float()
-    for name, tensor in prior.state_dict().items():
-        assert torch.equal(tensor, before[name])
-        assert tensor.dtype == before[name].dtype
-    assert not torch.equal(view.covariance(TEST_X), prior.covariance(TEST_X))
-    assert_same(copied, prior)
-
-
 def test_fitting_again_goes_on():
     prior = fit(PRESETS["stationary"](), optimizer="lbfgs", steps=100)
     view, models = prior.view(), PretrainedGP(*FAMILY.target(3), prior)
@@ -266,82 +138,6 @@ def test_fitting_again_goes_on():
     assert torch.equal(models.posterior(TEST_X).mean, before)
     assert view.outcome_scale == "pooled"
     assert prior.outcome_scale == "raw"
-
-
-# ----------------------------------------------------------------------------------- files
-
-
-def test_round_trip_in_a_fresh_process(preset, tmp_path):
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=bounds)
-    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = preset.fit(raw, steps=15, input_transform=transform, validation_data=raw)
-    prior.save(tmp_path / "prior")
-    train_X, train_Y = FAMILY.target(3)
-    X = transform.untransform(train_X)
-    posterior = PretrainedGP(X, train_Y, prior).posterior(X)
-    torch.save([X, train_Y, posterior.mean, posterior.variance], tmp_path / "expected")
-    program = """
-import sys, torch
-from botorch_transfer import PretrainedGP, PretrainedPrior
-X, Y, mean, variance = torch.load(sys.argv[1] + "/expected")
-posterior = PretrainedGP(X, Y, PretrainedPrior.load(sys.argv[1] + "/prior")).posterior(X)
-assert torch.equal(posterior.mean, mean) and torch.equal(posterior.variance, variance)
-"""
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
-    loaded = PretrainedPrior.load(tmp_path / "prior")
-    assert loaded.learning_curve == prior.learning_curve
-    assert (loaded.num_tasks, loaded.num_points) == (prior.num_tasks, prior.num_points)
-
-
-def test_modules_of_the_user_are_handed_over(tmp_path):
-    prior = fit(PretrainedPrior(*own_modules(), dim=2))
-    prior.save(tmp_path / "prior")
-    mean, kernel = own_modules()
-    loaded = PretrainedPrior.load(tmp_path / "prior", mean_module=mean, covar_module=kernel)
-    assert_same(loaded, prior)
-    assert mean.weights.dtype == torch.float  # copies are loaded into
-
-
-def test_a_shared_network_of_the_user(tmp_path):
-    def modules():
-        network = FeatureNetwork(2, hidden=(3,))
-        return FeatureMean(network), FeatureKernel(MaternKernel(ard_num_dims=3), network)
-
-    prior = fit(PretrainedPrior(*modules(), dim=2))
-    prior.save(tmp_path / "prior")
-    mean, kernel = modules()
-    assert_same(PretrainedPrior.load(tmp_path / "prior", None, None, mean, kernel), prior)
-
-
-def test_wrong_modules_are_refused(tmp_path):
-    fit(PretrainedPrior(*own_modules(), dim=2)).save(tmp_path / "prior")
-    mean, kernel = own_modules()
-    with pytest.raises(ValueError, match="hand them over"):
-        PretrainedPrior.load(tmp_path / "prior")
-    with pytest.raises(ValueError, match="the mean LinearMean and the kernel ScaleKernel"):
-        PretrainedPrior.load(tmp_path / "prior", mean_module=ConstantMean(), covar_module=kernel)
-    with pytest.raises(ValueError, match="other parameters"):
-        PretrainedPrior.load(
-            tmp_path / "prior", mean_module=mean, covar_module=ScaleKernel(PeriodicKernel())
-        )
-    fit(PRESETS["ablr"]()).save(tmp_path / "preset")
-    with pytest.raises(ValueError, match="is the preset 'ablr'"):
-        PretrainedPrior.load(tmp_path / "preset", mean_module=mean)
-    with pytest.raises(ValueError, match=r"PretrainedPrior.load\(path\)"):
-        SourceGPs.load(tmp_path / "preset")
-
-
-def test_states_of_other_units_are_refused(tmp_path):
-    prior = fit(PRESETS["stationary"](), outcome_scale="per_task")
-    with pytest.raises(ValueError, match="outcome_scale='per_task'"):
-        fit(PRESETS["stationary"]()).load_state_dict(prior.state_dict())
-    prior.save(tmp_path / "prior")
-    PretrainedPrior.load(tmp_path / "prior").load_state_dict(prior.state_dict())
-
-
-def test_repr():
-    assert "tasks=3, points=27, inputs=2" in repr(fit(PRESETS["stationary"]()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

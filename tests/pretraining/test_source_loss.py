@@ -10,11 +10,11 @@ from torch.distributions import MultivariateNormal
 from botorch_transfer.data import as_datasets
 from botorch_transfer.pretraining import source_loss
 from botorch_transfer.pretraining.gp_parts import GPParts
-from botorch_transfer.pretraining.gradient_fit import PretrainingOptions
 from botorch_transfer.pretraining.matching_groups import find_matching_groups
 from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl
 from botorch_transfer.pretraining.padding import PaddedTasks
 from botorch_transfer.pretraining.presets import hyperbo
+from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
 from botorch_transfer.pretraining.source_loss import GroupEKL, SourceLoss, TaskNLL
 from botorch_transfer.pretraining.training_tasks import TrainingTasks
 from tests.families import ShiftedSines

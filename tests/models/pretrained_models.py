@@ -1,0 +1,36 @@
+"""Pre-trained models for the tests."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from botorch_transfer.models import PretrainedGP
+from botorch_transfer.pretraining import PretrainedPrior
+from tests.families import ShiftedSines
+
+FAMILY = ShiftedSines()
+TEST_X = FAMILY.inputs(5, seed=31)
+NUM_TASKS = 12
+PRESETS = ("hyperbo", "fsbo", "ablr", "stationary")
+
+
+@cache
+def prior(preset="hyperbo", num_tasks=NUM_TASKS):
+    options = {} if preset == "stationary" else {"hidden": (6, 4)}
+    sizes = [7 + index % 3 for index in range(num_tasks)]
+    sources = {
+        name: (X, FAMILY.value(X, 0.05 * index))
+        for index, (name, (X, _)) in enumerate(FAMILY.sources(sizes).items())
+    }
+    return getattr(PretrainedPrior, preset)(2, **options).fit(sources, steps=150)
+
+
+def build(n, preset="hyperbo", **options):
+    return PretrainedGP(*FAMILY.target(n), prior(preset), **options)
+
+
+def fit(model, **options):
+    return fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
