@@ -23,7 +23,8 @@ class BraninFamily(TaskFamily):
         f(x) = a (x_2 - b x_1² + c x_1 - r)² + s (1 - t) cos(x_1) + s
 
     on ``[-5, 10] x [0, 15]``, to be minimized. The paper's formula lacks the square. Parameters are
-    uniform; all six move the three basins, and decide which of them is the deepest.
+    uniform. They move the three basins, at ``x_1 = -π, π`` and ``3π``, which are all of the depth
+    ``s t`` unless the edge ``x_2 = 0`` cuts the second or the third one off.
 
     Args:
         a: Between 0.5 and 1.5, as drawn by :meth:`sample`; by default Branin's own value.
@@ -34,6 +35,7 @@ class BraninFamily(TaskFamily):
         t: Between 0.03 and 0.05.
         noise_std: The standard deviation of the observation noise; 1 in the paper.
         negate: Whether to negate the function, so that it is to be maximized.
+        bounds: Other bounds than the family's.
         dtype: The dtype of the bounds.
 
     Example:
@@ -44,6 +46,7 @@ class BraninFamily(TaskFamily):
 
     dim = 2
     continuous_inds = [0, 1]  # noqa: RUF012
+    study_noise_std = 1.0
     _bounds = [(-5.0, 10.0), (0.0, 15.0)]  # noqa: RUF012
     _ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "a": (0.5, 1.5),
@@ -64,10 +67,15 @@ class BraninFamily(TaskFamily):
         t: float = 1 / (8 * torch.pi),
         noise_std: float | None = None,
         negate: bool = False,
+        bounds: list[tuple[float, float]] | None = None,
         dtype: torch.dtype = torch.double,
     ) -> None:
         self.a, self.b, self.c, self.r, self.s, self.t = a, b, c, r, s, t
-        super().__init__(noise_std=noise_std, negate=negate, dtype=dtype)
+        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+
+    def _guesses(self) -> Tensor:
+        x1 = torch.pi * torch.tensor([-1.0, 1.0, 3.0], dtype=torch.double)
+        return torch.stack([x1, self.b * x1.square() - self.c * x1 + self.r], dim=-1)
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
         x1, x2 = X.unbind(dim=-1)
