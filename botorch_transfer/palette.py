@@ -57,6 +57,7 @@ STYLES: dict[str, Style] = {
     "STBOH": Style(GREY, "-", "p"),
     "RM-GP-UCB": Style(SKY, "-.", "*"),
     "GC3P": Style(GREEN, "--", "X"),
+    "multi-task GP": Style(VERMILLION, "-.", "h"),
 }
 """The look of every method, by its name in the papers; a new method joins with one line."""
 

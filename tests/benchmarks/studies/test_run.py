@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from benchmarks.studies import LiveProblem
-from benchmarks.studies.methods import METHODS, RandomSearch
+from benchmarks.studies.methods import RandomSearch
 from benchmarks.studies.run import Budget, initial_design, run
-from tests.benchmarks.studies.toy import BUDGET, history, live, table
+from tests.benchmarks.studies.toy import BUDGET, FEW, history, live, table
 
 
 def points(record) -> list[list[float]]:
@@ -16,7 +16,7 @@ def points(record) -> list[list[float]]:
 @pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
 def test_methods_share_their_first_points(problem):
     shared = initial_design(problem, seed=1, num_points=BUDGET.initial).tolist()
-    for name, method in METHODS.items():
+    for name, method in FEW.items():
         first = points(run(problem, name, method, 1, BUDGET))[: BUDGET.initial]
         assert (first == shared) == method.initial_design
 

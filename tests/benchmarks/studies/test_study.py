@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from benchmarks.studies import LiveProblem, Study, run_study
-from benchmarks.studies.methods import METHODS, RandomSearch
+from benchmarks.studies.methods import RandomSearch
 from benchmarks.studies.study import RESULTS, plan
-from tests.benchmarks.studies.toy import BUDGET, CHEAP, live, study, table
+from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds"]
 
@@ -27,7 +27,7 @@ def finished(folder: Path) -> dict[str, str]:
 def test_results_are_complete_and_saved(tmp_path):
     results = run_study(study(), tmp_path, n_jobs=1)
     runs = results.groupby(["problem", "method", "seed"])["evaluation"].agg(list)
-    assert len(runs) == 2 * len(METHODS) * 2
+    assert len(runs) == 2 * len(FEW) * 2
     assert all(numbers == list(range(1, BUDGET.evaluations + 1)) for numbers in runs)
     assert results["value"].notna().all()
     assert results["error"].isna().all()
@@ -74,7 +74,7 @@ def test_half_written_run_is_repeated(tmp_path):
 
 
 def test_number_of_processes_does_not_change_results(tmp_path):
-    planned = Study([table()], METHODS, [0], BUDGET)
+    planned = Study([table()], FEW, [0], BUDGET)
     one = run_study(planned, tmp_path / "one", n_jobs=1)
     two = run_study(planned, tmp_path / "two", n_jobs=2)
     pd.testing.assert_frame_equal(without_times(one), without_times(two))

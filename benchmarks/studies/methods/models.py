@@ -1,0 +1,77 @@
+"""How each model is built from a target's evaluations and a problem's history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from botorch.models import MultiTaskGP, SingleTaskGP
+from torch import Tensor
+from torch.nn.functional import pad
+
+from benchmarks.studies.methods.optimization import Build
+from benchmarks.studies.problems import Problem
+from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
+from botorch_transfer.data import as_datasets
+from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.training_tasks import Objective
+
+PRETRAINING_STEPS = 500
+"""Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""
+
+_priors = Memo(size=16)
+
+
+def plain_gp(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+    """BoTorch's default model, history ignored."""
+    return SingleTaskGP(X, Y)
+
+
+def multi_task_gp(X: Tensor, Y: Tensor, problem: Problem) -> MultiTaskGP:
+    """BoTorch's model of several tasks, the target the last of them; it needs a target point.
+
+    It standardizes all outcomes together; so each source task is brought to the target's mean and
+    deviation first.
+    """
+    sources = [(task.X, _like(Y, task.Y)) for task in as_datasets(problem.history)]
+    rows = [pad(X, (0, 1), value=i) for i, (X, _) in enumerate([*sources, (X, Y)])]
+    outcomes = torch.cat([*(Y for _, Y in sources), Y])
+    return MultiTaskGP(torch.cat(rows), outcomes, task_feature=-1, output_tasks=[len(sources)])
+
+
+def _like(target_Y: Tensor, Y: Tensor) -> Tensor:
+    """Outcomes of a source task with the target's mean and, if it has any, deviation."""
+    scale = target_Y.std() if len(target_Y) > 1 else Y.new_zeros(())
+    own = Y.std() if len(Y) > 1 else Y.new_zeros(())
+    factor = scale / own if scale > 0 and own > 0 else 1.0
+    return target_Y.mean() + factor * (Y - Y.mean())
+
+
+def transfer(model_class: Callable[..., SingleTaskGP], **options: Any) -> Build:
+    """A model class of the package, given the raw history; it pre-trains once a history."""
+
+    def build(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+        return model_class(X, Y, problem.history, **options)
+
+    return build
+
+
+def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+    """MPHD with the history as its only domain."""
+    return HyperpriorGP(X, Y, problem.history)
+
+
+def pretrained(preset: str, objective: Objective) -> Build:
+    """HyperBO, FSBO or ABLR, pre-trained once a history."""
+
+    def build(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+        def fit() -> PretrainedPrior:
+            prior = getattr(PretrainedPrior, preset)(problem.dim)
+            options = {} if objective == "ekl" else {"steps": PRETRAINING_STEPS}
+            return prior.fit(problem.history, objective, outcome_scale="per_task", **options)
+
+        key = content_key(problem.history, preset, objective, PRETRAINING_STEPS)
+        return PretrainedGP(X, Y, _priors.recall(key, fit))
+
+    return build

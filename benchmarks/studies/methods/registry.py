@@ -1,0 +1,147 @@
+"""All methods by name: a model joins with one line in `MODELS`, anything else in `OTHERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.studies.methods.acquisitions import (
+    COMMON,
+    Acquire,
+    log_ei_or_ucb,
+    probability_of_improvement,
+    upper_bound,
+)
+from benchmarks.studies.methods.base import Method
+from benchmarks.studies.methods.baselines import HistoryReplay, RandomSearch
+from benchmarks.studies.methods.models import (
+    learned_hyperprior,
+    multi_task_gp,
+    plain_gp,
+    pretrained,
+    transfer,
+)
+from benchmarks.studies.methods.optimization import (
+    THOROUGH,
+    THRIFTY,
+    THRIFTY_JOINT,
+    BayesianOptimization,
+    Build,
+    Fitting,
+)
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    IntrinsicCoregionalizationGP,
+    JointHierarchicalGP,
+    JointScaMLGP,
+    LinearCoregionalizationGP,
+    MeanHierarchicalGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    TwoStageTransferGP,
+    WeightedSourceGP,
+)
+
+Acquisition = Literal["log_ei", "ucb", "paper"]
+FittingName = Literal["thorough", "thrifty"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that Bayesian optimization can be done with.
+
+    Args:
+        build: Builds it.
+        paper: The acquisition of the paper that it comes from.
+        initial_design: Whether it needs target data.
+        joint: Whether a fit costs the cube of all source points.
+    """
+
+    build: Build
+    paper: Acquire
+    initial_design: bool = False
+    joint: bool = False
+
+    def method(self, acquisition: Acquisition, fitting: FittingName) -> BayesianOptimization:
+        """The method that uses it."""
+        return BayesianOptimization(
+            self.build,
+            self.paper if acquisition == "paper" else COMMON[acquisition],
+            self.initial_design,
+            self._fitting(fitting),
+            # What was the only way at first has no name: runs of that time are found again.
+            settings="" if (acquisition, fitting) == DEFAULTS else f"{acquisition} {fitting}",
+        )
+
+    def _fitting(self, name: FittingName) -> Fitting:
+        if name == "thorough":
+            return THOROUGH
+        return THRIFTY_JOINT if self.joint else THRIFTY
+
+
+DEFAULTS: tuple[Acquisition, FittingName] = ("log_ei", "thorough")
+
+MODELS: dict[str, Model] = {
+    "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
+    "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
+    "guarded": Model(transfer(GuardedTransferGP), log_ei_or_ucb),
+    "RGPE": Model(transfer(RankWeightedGP), log_ei_or_ucb),
+    "SGPT": Model(transfer(TwoStageTransferGP), log_ei_or_ucb),
+    "MHGP": Model(transfer(MeanHierarchicalGP), upper_bound),
+    "BHGP": Model(transfer(BoostedHierarchicalGP), upper_bound),
+    "SHGP": Model(transfer(SequentialHierarchicalGP), upper_bound),
+    "HGP": Model(transfer(JointHierarchicalGP), upper_bound, joint=True),
+    "WSGP": Model(transfer(WeightedSourceGP), upper_bound, joint=True),
+    "MTGP": Model(transfer(LinearCoregionalizationGP), upper_bound, joint=True),
+    "MTKGP": Model(transfer(IntrinsicCoregionalizationGP), upper_bound, joint=True),
+    "ScaML-GP, joint": Model(transfer(JointScaMLGP), upper_bound, joint=True),
+    "H-NLL": Model(pretrained("hyperbo", "nll"), probability_of_improvement),
+    "H-EKL": Model(pretrained("hyperbo", "ekl"), probability_of_improvement),
+    "FSBO": Model(pretrained("fsbo", "nll"), log_ei_or_ucb),
+    "ABLR": Model(pretrained("ablr", "nll"), log_ei_or_ucb),
+    "MPHD": Model(learned_hyperprior, probability_of_improvement),
+    "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True, joint=True),
+}
+"""Models by the methods' names in the papers."""
+
+OTHERS: dict[str, Method] = {
+    "best of history": HistoryReplay(),
+    "random search": RandomSearch(),
+}
+"""Methods that are no model with an acquisition function of BoTorch's, competitors included."""
+
+
+def methods(
+    names: Sequence[str] | None = None,
+    acquisition: Acquisition = DEFAULTS[0],
+    fitting: FittingName = DEFAULTS[1],
+) -> dict[str, Method]:
+    """Looks methods up.
+
+    Args:
+        names: Their names; all by default.
+        acquisition: The acquisition function of all models: LogEI (UCB while there are no values),
+            UCB, or each paper's own.
+        fitting: How models are fitted: as by default, at every step, or with fewer starts,
+            iterations and fits.
+
+    Returns:
+        The methods by name, in the order asked for.
+
+    Raises:
+        ValueError: If there is no method of a name.
+    """
+    everything: dict[str, Method] = {
+        name: model.method(acquisition, fitting) for name, model in MODELS.items()
+    }
+    everything |= OTHERS
+    unknown = [name for name in names or () if name not in everything]
+    if unknown:
+        raise ValueError(f"No method is called {unknown[0]!r}: choose of {', '.join(everything)}.")
+    return {name: everything[name] for name in names or everything}
+
+
+METHODS: dict[str, Method] = methods()

@@ -1,0 +1,42 @@
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
+from botorch.models import SingleTaskGP
+
+from benchmarks.studies.methods.acquisitions import (
+    log_ei_or_ucb,
+    probability_of_improvement,
+    upper_bound,
+)
+from tests.benchmarks.studies.toy import history
+
+
+@pytest.fixture
+def data():
+    return history()["source 0"]
+
+
+def test_acquisition_is_ucb_without_data_and_log_ei_with(data):
+    X, Y = data
+    model = SingleTaskGP(X, Y)
+    for acquire in (log_ei_or_ucb, probability_of_improvement):
+        assert isinstance(acquire(model, Y[:0]), UpperConfidenceBound)
+    acquisition = log_ei_or_ucb(model, Y)
+    assert isinstance(acquisition, LogExpectedImprovement)
+    assert acquisition.best_f == Y.max()
+
+
+def test_upper_bound_is_three_deviations_above_the_mean(data):
+    X, Y = data
+    model = SingleTaskGP(X, Y)
+    posterior = model.posterior(X.unsqueeze(1))
+    bound = (posterior.mean + 3 * posterior.variance.sqrt()).flatten()
+    torch.testing.assert_close(upper_bound(model, Y)(X.unsqueeze(1)), bound)
+
+
+def test_margin_of_improvement_is_in_the_model_s_units(data):
+    X, Y = data
+    scaled = probability_of_improvement(SingleTaskGP(X, Y), Y)
+    assert scaled.best_f == pytest.approx(float(Y.max() + 0.1 * Y.std()))
+    raw = probability_of_improvement(SingleTaskGP(X, Y, outcome_transform=None), Y)
+    assert raw.best_f == pytest.approx(float(Y.max() + 0.1))

@@ -1,0 +1,100 @@
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from benchmarks.studies.methods import optimization
+from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
+from benchmarks.studies.methods.models import plain_gp, transfer
+from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
+from botorch_transfer import JointHierarchicalGP, RankWeightedGP
+from tests.benchmarks.studies.toy import history, live, table
+
+
+def sizes_of_fits(fitting, num_points, problem=None):
+    """The numbers of points that a method fits its model to as they grow."""
+    method = BayesianOptimization(plain_gp, log_ei_or_ucb, True, fitting)
+    X = table().X
+    Y = -(X - 0.4).square().sum(dim=-1, keepdim=True)
+    problem, sizes = problem or live(), []
+
+    def record(mll, **options):
+        sizes.append(len(mll.model.train_targets))
+
+    with patch.object(optimization, "fit_gpytorch_mll", record):
+        for n in range(1, num_points + 1):
+            method.model(problem, X[:n], Y[:n])
+    return sizes
+
+
+def test_thorough_fits_are_at_every_step():
+    assert sizes_of_fits(Fitting(), 12) == list(range(1, 13))
+
+
+def test_thrifty_fits_grow_rare():
+    assert sizes_of_fits(THRIFTY, 20) == [1, 2, 3, 4, 5, 7, 9, 12, 15, 19]
+
+
+def test_values_of_the_last_fit_stay_until_the_next():
+    X = table().X[::3]
+    Y = -(X - 0.4).square().sum(dim=-1, keepdim=True)
+    method = BayesianOptimization(plain_gp, log_ei_or_ucb, True, Fitting(growth=2.0))
+    problem = live()
+    fitted = method.model(problem, X[:6], Y[:6])
+    later = method.model(problem, X[:7], Y[:7])
+    assert len(later.train_targets) == 7
+    assert torch.equal(
+        later.covar_module.lengthscale.detach(), fitted.covar_module.lengthscale.detach()
+    )
+    # Another run has nothing to do with it.
+    for other, points in ((live(), X[:7]), (problem, X[1:8])):
+        again = method.model(other, points, Y[: len(points)])
+        assert not torch.equal(again.covar_module.lengthscale, later.covar_module.lengthscale)
+
+
+def test_ensembles_weigh_new_points_without_a_fit():
+    X = table().X[::3]
+    Y = -(X - 0.4).square().sum(dim=-1, keepdim=True)
+    fitting = Fitting(growth=2.0, num_restarts=0)
+    method = BayesianOptimization(transfer(RankWeightedGP), log_ei_or_ucb, False, fitting)
+    problem = live()
+    method.model(problem, X[:5], Y[:5])
+    later = method.model(problem, X[:8], -Y[:8])
+    weights = later.ensemble_weights
+    before = [w.clone() for w in weights.buffers()]
+    later.update_weights()
+    for old, new in zip(before, weights.buffers(), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_warm_fits_start_from_the_last_values():
+    problem = live()
+    X = table().X[::3]
+    Y = torch.stack([torch.tensor([problem.evaluate(x)]) for x in X]).double()
+    fitting = Fitting(num_restarts=0, max_iterations=1, warm=True)
+    method = BayesianOptimization(transfer(JointHierarchicalGP), log_ei_or_ucb, False, fitting)
+    first = method.model(problem, X[:3], Y[:3])
+    kept = {name: value.detach().clone() for name, value in first.named_parameters()}
+    with patch.object(optimization, "fit_gpytorch_mll"):
+        second = method.model(problem, X[:4], Y[:4])
+    for name, value in second.named_parameters():
+        assert torch.equal(value, kept[name])
+
+
+def test_plain_gp_ignores_the_history():
+    method = BayesianOptimization(plain_gp, log_ei_or_ucb, initial_design=True)
+    X, Y = history(n=5)["source 0"]
+    suggestions = []
+    for problem in (live(), live().subsample(1, seed=0)):
+        torch.manual_seed(0)
+        suggestions.append(method.suggest(problem, X, Y, seed=0))
+    assert torch.equal(*suggestions)
+
+
+@pytest.mark.parametrize("build", [plain_gp, transfer(RankWeightedGP)])
+def test_options_suit_the_model(build):
+    X, Y = history()["source 0"]
+    model = build(X[:2], Y[:2], live())
+    options = THRIFTY.options(model)
+    assert options["optimizer_kwargs"] == {"options": {"maxiter": 60}}
+    assert ("num_restarts" in options) == (build is not plain_gp)
