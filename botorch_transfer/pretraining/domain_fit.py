@@ -17,7 +17,6 @@ import numpy.typing as npt
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -253,10 +252,9 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
         return array[:, 0], array[:, 1:]
 
     bounds = _bounds(tasks.X.shape[-1])
-    with threadpool_limits(1, user_api="blas"):
-        theta, value, _ = fmin_l_bfgs_b_batched(
-            evaluate, _starts(tasks, options), bounds=bounds, maxiter=options.max_iter
-        )
+    theta, value, _ = fmin_l_bfgs_b_batched(
+        evaluate, _starts(tasks, options), bounds=bounds, maxiter=options.max_iter
+    )
     best = torch.from_numpy(theta[int(value.argmin())])
     penalized = float(value.min()) * num_points
     return best, penalized - float(penalty(best.unsqueeze(0))[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import torch
 from joblib import Parallel, delayed
 
+from botorch_transfer._threads import single_threaded_scipy
 from botorch_transfer.pretraining.memo import Memo, content_key
 
 T = TypeVar("T")
@@ -18,8 +20,11 @@ def run_jobs(
     jobs: Sequence[tuple[Any, ...]],
     n_jobs: int | None,
     finished: Memo,
+    num_threads: int = 1,
 ) -> Iterator[T]:
     """Runs jobs in order, those finished in an interrupted run excepted.
+
+    Each runs with SciPy's linear algebra on one thread.
 
     Args:
         name: What the function does: part of the key by which results are remembered.
@@ -27,6 +32,8 @@ def run_jobs(
         jobs: Its arguments, job by job.
         n_jobs: How many joblib runs in parallel; ``None`` follows ``joblib.parallel_config``.
         finished: Remembers the results of jobs.
+        num_threads: With more than one, this process runs so many jobs side by side instead, each
+            with PyTorch on one thread.
 
     Yields:
         The jobs' results, as they become available.
@@ -39,12 +46,41 @@ def run_jobs(
     # Kept here as well: more jobs than the memo holds must not push one another out.
     results = {key: finished[key] for key in keys if key in finished}
     todo = {key: job for key, job in zip(keys, jobs, strict=True) if key not in results}
-    done = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(function)(*job) for job in todo.values()
-    )
+    if num_threads > 1:
+        done = _on_threads(function, todo, finished, num_threads)
+    else:
+        done = Parallel(n_jobs=n_jobs, return_as="generator")(
+            delayed(_in_process)(function, job) for job in todo.values()
+        )
     remaining = zip(todo, done, strict=True)
     for key in keys:
         while key not in results:
             new, result = next(remaining)
             results[new] = finished[new] = result
         yield results[key]
+
+
+def _in_process(function: Callable[..., T], job: tuple[Any, ...]) -> T:
+    with single_threaded_scipy():
+        return function(*job)
+
+
+def _on_threads(
+    function: Callable[..., T], jobs: Mapping[str, tuple[Any, ...]], finished: Memo, number: int
+) -> Iterator[T]:
+    def run(key: str, job: tuple[Any, ...]) -> T:
+        # Jobs side by side beat threads within each: most of the linear algebra goes matrix by
+        # matrix, and threads that wait for each other suffer from whatever else the machine does.
+        torch.set_num_threads(1)
+        try:
+            # Kept at once: should another job fail, this one's result would not be handed over.
+            finished[key] = result = function(*job)
+            return result
+        finally:
+            torch.set_num_threads(before)
+
+    before = torch.get_num_threads()
+    with single_threaded_scipy():
+        yield from Parallel(n_jobs=number, backend="threading", return_as="generator")(
+            delayed(run)(key, job) for key, job in jobs.items()
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_transfer._threads import single_threaded_scipy
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.pretraining.jobs import run_jobs
 from botorch_transfer.pretraining.map_objective import MAPObjective
-from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.memo import Memo
 from botorch_transfer.pretraining.memory import keep_freed_memory
 from botorch_transfer.pretraining.padding import MAX_PADDED_BYTES, PaddedTasks
 
@@ -135,7 +134,8 @@ def fit_map(
         for chunk in chunks
     ]
     with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
-        for chunk, result in zip(chunks, _run(jobs, options.n_jobs, num_threads), strict=True):
+        results = run_jobs("map_fit", _optimize, jobs, options.n_jobs, _finished, num_threads)
+        for chunk, result in zip(chunks, results, strict=True):
             theta[chunk], value[chunk] = (part.to(theta) for part in result)
             bar.update(len(chunk))
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
@@ -181,54 +181,6 @@ def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) 
 def _num_threads(tasks: PaddedTasks, options: MAPOptions) -> int:
     """How many chunks this process fits side by side."""
     return torch.get_num_threads() if options.n_jobs == 1 and not tasks.X.is_cuda else 1
-
-
-def _run(
-    jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, num_threads: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Fits chunks in order, those finished in an interrupted run excepted."""
-    keys = [content_key("map_fit", *job) for job in jobs]
-    # Kept here as well: more chunks than the memo holds must not push one another out.
-    results = {key: _finished[key] for key in keys if key in _finished}
-    todo = {key: job for key, job in zip(keys, jobs, strict=True) if key not in results}
-    remaining = zip(todo, _fits(todo, n_jobs, num_threads), strict=True)
-    for key in keys:
-        while key not in results:
-            new, result = next(remaining)
-            results[new] = _finished[new] = result
-        yield results[key]
-
-
-def _fits(
-    jobs: Mapping[str, tuple[Any, ...]], n_jobs: int | None, num_threads: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Fits chunks in other processes, or on threads of this one."""
-    if num_threads == 1:
-        yield from Parallel(n_jobs=n_jobs, return_as="generator")(
-            delayed(_optimize_in_process)(*job) for job in jobs.values()
-        )
-        return
-    with single_threaded_scipy():
-        yield from Parallel(n_jobs=num_threads, backend="threading", return_as="generator")(
-            delayed(_optimize_on_thread)(num_threads, key, *job) for key, job in jobs.items()
-        )
-
-
-def _optimize_in_process(*job: Any) -> tuple[Tensor, Tensor]:
-    with single_threaded_scipy():
-        return _optimize(*job)
-
-
-def _optimize_on_thread(num_threads: int, key: str, *job: Any) -> tuple[Tensor, Tensor]:
-    # Chunks side by side beat threads within each: most of the linear algebra goes matrix by
-    # matrix, and threads that wait for each other suffer from whatever else the machine does.
-    torch.set_num_threads(1)
-    try:
-        # Kept at once: should another chunk fail, this one's result would not be handed over.
-        _finished[key] = result = _optimize(*job)
-        return result
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def _optimize(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
+import torch
 
 from botorch_transfer.pretraining.jobs import run_jobs
 from botorch_transfer.pretraining.memo import Memo
@@ -29,3 +32,45 @@ def test_more_jobs_than_are_remembered():
 def test_errors_go_through():
     with pytest.raises(ZeroDivisionError):
         list(run_jobs("divide", divmod, [(1, 0)], 1, Memo(size=1)))
+
+
+def test_threads_side_by_side():
+    """Each with PyTorch on one thread; the caller's number stays as it is."""
+    before = torch.get_num_threads()
+    both_run = threading.Barrier(2, timeout=60)
+
+    def work(value):
+        both_run.wait()
+        return value, torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    try:
+        jobs = [(value,) for value in range(4)]
+        found = list(run_jobs("work", work, jobs, 1, Memo(size=9), num_threads=2))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert found == [(value, 1) for value in range(4)]
+
+
+def test_what_threads_finished_outlives_an_error():
+    calls, first_is_done = [], threading.Event()
+
+    def work(value, fails):
+        calls.append(value)
+        if not value:
+            return value
+        assert first_is_done.wait(60)
+        return 1 / (not fails)
+
+    class Watching(Memo):
+        def __setitem__(self, key, result):
+            super().__setitem__(key, result)
+            first_is_done.set()
+
+    finished = Watching(size=9)
+    with pytest.raises(ZeroDivisionError):
+        list(run_jobs("work", work, [(0, True), (1, True)], 1, finished, num_threads=2))
+    calls.clear()
+    assert list(run_jobs("work", work, [(0, True)], 1, finished, num_threads=2)) == [0]
+    assert calls == []
