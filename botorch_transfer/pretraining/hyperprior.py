@@ -12,47 +12,30 @@ r"""HyperBO+ and MPHD: a distribution over hyperparameters, learned from other s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields as dataclass_fields
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
-import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
 from gpytorch.priors import GammaPrior, NormalPrior, Prior
-from torch import Tensor
 
-from botorch_transfer.data import Domain, SourceData, default_context
-from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
-from botorch_transfer.hyperpriors.context_network import ContextNetwork
-from botorch_transfer.hyperpriors.draws import HyperparameterDraws
+from botorch_transfer.data import Domain, SourceData
 from botorch_transfer.hyperpriors.estimates import DomainEstimates
-from botorch_transfer.hyperpriors.families import describe_prior, make_prior
+from botorch_transfer.hyperpriors.families import describe_prior
 from botorch_transfer.hyperpriors.maximum_likelihood import fit_gamma, fit_normal
-from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.outcome_transforms import OwnStandardize
-from botorch_transfer.pretraining.domain_checks import (
-    are_domains,
-    check_domains,
-    check_rows,
-    find_domain,
-)
+from botorch_transfer.pretraining.domain_checks import are_domains, check_domains, find_domain
 from botorch_transfer.pretraining.domain_fit import DomainFitOptions, fit_domains
+from botorch_transfer.pretraining.hyperparameter_distribution import (
+    HyperparameterDistribution,
+    Kind,
+)
 from botorch_transfer.pretraining.input_transforms import shared_transform
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.network_fit import NetworkOptions, fit_network
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
-from botorch_transfer.pretraining.prior import TransferPrior
 
-Kind = Literal["mphd", "universal", "empirical"]
-
-_SHARED = ("constant", "outputscale", "noise")
-_NETWORK = "network."
-_ESTIMATES = "estimates_"
 _HOW = {"progress", "n_jobs", "max_bytes", "chunk_elements"}
 
 
-class Hyperprior(TransferPrior):
+class Hyperprior(HyperparameterDistribution):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
     It is the only kind of prior here that transfers between search spaces of different dimension
@@ -65,19 +48,6 @@ class Hyperprior(TransferPrior):
 
     Build one by :meth:`fit` or :meth:`specified`, not by the constructor.
 
-    Args:
-        kind: ``"mphd"``: each lengthscale's Gamma distribution is what a network says of its
-            context; ``"universal"``: one Gamma for all lengthscales (HyperBO+); ``"empirical"``:
-            no distributions, but the set of estimates itself (\*HyperBO+).
-        kernel: The stationary kernel's name.
-        priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, unless there
-            is a network, ``"lengthscale"``, for a copy of their parameters.
-        network: MPHD's network.
-        estimates: What step 1 found.
-        default_contexts: Whether the network was trained on MPHD's own contexts.
-        outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
-        input_transform: The transform that all domains share, if they do.
-
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> lab = Domain([(X, X.sum(-1, keepdim=True)), (X, X.prod(-1, keepdim=True))], name="lab")
@@ -89,37 +59,6 @@ class Hyperprior(TransferPrior):
 
     _pretrained: ClassVar[Memo] = Memo(size=8)
 
-    constant_parameters: Tensor
-    lengthscale_parameters: Tensor
-    noise_parameters: Tensor
-    estimates_outcome_mean: Tensor
-    estimates_outcome_std: Tensor
-    network: ContextNetwork | None
-
-    def __init__(
-        self,
-        kind: Kind,
-        kernel: str,
-        priors: Mapping[str, Prior],
-        network: ContextNetwork | None = None,
-        estimates: DomainEstimates | None = None,
-        default_contexts: bool = True,
-        outcome_scale: OutcomeScale = "per_task",
-        input_transform: InputTransform | None = None,
-    ) -> None:
-        super().__init__(outcome_scale, input_transform)
-        stationary_function(kernel)
-        self.kind, self.kernel = kind, kernel
-        self.default_contexts = default_contexts
-        self.families: dict[str, str] = {}
-        for name, prior in priors.items():
-            self.families[name], parameters = describe_prior(prior)
-            self.register_buffer(f"{name}_parameters", parameters.double())
-        self.network = network
-        self.domain_names = None if estimates is None else estimates.names
-        for name, tensor in ({} if estimates is None else estimates.tensors()).items():
-            self.register_buffer(f"{_ESTIMATES}{name}", tensor)
-
     @classmethod
     def fit(
         cls,
@@ -130,11 +69,13 @@ class Hyperprior(TransferPrior):
         network: NetworkOptions | None = None,
         **options: Any,
     ) -> Self:
-        """Learns a hyperprior from domains, in the two steps of [Fan2024mphd]_.
+        r"""Learns a hyperprior from domains, in the two steps of [Fan2024mphd]_.
 
         Args:
             domains: The domains, each with its source tasks.
-            kind: ``"mphd"``, ``"universal"`` or ``"empirical"``.
+            kind: ``"mphd"``: each lengthscale's Gamma distribution is what a network says of its
+                context; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+                ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default that of
                 the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for the others.
             outcome_scale: Whether to standardize the outcomes of each task by itself
@@ -331,198 +272,6 @@ class Hyperprior(TransferPrior):
                 input_transform=self.input_transform,
             )
             .to(self.constant_parameters.device)
-        )
-
-    @property
-    def dim(self) -> int | None:
-        """``None``: a hyperprior serves any number of inputs."""
-        return None
-
-    @property
-    def estimates(self) -> DomainEstimates:
-        """What step 1 found.
-
-        Raises:
-            ValueError: If the hyperprior was specified by hand.
-        """
-        if self.domain_names is None:
-            raise ValueError("This hyperprior was specified by hand: there are no estimates.")
-        names = [part.name for part in dataclass_fields(DomainEstimates) if part.name != "names"]
-        tensors = {name: getattr(self, f"{_ESTIMATES}{name}") for name in names}
-        return DomainEstimates.from_tensors(self.domain_names, tensors)
-
-    def hyperprior_of(self, name: str) -> Prior:
-        """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
-
-        Args:
-            name: ``"constant"``, ``"outputscale"`` or ``"noise"``.
-
-        Returns:
-            A new GPyTorch prior.
-        """
-        return make_prior(self.families[name], getattr(self, f"{name}_parameters"))
-
-    def lengthscale_prior(self, dim: int, context: Tensor | None = None) -> Prior:
-        """Builds the hyperprior of the lengthscales of a target.
-
-        Args:
-            dim: The target's number of inputs ``d``.
-            context: A ``d x s`` tensor that describes the inputs; by default that of ``d``
-                continuous inputs. Only MPHD looks at it.
-
-        Returns:
-            A new GPyTorch prior: of each lengthscale, or of all ``d`` together if contexts matter.
-
-        Raises:
-            InputDataError: If the context is of another shape, or needed and not given.
-        """
-        if self.network is None:
-            check_rows(context, dim)
-            return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
-        return ContextGammaPrior(self.network, self.resolve_context(dim, context))
-
-    def resolve_context(self, dim: int, context: Tensor | None) -> Tensor:
-        """Checks a target's context, or makes the default one."""
-        if context is None:
-            if not self.default_contexts:
-                raise InputDataError(
-                    "The hyperprior was trained on contexts of the domains' own: give the target's "
-                    "as context=, a d x s tensor."
-                )
-            return default_context(dim)
-        check_rows(context, dim)
-        return context
-
-    def sample(
-        self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
-    ) -> HyperparameterDraws:
-        """Draws hyperparameters.
-
-        Args:
-            num: The number of draws ``R``.
-            dim: The target's number of inputs ``d``.
-            context: As in :meth:`lengthscale_prior`.
-            seed: The seed.
-
-        Returns:
-            The draws, in double precision. Of an empirical hyperprior, mean and variances are those
-            of one domain, and each lengthscale is one of all domains'.
-
-        Example:
-            >>> from gpytorch.priors import GammaPrior, NormalPrior
-            >>> positive = GammaPrior(2.0, 4.0)
-            >>> constant = NormalPrior(0.0, 1.0)
-            >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
-            >>> hyperprior.sample(100, dim=3).lengthscale.shape
-            torch.Size([100, 3])
-        """
-        device = self.constant_parameters.device
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            draws = self._sample(num, dim, context)
-        return draws.to(torch.empty(0, dtype=torch.double, device=device))
-
-    def _sample(self, num: int, dim: int, context: Tensor | None) -> HyperparameterDraws:
-        if self.kind == "empirical":
-            estimates = self.estimates
-            domain = torch.randint(len(estimates.names), (num,))
-            inputs = torch.randint(len(estimates.lengthscale), (num, dim))
-            shared = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
-            return HyperparameterDraws(lengthscale=estimates.lengthscale.cpu()[inputs], **shared)
-        prior = self.lengthscale_prior(dim, context).cpu().double()
-        shape = torch.Size([num]) if len(prior._extended_shape()) else torch.Size([num, dim])
-        shared = {
-            name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
-            for name in _SHARED
-        }
-        return HyperparameterDraws(lengthscale=prior.sample(shape), **shared)
-
-    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """The outcome transform that brings a target's outcomes into the hyperprior's units.
-
-        Args:
-            batch_shape: The batch shape of the target model.
-
-        Returns:
-            ``None`` if the hyperprior speaks in raw units. Otherwise a standardization by the
-            target's own outcomes, as each source task was standardized by itself; where the target
-            has too few for that, by what is typical of the source tasks.
-        """
-        if self.outcome_scale == "raw":
-            return None
-        if self.domain_names is None:
-            typical = self.constant_parameters.new_tensor([0.0, 1.0])
-        else:
-            mean, std = self.estimates_outcome_mean, self.estimates_outcome_std
-            typical = torch.stack([mean.mean(), std.square().mean().sqrt()])
-        return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
-
-    def extra_repr(self) -> str:
-        """What ``print`` shows of the hyperprior."""
-        domains = 0 if self.domain_names is None else len(self.domain_names)
-        return (
-            f"kind={self.kind!r}, kernel={self.kernel!r}, domains={domains}, "
-            f"outcome_scale={self.outcome_scale!r}"
-        )
-
-    def _config(self) -> dict[str, Any]:
-        network = self.network
-        return {
-            "kind": self.kind,
-            "kernel": self.kernel,
-            "families": self.families,
-            "domain_names": None if self.domain_names is None else list(self.domain_names),
-            "default_contexts": self.default_contexts,
-            "network": None
-            if network is None
-            else {"hidden": list(network.hidden), "bounded_head": network.bounded_head},
-        }
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {
-            name: tensor
-            for name, tensor in self.state_dict().items()
-            if not name.startswith("input_transform.")
-        }
-
-    @classmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
-        priors = {
-            name: make_prior(family, tensors[f"{name}_parameters"])
-            for name, family in config["families"].items()
-        }
-        names, estimates = config["domain_names"], None
-        if names is not None:
-            parts = {
-                name.removeprefix(_ESTIMATES): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(_ESTIMATES)
-            }
-            estimates = DomainEstimates.from_tensors(names, parts)
-        network = None
-        if config["network"] is not None:
-            state = {
-                name.removeprefix(_NETWORK): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(_NETWORK)
-            }
-            contexts, base = state["offset"].unsqueeze(0), state["base"]
-            network = ContextNetwork(contexts, base, **config["network"]).freeze()
-            network.load_state_dict(state)
-        return cls(
-            config["kind"],
-            config["kernel"],
-            priors,
-            network,
-            estimates,
-            config["default_contexts"],
-            config["outcome_scale"],
-            input_transform,
         )
 
 
