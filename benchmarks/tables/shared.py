@@ -1,0 +1,134 @@
+"""Public tuning and experiment histories, one parquet file a table: the option `--data FOLDER`.
+
+Each table is `NAME.parquet` (one row an evaluation: `task`, the parameters, `y`) with
+`NAME.space.json`, which holds the search space and the goal; a folder may hold several tables
+with one `space.json`. None of them is part of the project.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.tables.table import Failed, Goal, Table, make_table
+from botorch_transfer import SearchSpace
+
+OUTCOME = "outcome"
+"""The column that a reader adds to the frame: outcomes as they are modelled, but for the sign."""
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to a table's rows before they are encoded.
+
+    Args:
+        fixed: Parameters that are kept at one value: other rows are dropped, and the search space
+            gets the smaller. Regret stays that to the best of the whole table.
+        worst: An outcome that counts for all that are worse, and for those that are no number.
+        log: Whether outcomes are replaced by their logarithms.
+        failed: Whether failed runs are dropped, or get the worst outcome of their task.
+        missing: The value of every parameter that a task doesn't record.
+    """
+
+    fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    worst: float | None = None
+    log: bool = False
+    failed: Failed = "drop"
+    missing: float | None = None
+
+
+TREATMENTS: dict[str, Treatment] = {
+    # Errors range over five orders of magnitude.
+    "fcnet": Treatment(log=True),
+    # The part that ScaML-GP's paper has: both activations relu, cosine schedule.
+    "fcnet_relu": Treatment(
+        fixed=MappingProxyType(
+            {"activation_fn_1": "relu", "activation_fn_2": "relu", "lr_schedule": "cosine"}
+        ),
+        log=True,
+    ),
+    # Chance is a loss of 0.69; above 1 it only says that training went wrong.
+    "rnn_optimizer": Treatment(worst=1.0),
+    # An element that isn't on a plate has the fraction zero.
+    "oer_plates": Treatment(missing=0.0),
+}
+"""How the tables are treated that need it; `fcnet_relu` is a part of `fcnet`."""
+
+_FILES = {"fcnet_relu": "fcnet"}
+
+
+def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> Table:
+    """Reads a table.
+
+    Args:
+        name: The table, as `"svm"`, `"fcnet_relu"` or `"pmlb/SVC"`.
+        folder: The folder with all tables.
+        treatment: What to do to its rows; as in `TREATMENTS` by default.
+
+    Returns:
+        The table.
+
+    Raises:
+        FileNotFoundError: If the folder has no such table.
+        ValueError: If a fixed parameter is not in the search space or never has that value.
+    """
+    treatment = TREATMENTS.get(name, Treatment()) if treatment is None else treatment
+    path = folder / f"{_FILES.get(name, name)}.parquet"
+    if not path.exists():
+        raise FileNotFoundError(f"There is no table {path}: is the folder the right one?")
+    frame, (space, goal) = pd.read_parquet(path), read_space(path)
+    frame = frame.assign(**{OUTCOME: _outcomes(frame["y"], goal, treatment)})
+    best = _best(frame, goal) if treatment.fixed else {}
+    frame, space = _fix(frame, space, treatment.fixed)
+    missing = None if treatment.missing is None else dict.fromkeys(space.columns, treatment.missing)
+    table = make_table(name, frame, space, OUTCOME, goal, failed=treatment.failed, missing=missing)
+    return replace(table, best=best)
+
+
+def read_space(table: Path) -> tuple[SearchSpace, Goal]:
+    """Reads the search space and the goal of a table.
+
+    Args:
+        table: The parquet file; `NAME.space.json` is beside it, or `space.json` with several.
+
+    Returns:
+        The space, and whether its outcomes are to be maximized or minimized.
+    """
+    own = table.with_suffix(".space.json")
+    path, member = (own, None) if own.exists() else (table.with_name("space.json"), table.stem)
+    goal: Goal = json.loads(path.read_text(encoding="utf-8"))["goal"]
+    return SearchSpace.from_json(path, space=member), goal
+
+
+def _outcomes(y: pd.Series, goal: Goal, treatment: Treatment) -> pd.Series:
+    y = y.astype(float)
+    if treatment.worst is not None and goal == "min":
+        y = y.fillna(np.inf).clip(upper=treatment.worst)
+    elif treatment.worst is not None:
+        y = y.fillna(-np.inf).clip(lower=treatment.worst)
+    return pd.Series(np.log(y.to_numpy()), index=y.index) if treatment.log else y
+
+
+def _best(frame: pd.DataFrame, goal: Goal) -> dict[str, float]:
+    values = frame[OUTCOME] if goal == "max" else -frame[OUTCOME]
+    values = values[np.isfinite(values)]
+    return values.groupby(frame["task"].astype(str)).max().to_dict()
+
+
+def _fix(
+    frame: pd.DataFrame, space: SearchSpace, fixed: Mapping[str, Any]
+) -> tuple[pd.DataFrame, SearchSpace]:
+    for name, value in fixed.items():
+        if name not in space.columns:
+            raise ValueError(f"The search space has no parameter {name!r} to fix.")
+        frame = frame[frame[name] == value]
+        if frame.empty:
+            raise ValueError(f"No row has {name!r} fixed at {value!r}.")
+    return frame, SearchSpace([p for p in space.parameters if p.name not in fixed])

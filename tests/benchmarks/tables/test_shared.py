@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("pyarrow")
+
+from benchmarks.tables import TREATMENTS, Treatment, read_shared
+
+FOLDER = Path(
+    os.environ.get(
+        "BOTORCH_TRANSFER_DATA", Path(__file__).resolve().parents[3] / ".." / "shared" / "data"
+    )
+)
+UNIT = {"type": "float", "low": 0.0, "high": 1.0}
+CHOICE = {"type": "categorical", "choices": ["p", "q"]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    x = np.linspace(0.0, 1.0, 5)
+    frame = pd.DataFrame(
+        [
+            {"task": number, "kind": kind, "x": u, "y": 0.1 + u + number + 3 * (kind == "q")}
+            for number in (1, 2)
+            for kind in ("p", "q")
+            for u in x
+        ]
+    )
+    frame.loc[[0, 7], "y"] = [np.nan, 1e9]
+    frame.to_parquet(tmp_path / "toy.parquet")
+    space = {"goal": "min", "params": {"kind": CHOICE, "x": UNIT}}
+    (tmp_path / "toy.space.json").write_text(json.dumps(space))
+    (tmp_path / "group").mkdir()
+    frame.to_parquet(tmp_path / "group" / "member.parquet")
+    spaces = {"member": {"x": UNIT}, "other": {"z": UNIT}}
+    (tmp_path / "group" / "space.json").write_text(json.dumps({"goal": "max", "spaces": spaces}))
+    return tmp_path
+
+
+def test_a_table_with_its_own_space(folder):
+    table = read_shared("toy", folder)
+    assert list(table.tasks) == ["1", "2"]
+    X, Y = table.tasks["1"]
+    assert X.shape == (9, 3)
+    assert Y.max() == pytest.approx(-1.35)
+    assert Y.min() == -1e9
+    assert table.frame.columns.tolist() == ["task", "kind", "x", "y", "outcome"]
+
+
+def test_a_table_of_several_with_one_space(folder):
+    table = read_shared("group/member", folder)
+    assert table.space.columns == ["x"]
+    assert table.tasks["2"][1].max() == pytest.approx(6.1)
+
+
+def test_treatment_of_outcomes(folder):
+    worst = read_shared("toy", folder, Treatment(worst=5.0)).tasks["1"][1]
+    assert len(worst) == 10
+    assert worst[0] == worst[7] == -5.0
+    logged = read_shared("toy", folder, Treatment(worst=5.0, log=True)).tasks["1"][1]
+    torch.testing.assert_close(logged, -(-worst).log())
+    kept = read_shared("toy", folder, Treatment(failed="worst")).tasks["1"][1]
+    assert len(kept) == 10
+
+
+def test_the_worst_of_outcomes_to_be_maximized(folder):
+    Y = read_shared("group/member", folder, Treatment(worst=2.0)).tasks["1"][1]
+    assert Y[0] == 2.0
+    assert Y.min() == 2.0
+
+
+def test_fixed_parameters_leave_the_space_and_regret_is_to_the_whole_table(folder):
+    table = read_shared("toy", folder, Treatment(fixed={"kind": "q"}, worst=99.0))
+    assert table.space.columns == ["x"]
+    assert table.tasks["2"][0].shape == (5, 1)
+    assert table.tasks["2"][1].max() == pytest.approx(-5.1)
+    assert table.best_known("2") == pytest.approx(-2.1)
+    assert set(table.frame["kind"]) == {"q"}
+
+
+def test_refusals(folder):
+    with pytest.raises(FileNotFoundError, match="is the folder the right one"):
+        read_shared("absent", folder)
+    with pytest.raises(ValueError, match="no parameter 'z' to fix"):
+        read_shared("toy", folder, Treatment(fixed={"z": 1}))
+    with pytest.raises(ValueError, match="No row has 'kind' fixed at 'r'"):
+        read_shared("toy", folder, Treatment(fixed={"kind": "r"}))
+
+
+SIZES = {
+    "svm": (50, 6, 14_400),
+    "fcnet_relu": (4, 6, 31_104),
+    "rf": (68, 7, 20_350),
+    "rnn_optimizer": (12, 8, 12_000),
+    "direct_arylation": (3, 21, 1_728),
+    "oer_plates": (4, 11, 8_481),
+    "pmlb/LogisticRegression": (164, 7, 1_962),
+}
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the folder with the shared tables is absent")
+@pytest.mark.parametrize("name", SIZES)
+def test_real_tables(name):
+    table = read_shared(name, FOLDER)
+    tasks, dim, points = SIZES[name]
+    assert len(table.tasks) == tasks
+    assert table.space.dim == dim
+    assert sum(len(Y) for _, Y in table.tasks.values()) == points == len(table.frame)
+    for X, Y in table.tasks.values():
+        assert ((X >= 0) & (X <= 1)).all()
+        assert Y.isfinite().all()
+    target = next(iter(table.tasks))
+    problem = table.problem(target, num_sources=2)
+    assert problem.best_known <= table.best_known(target)
+
+
+def test_treatments_name_tables_of_the_folder():
+    assert set(TREATMENTS) == {"fcnet", "fcnet_relu", "rnn_optimizer", "oer_plates"}
