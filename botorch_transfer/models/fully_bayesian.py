@@ -29,6 +29,7 @@ from botorch_transfer.models.hyperprior_modules import (
 )
 from botorch_transfer.models.inputs import check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.models.single_points import mixture_of_single_points
 from botorch_transfer.pretraining.hyperprior import Hyperprior
 from botorch_transfer.pretraining.importance import (
     effective_sample_size,
@@ -216,6 +217,11 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         Returns:
             A mixture of Gaussians with moments ``batch_shape x num_members x q x 1``.
         """
+        plain = posterior_transform is None and output_indices is None and not kwargs
+        if plain and observation_noise is False and len(self.batch_shape) == 1:
+            mixture = mixture_of_single_points(super().posterior, X)
+            if mixture is not None:
+                return mixture
         if isinstance(observation_noise, Tensor) and not self._is_per_member(observation_noise):
             observation_noise = observation_noise.unsqueeze(MCMC_DIM)
         posterior = super().posterior(

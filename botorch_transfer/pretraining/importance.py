@@ -11,7 +11,8 @@ from botorch_transfer.hyperpriors.draws import HyperparameterDraws
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
 from botorch_transfer.pretraining.cholesky import cholesky_or_nan
 
-_CHUNK_ELEMENTS = 2**21
+_CHUNK_ELEMENTS = 2**19
+"""Matrix elements at a time: what a processor's cache holds; more takes twice as long."""
 
 
 def log_likelihoods(
