@@ -21,7 +21,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.hyperpriors.loop import Build, normalized_regrets
+from benchmarks.hyperpriors.loop import Build, by_model, normalized_regrets
 from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
 from benchmarks.markdown import markdown_table
 from botorch_transfer import Hyperprior, HyperpriorGP
@@ -158,9 +158,9 @@ def _run(
 
     def compute() -> list[float]:
         X, rows = _distinct(data.X)
-        return normalized_regrets(
-            X, data.Y[rows], build, improvement, INITIAL, num_steps - INITIAL, seed=task
-        )
+        Y = data.Y[rows]
+        score = by_model(X, Y, build, improvement)
+        return normalized_regrets(Y, score, INITIAL, num_steps - INITIAL, seed=task)
 
     path = folder / "unseen" / f"{domain.name}-{domain.task_names[task]}-{label}-{num_steps}.json"
     return remembered(path, compute)
