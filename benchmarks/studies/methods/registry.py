@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.competitors import CopulaProcess, HandTunedGP, RobustMetaUCB
 from benchmarks.studies.methods.acquisitions import (
     COMMON,
     Acquire,
@@ -15,6 +16,7 @@ from benchmarks.studies.methods.acquisitions import (
 )
 from benchmarks.studies.methods.base import Method
 from benchmarks.studies.methods.baselines import HistoryReplay, RandomSearch
+from benchmarks.studies.methods.competitors import CompetitorMethod
 from benchmarks.studies.methods.models import (
     learned_hyperprior,
     multi_task_gp,
@@ -108,6 +110,9 @@ MODELS: dict[str, Model] = {
 """Models by the methods' names in the papers."""
 
 OTHERS: dict[str, Method] = {
+    "STBOH": CompetitorMethod(HandTunedGP),
+    "GC3P": CompetitorMethod(CopulaProcess),
+    "RM-GP-UCB": CompetitorMethod(RobustMetaUCB),
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
 }

@@ -1,0 +1,13 @@
+"""Other people's methods, to compare with; each written from its paper, none from its program.
+
+A competitor is made by `build(history, bounds, seed)`, and then suggests points: one of a pool by
+`suggest(train_X, train_Y, candidates)`, or the best of the whole space by optimizing what
+`acquisition(train_X, train_Y)` returns.
+"""
+
+from benchmarks.competitors.competitor import Competitor, History
+from benchmarks.competitors.copula_process import CopulaProcess
+from benchmarks.competitors.robust_meta_ucb import RobustMetaUCB
+from benchmarks.competitors.stboh import HandTunedGP
+
+__all__ = ["Competitor", "CopulaProcess", "HandTunedGP", "History", "RobustMetaUCB"]
