@@ -1,10 +1,14 @@
-"""What is optimized: a target task with the history of other tasks, live or from a table."""
+"""What is optimized: a target task with the history of other tasks, live or from a table.
+
+A study plans with `ProblemSource`s, and runs the `Problem` that each gives for a seed. Problems
+whose target is always the same are their own source; synthetic families draw one (`families.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -20,6 +24,41 @@ History = Mapping[str, SourceData]
 NUM_RESTARTS = 4
 RAW_SAMPLES = 128
 MAX_ITER = 100
+
+
+class Landmarks(NamedTuple):
+    """The worst value, and the median one of points drawn at random; NaN if unknown."""
+
+    worst: float = float("nan")
+    median: float = float("nan")
+
+
+UNKNOWN = Landmarks()
+
+
+class ProblemSource(Protocol):
+    """What gives a problem for every seed."""
+
+    @property
+    def name(self) -> str:
+        """The name, unique in a study."""
+        ...
+
+    def instance(self, seed: int, history_size: int | None) -> Problem:
+        """The problem of one seed.
+
+        Args:
+            seed: Decides on all that is drawn: the target, the sources, their evaluations.
+            history_size: The number of evaluations of each source task to keep, at most.
+
+        Returns:
+            The problem.
+        """
+        ...
+
+    def key(self) -> str:
+        """A digest of all that its problems depend on, besides the seed."""
+        ...
 
 
 class Problem(Protocol):
@@ -45,8 +84,18 @@ class Problem(Protocol):
         """The best value known beforehand, never shown to methods; `-inf` if there is none."""
         ...
 
+    @property
+    def landmarks(self) -> Landmarks:
+        """What regrets may be compared with."""
+        ...
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise that methods see values with."""
+        ...
+
     def evaluate(self, x: Tensor) -> float:
-        """The value at a `d` tensor, to be maximized; NaN if the evaluation failed."""
+        """The value at a `d` tensor without noise, to be maximized; NaN if it failed."""
         ...
 
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
@@ -55,10 +104,6 @@ class Problem(Protocol):
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
         """The `d` tensor where an acquisition is largest, not among the `m x d` seen ones."""
-        ...
-
-    def subsample(self, history_size: int, seed: int) -> Self:
-        """The same problem with at most `history_size` random evaluations of each source task."""
         ...
 
     def key(self) -> str:
@@ -76,6 +121,8 @@ class LiveProblem:
         dim: The number of inputs `d`.
         history: The source tasks' evaluations, inputs in the unit cube.
         best_known: The best value known beforehand, to measure regret by.
+        noise_std: The standard deviation of the noise that methods see values with.
+        landmarks: Values to compare regrets with.
 
     Example:
         >>> problem = LiveProblem("sum", lambda x: float(x.sum()), dim=2)
@@ -88,6 +135,8 @@ class LiveProblem:
     dim: int
     history: History = field(default_factory=dict)
     best_known: float = -torch.inf
+    noise_std: float = 0.0
+    landmarks: Landmarks = UNKNOWN
 
     def evaluate(self, x: Tensor) -> float:
         """Calls the function."""
@@ -110,8 +159,12 @@ class LiveProblem:
         )
         return candidate[0]
 
-    def subsample(self, history_size: int, seed: int) -> Self:
+    def instance(self, seed: int, history_size: int | None) -> Self:
         """The same problem with a smaller history."""
+        return self if history_size is None else self.subsample(history_size, seed)
+
+    def subsample(self, history_size: int, seed: int) -> Self:
+        """The same problem with at most `history_size` evaluations of each source task."""
         return replace(self, history=subsample_history(self.history, history_size, seed))
 
     def key(self) -> str:
@@ -128,6 +181,10 @@ class TableProblem:
         X: An `N x d` tensor of distinct points in the unit cube.
         Y: An `N x 1` tensor of their values, to be maximized. NaN is a failure.
         history: The source tasks' evaluations, inputs in the unit cube.
+        num_sources: How many of the source tasks a run has, others for each seed; all by default.
+        matching: Whether all source tasks were evaluated at the same points, and stay so when the
+            history is sampled.
+        elsewhere: The best value of rows that were left out of the table, to measure regret by.
 
     Example:
         >>> X = torch.tensor([[0.0], [1.0]], dtype=torch.double)
@@ -139,6 +196,9 @@ class TableProblem:
     X: Tensor
     Y: Tensor
     history: History = field(default_factory=dict)
+    num_sources: int | None = None
+    matching: bool = False
+    elsewhere: float = -torch.inf
 
     def __post_init__(self) -> None:
         if len(torch.unique(self.X, dim=0)) < len(self.X):
@@ -151,8 +211,19 @@ class TableProblem:
 
     @property
     def best_known(self) -> float:
-        """The table's best value."""
-        return float(self.Y.nan_to_num(nan=-torch.inf).max())
+        """The table's best value, or that of rows left out."""
+        return max(float(self.Y.nan_to_num(nan=-torch.inf).max()), self.elsewhere)
+
+    @property
+    def landmarks(self) -> Landmarks:
+        """The table's worst and median value."""
+        finite = self.Y[self.Y.isfinite()]
+        return Landmarks(float(finite.min()), float(finite.median())) if len(finite) else UNKNOWN
+
+    @property
+    def noise_std(self) -> float:
+        """None: the table holds what was measured."""
+        return 0.0
 
     def evaluate(self, x: Tensor) -> float:
         """Looks the point up."""
@@ -171,13 +242,26 @@ class TableProblem:
         candidate, _ = optimize_acqf_discrete(acquisition, q=1, choices=self._unseen(seen))
         return candidate[0]
 
+    def instance(self, seed: int, history_size: int | None) -> Self:
+        """The same problem with some of the source tasks, and a smaller history of each."""
+        problem = self
+        if self.num_sources is not None:
+            chosen = _draw(list(self.history), self.num_sources, seed)
+            history = {name: self.history[name] for name in chosen}
+            problem = replace(self, history=history, num_sources=None)
+        return problem if history_size is None else problem.subsample(history_size, seed)
+
     def subsample(self, history_size: int, seed: int) -> Self:
-        """The same problem with a smaller history."""
-        return replace(self, history=subsample_history(self.history, history_size, seed))
+        """The same problem with at most `history_size` evaluations of each source task."""
+        history = subsample_history(self.history, history_size, seed, self.matching)
+        return replace(self, history=history)
 
     def key(self) -> str:
         """A digest of name, table and history."""
-        return content_key(self.name, self.X, self.Y, self.history)
+        rest = [] if self.num_sources is None else [self.num_sources]
+        if self.matching:
+            rest.append(-1)
+        return content_key(self.name, self.X, self.Y, self.history, *rest)
 
     def _unseen(self, seen: Tensor) -> Tensor:
         taken = (self.X.unsqueeze(1) == seen).all(dim=-1).any(dim=-1)
@@ -186,13 +270,16 @@ class TableProblem:
         return self.X[~taken]
 
 
-def subsample_history(history: History, history_size: int, seed: int) -> dict[str, SourceData]:
+def subsample_history(
+    history: History, history_size: int, seed: int, matching: bool = False
+) -> dict[str, SourceData]:
     """Draw some evaluations of every source task, without replacement.
 
     Args:
         history: The source tasks.
         history_size: The number of evaluations to keep of each; smaller tasks are kept whole.
         seed: The seed of the draws.
+        matching: Whether to draw the same rows of all tasks, which must have the same number.
 
     Returns:
         The smaller history, rows in their old order.
@@ -200,6 +287,8 @@ def subsample_history(history: History, history_size: int, seed: int) -> dict[st
     generator = torch.Generator().manual_seed(seed)
     smaller: dict[str, SourceData] = {}
     for name, task in zip(history, as_datasets(history) if history else [], strict=True):
+        if matching:
+            generator.manual_seed(seed)
         rows = torch.randperm(len(task.Y), generator=generator)[:history_size].sort().values
         smaller[name] = SupervisedDataset(
             task.X[rows],
@@ -209,3 +298,9 @@ def subsample_history(history: History, history_size: int, seed: int) -> dict[st
             outcome_names=task.outcome_names,
         )
     return smaller
+
+
+def _draw(names: list[str], number: int, seed: int) -> list[str]:
+    """Some names at random, in their old order."""
+    generator = torch.Generator().manual_seed(seed)
+    return [names[i] for i in sorted(torch.randperm(len(names), generator=generator)[:number])]

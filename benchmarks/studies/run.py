@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.studies.methods import Method
-from benchmarks.studies.problems import Problem
+from benchmarks.studies.problems import Problem, ProblemSource
 
 PACKAGES = ("botorch_transfer", "botorch", "gpytorch", "torch")
 
@@ -45,30 +45,34 @@ class Budget:
             raise ValueError("initial must be at least 1, and at most the number of evaluations.")
 
 
-def run(problem: Problem, method_name: str, method: Method, seed: int, budget: Budget) -> Record:
+def run(
+    source: ProblemSource, method_name: str, method: Method, seed: int, budget: Budget
+) -> Record:
     """Runs a method; an error ends the run and is recorded, with what was evaluated before it.
 
     All randomness follows from the problem's name, the seed and the number of the evaluation, and
     not from the method, so that methods share their luck. Computation is on one thread.
 
     Args:
-        problem: The problem.
+        source: What gives the problem.
         method_name: The method's name.
         method: The method.
         seed: The run's seed.
         budget: What it may spend.
 
     Returns:
-        `method`, `problem`, `seed`, `versions`, `error` (a traceback or `None`) and `evaluations`,
-        a list of `x`, `value`, `suggest_seconds` and `evaluate_seconds`.
+        `method`, `problem`, `seed`, `versions`, `best_known`, `worst`, `median` (values to measure
+        regret by), `error` (a traceback or `None`) and `evaluations`, a list of `x`, `value`
+        (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds` and
+        `cpu_seconds` (of both, in this process).
     """
-    if budget.history_size is not None:
-        problem = problem.subsample(budget.history_size, step_seed(problem, seed, -1))
+    problem = source.instance(step_seed(source, seed, -1), budget.history_size)
     evaluations: list[Record] = []
     error = None
     with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # A line search that gives up, and is tried again: nothing that a reader can act on.
-        warnings.filterwarnings("ignore", message=".*Optimization failed")
+        # What is tried again, or helped by jitter: nothing that a reader can act on.
+        for message in (".*Optimization failed", "A not p.d.", "Sparse invariant checks"):
+            warnings.filterwarnings("ignore", message=message)
         try:
             for evaluation in _evaluations(problem, method, seed, budget):
                 evaluations.append(evaluation)
@@ -79,12 +83,14 @@ def run(problem: Problem, method_name: str, method: Method, seed: int, budget: B
         "problem": problem.name,
         "seed": seed,
         "versions": " ".join(f"{package} {version(package)}" for package in PACKAGES),
+        "best_known": problem.best_known,
+        **problem.landmarks._asdict(),
         "error": error,
         "evaluations": evaluations,
     }
 
 
-def step_seed(problem: Problem, seed: int, evaluation: int) -> int:
+def step_seed(problem: Problem | ProblemSource, seed: int, evaluation: int) -> int:
     """The seed of one step, the same for all methods."""
     return zlib.crc32(f"{problem.name}/{seed}/{evaluation}".encode())
 
@@ -115,7 +121,7 @@ def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) ->
     for number in range(1, budget.evaluations + 1):
         now = step_seed(problem, seed, number)
         torch.manual_seed(now)
-        start = perf_counter()
+        start, start_cpu = perf_counter(), process_time()
         if number <= len(design):
             x = design[number - 1]
         else:
@@ -123,14 +129,22 @@ def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) ->
             x = method.suggest(problem, _stack(points, problem.dim), Y, now).detach()
         suggested = perf_counter()
         value = problem.evaluate(x)
+        observed = value + problem.noise_std * _standard_normal(now)
         yield {
             "x": x.tolist(),
             "value": value,
+            "observed": observed,
             "suggest_seconds": suggested - start,
             "evaluate_seconds": perf_counter() - suggested,
+            "cpu_seconds": process_time() - start_cpu,
         }
         points.append(x)
-        values.append(value)
+        values.append(observed)
+
+
+def _standard_normal(seed: int) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    return float(torch.randn((), generator=generator, dtype=torch.double))
 
 
 def _stack(points: list[Tensor], dim: int) -> Tensor:

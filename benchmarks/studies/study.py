@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +16,15 @@ from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from benchmarks.studies.methods import Method
-from benchmarks.studies.problems import Problem
+from benchmarks.studies.problems import ProblemSource
 from benchmarks.studies.run import Budget, Record, run
 from botorch_transfer.pretraining.memo import content_key
 
 logger = logging.getLogger(__name__)
 
 RESULTS = "results.parquet"
+SECONDS = ("suggest_seconds", "evaluate_seconds", "cpu_seconds")
+OF_EVALUATION = ("observed", "x", "value", *SECONDS)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Study:
         budget: What each run may spend.
     """
 
-    problems: Sequence[Problem]
+    problems: Sequence[ProblemSource]
     methods: Mapping[str, Method]
     seeds: Sequence[int]
     budget: Budget
@@ -44,7 +47,7 @@ class Study:
 class PlannedRun(NamedTuple):
     """One run and the file that it leaves."""
 
-    problem: Problem
+    problem: ProblemSource
     method_name: str
     method: Method
     seed: int
@@ -53,39 +56,54 @@ class PlannedRun(NamedTuple):
 
 
 def run_study(
-    study: Study, folder: Path, n_jobs: int | None = None, progress: bool = False
+    study: Study,
+    folder: Path,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    time_limit: float | None = None,
+    gather: bool = True,
 ) -> pd.DataFrame:
     """Runs what is missing of a study and gathers all of it.
 
     Every finished run is a file in `folder/runs`, named after the content of what it depends on:
-    problem, method's name, seed and budget. So a study that was killed goes on where it stopped, a
-    study that grows runs only what is new, and changed settings never mix with old results. Only
-    the code itself is not part of the name: after a change to a method or to a live function,
-    delete the folder. A run that failed is finished, too; delete its file to try again.
+    problem, method's name and settings, seed and budget. So a study that was killed goes on where
+    it stopped, a study that grows runs only what is new, and changed settings never mix with old
+    results. Only the code itself is not part of the name: after a change to a method or to a live
+    function, delete the folder. A run that failed is finished, too; delete its file to try again.
+
+    All methods on one problem with one seed run one after another in one process, so that what
+    they pre-train alike is pre-trained once. Processes on other machines must see the folder.
 
     Args:
         study: The study.
         folder: Where the runs and `results.parquet` are kept.
-        n_jobs: The number of runs at the same time; `None` follows `joblib.parallel_config`.
+        n_jobs: The number of processes; `None` follows `joblib.parallel_config`.
         progress: Whether to show a progress bar.
+        time_limit: The number of seconds after which no problem and seed is begun any more.
+        gather: Whether to save the table.
 
     Returns:
         The table in `results.parquet`, one row an evaluation: `problem`, `method`, `seed`,
-        `evaluation` (from 1), `value` (to be maximized, NaN if it failed), `x`, `suggest_seconds`,
-        `evaluate_seconds`, `error` and `versions`. A run that an error ended has one more row with
-        the error.
+        `evaluation` (from 1), `value` (to be maximized, NaN if it failed), `observed` (with noise),
+        `x`, `suggest_seconds`, `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`,
+        `error` and `versions`. A run that an error ended has one more row with the error. Runs for
+        which there
+        was no time are left out.
     """
     runs = plan(study, folder)
     missing = [planned for planned in runs if not planned.path.exists()]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     bar = tqdm(total=len(runs), initial=len(runs) - len(missing), disable=not progress, unit="run")
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+    jobs = _until(time_limit, _groups(missing))
     with bar:
-        for name, error in parallel(delayed(_run_and_save)(planned) for planned in missing):
-            bar.update()
-            if error is not None:
-                logger.warning("%s failed: %s", name, error.splitlines()[-1])
-    return _gather(runs, folder / RESULTS)
+        for outcomes in parallel(delayed(_run_and_save)(job) for job in jobs):
+            bar.update(len(outcomes))
+            for name, error in outcomes:
+                if error is not None:
+                    logger.warning("%s failed: %s", name, error.splitlines()[-1])
+    finished = [planned for planned in runs if planned.path.exists()]
+    return _gather(finished, folder / RESULTS if gather else None)
 
 
 def plan(study: Study, folder: Path) -> list[PlannedRun]:
@@ -105,7 +123,9 @@ def plan(study: Study, folder: Path) -> list[PlannedRun]:
     for problem in study.problems:
         for seed in study.seeds:
             for name, method in study.methods.items():
-                key = content_key(keys[problem.name], name, seed, study.budget)
+                settings = getattr(method, "settings", "")
+                rest = [settings] if settings else []
+                key = content_key(keys[problem.name], name, seed, study.budget, *rest)
                 path = folder / "runs" / f"{_slug(problem.name)}-{_slug(name)}-{seed}-{key}.json"
                 runs.append(PlannedRun(problem, name, method, seed, study.budget, path))
     return runs
@@ -115,7 +135,30 @@ def _slug(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
-def _run_and_save(planned: PlannedRun) -> tuple[str, str | None]:
+def _groups(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+    """Runs on the same problem with the same seed; the first seeds first."""
+    groups: dict[tuple[int, str], list[PlannedRun]] = {}
+    order = {seed: number for number, seed in enumerate(dict.fromkeys(run.seed for run in runs))}
+    for planned in runs:
+        groups.setdefault((order[planned.seed], planned.problem.name), []).append(planned)
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
+
+
+def _until(
+    time_limit: float | None, groups: Sequence[list[PlannedRun]]
+) -> Iterator[list[PlannedRun]]:
+    end = None if time_limit is None else time.monotonic() + time_limit
+    for group in groups:
+        if end is not None and time.monotonic() >= end:
+            return
+        yield group
+
+
+def _run_and_save(group: Sequence[PlannedRun]) -> list[tuple[str, str | None]]:
+    return [_run_and_save_one(planned) for planned in group]
+
+
+def _run_and_save_one(planned: PlannedRun) -> tuple[str, str | None]:
     record = run(planned.problem, planned.method_name, planned.method, planned.seed, planned.budget)
     # Complete or not there at all, wherever a kill strikes.
     unfinished = planned.path.with_suffix(f".{os.getpid()}.unfinished")
@@ -125,22 +168,29 @@ def _run_and_save(planned: PlannedRun) -> tuple[str, str | None]:
     return name, record["error"]
 
 
-def _gather(runs: Sequence[PlannedRun], path: Path) -> pd.DataFrame:
+def _gather(runs: Sequence[PlannedRun], path: Path | None) -> pd.DataFrame:
     records = [json.loads(planned.path.read_text(encoding="utf-8")) for planned in runs]
     table = pd.DataFrame([row for record in records for row in _rows(record)])
-    unfinished = path.with_suffix(".unfinished")
-    table.to_parquet(unfinished)
-    unfinished.replace(path)
+    if path is not None:
+        unfinished = path.with_suffix(".unfinished")
+        table.to_parquet(unfinished)
+        unfinished.replace(path)
     return table
 
 
 def _rows(record: Record) -> list[Record]:
     of_run = {name: record[name] for name in ("problem", "method", "seed")}
+    # Runs of earlier versions had no landmarks, and no noise.
+    about = {name: record.get(name) for name in ("best_known", "worst", "median")}
     rows = [
-        {**of_run, "evaluation": number, **evaluation, "error": None}
+        {**of_run, "evaluation": number, "observed": evaluation["value"], **evaluation}
         for number, evaluation in enumerate(record["evaluations"], start=1)
     ]
     if record["error"] is not None:
-        failed = {"x": None, "value": None, "suggest_seconds": None, "evaluate_seconds": None}
-        rows.append({**of_run, "evaluation": len(rows) + 1, **failed, "error": record["error"]})
-    return [{**row, "versions": record["versions"]} for row in rows]
+        rows.append({**of_run, "evaluation": len(rows) + 1, **dict.fromkeys(OF_EVALUATION)})
+    error = [None] * len(record["evaluations"]) + [record["error"]]
+    versions = record["versions"]
+    return [
+        {**row, **about, "error": what, "versions": versions}
+        for row, what in zip(rows, error, strict=False)
+    ]

@@ -56,7 +56,7 @@ THOROUGH = Fitting()
 THRIFTY = Fitting(num_restarts=1, max_iterations=60, growth=1.25)
 """For studies on few cores: at each of the first five points, then at 7, 9, 12, 15, 19, ..."""
 
-THRIFTY_JOINT = Fitting(num_restarts=0, max_iterations=20, growth=2.0, warm=True)
+THRIFTY_JOINT = Fitting(num_restarts=0, max_iterations=40, growth=2.0, warm=True)
 """The same for models that fit the source tasks' hyperparameters, too: at 1, 2, 4, 8, 16, ..."""
 
 

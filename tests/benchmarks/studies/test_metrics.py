@@ -3,10 +3,13 @@ import pandas as pd
 import pytest
 
 from benchmarks.studies.metrics import (
+    areas,
     average,
+    complete,
     evaluations_to_reach,
     failures,
     incumbents,
+    normalized,
     regrets,
     standard_error,
 )
@@ -95,3 +98,62 @@ def test_failures_are_counted_by_method():
     frame = TWO.copy()
     frame.loc[1, "error"] = "RuntimeError"
     assert failures(frame).to_dict() == {"slow": 1, "fast": 0}
+
+
+def with_landmarks(frame: pd.DataFrame, **of_problem: tuple[float, float, float]) -> pd.DataFrame:
+    """Adds the best, the worst and the median value of each problem."""
+    about = pd.DataFrame(of_problem, index=["best_known", "worst", "median"]).T
+    return frame.join(about, on="problem")
+
+
+def test_regret_is_to_what_the_runs_know_seed_by_seed():
+    frame = results({("a", seed, "m"): [0.0, 1.0] for seed in (0, 1)})
+    frame["best_known"] = [3.0, 3.0, -np.inf, -np.inf]
+    regret = regrets(frame)
+    assert regret.loc[("a", 0, "m")].tolist() == [3, 2]
+    assert regret.loc[("a", 1, "m")].tolist() == [1, 0]
+
+
+def test_normalized_regret_of_the_landmark_is_one():
+    frame = with_landmarks(
+        results({("a", 0, "m"): [0.0, 4.0], ("b", 0, "m"): [-10.0, 0.0]}),
+        a=(4.0, -4.0, 2.0),
+        b=(0.0, -20.0, -10.0),
+    )
+    worst, median = (normalized(regrets(frame), frame, scale) for scale in ("worst", "median"))
+    assert worst[1].tolist() == [0.5, 0.5]
+    assert median[1].tolist() == [2.0, 1.0]
+    assert (median[2] == 0).all()
+
+
+def test_without_landmarks_the_worst_run_is_the_scale():
+    frame = with_landmarks(
+        results({("a", 0, "m"): [0.0, 4.0], ("a", 0, "n"): [2.0, 4.0]}), a=(4.0, NAN, NAN)
+    )
+    assert normalized(regrets(frame), frame, "worst")[1].tolist() == [1.0, 0.5]
+
+
+def test_equal_values_have_no_regret():
+    frame = with_landmarks(results({("a", 0, "m"): [1.0]}), a=(1.0, 1.0, 1.0))
+    assert normalized(regrets(frame), frame, "median").loc[("a", 0, "m"), 1] == 0
+
+
+def test_cases_count_that_all_methods_have_finished():
+    frame = results(
+        {
+            ("a", 0, "m"): [NAN, 1.0],
+            ("a", 0, "n"): [0.0, 2.0],
+            ("a", 1, "m"): [0.0, 1.0],
+            ("b", 0, "n"): [0.0, 1.0],
+        }
+    ).assign(best_known=2.0)
+    kept = complete(regrets(frame))
+    assert list(kept.index) == [("a", 0, "m"), ("a", 0, "n")]
+    assert kept.loc[("a", 0, "m")].tolist() == [2.0, 1.0]
+
+
+def test_area_is_the_mean_regret():
+    frame = results({("a", 0, "n"): [0.0, 2.0], ("a", 0, "m"): [1.0, 1.0]}).assign(best_known=2.0)
+    area = areas(complete(regrets(frame)))
+    assert list(area) == ["n", "m"]
+    assert area.loc[("a", 0)].tolist() == [1.0, 1.0]

@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from botorch.acquisition import PosteriorMean
@@ -6,6 +9,7 @@ from botorch.utils.datasets import SupervisedDataset
 
 from benchmarks.studies import LiveProblem, TableProblem
 from benchmarks.studies.problems import subsample_history
+from botorch_transfer.pretraining.memo import content_key
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double)
@@ -103,3 +107,42 @@ def test_keys_tell_names_histories_and_tables_apart():
     }
     assert len(keys) == 5
     assert live().key() == live().key()
+
+
+def test_a_run_can_have_some_of_the_sources():
+    problem = replace(table(), history=history(num_tasks=6), num_sources=2)
+    chosen = {tuple(problem.instance(seed, None).history) for seed in range(20)}
+    assert len(chosen) > 3
+    assert all(len(names) == 2 for names in chosen)
+    again = problem.instance(3, 5)
+    assert list(again.history) == list(problem.instance(3, None).history)
+    assert [len(task.Y) for task in again.history.values()] == [5, 5]
+    assert table().instance(3, None).history.keys() == history().keys()
+
+
+def test_matching_histories_stay_matching():
+    problem = replace(table(), matching=True)
+    for seed in range(3):
+        one, other = problem.instance(seed, 4).history.values()
+        assert torch.equal(one.X, other.X)
+        assert not torch.equal(one.Y, other.Y)
+
+
+def test_what_was_left_out_of_a_table_counts_for_regret():
+    assert replace(table(), elsewhere=3.0).best_known == 3.0
+    assert replace(table(), elsewhere=-3.0).best_known == table().best_known
+
+
+def test_landmarks_of_a_table():
+    X = torch.tensor([[0.0], [0.3], [0.6], [1.0]])
+    Y = torch.tensor([[1.0], [torch.nan], [2.0], [7.0]])
+    assert TableProblem("t", X, Y).landmarks == (1.0, 2.0)
+    assert all(map(math.isnan, live().landmarks))
+
+
+def test_keys_of_plain_problems_are_what_they_always_were():
+    # Finished runs of earlier studies are found by them.
+    problem = table()
+    assert problem.key() == content_key(problem.name, problem.X, problem.Y, problem.history)
+    assert replace(problem, num_sources=1).key() != problem.key()
+    assert replace(problem, matching=True).key() != problem.key()

@@ -1,10 +1,10 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from benchmarks.studies import LiveProblem
-from benchmarks.studies.methods import RandomSearch
+from benchmarks.studies.methods import HistoryReplay, RandomSearch
 from benchmarks.studies.run import Budget, initial_design, run
 from tests.benchmarks.studies.toy import BUDGET, FEW, history, live, table
 
@@ -108,3 +108,26 @@ def test_run_leaves_threads_and_random_numbers_as_they_were():
 def test_initial_design_must_fit_the_budget(initial):
     with pytest.raises(ValueError, match="initial must be at least 1, and at most"):
         Budget(evaluations=3, initial=initial)
+
+
+def test_methods_see_values_with_noise():
+    shown: list = []
+    problem = replace(live(), noise_std=0.5)
+    record = run(problem, "witness", Witness(shown=(shown,)), 0, BUDGET)
+    evaluations = record["evaluations"]
+    _, _, Y = shown[-1]
+    assert Y.flatten().tolist() == [e["observed"] for e in evaluations[:-1]]
+    for evaluation in evaluations:
+        x = torch.tensor(evaluation["x"], dtype=torch.double)
+        assert evaluation["value"] == live().evaluate(x) != evaluation["observed"]
+    # Luck is the same for all methods.
+    other = run(problem, "best of history", HistoryReplay(), 0, BUDGET)["evaluations"]
+    for one, two in zip(evaluations, other, strict=True):
+        assert one["observed"] - one["value"] == pytest.approx(two["observed"] - two["value"])
+
+
+def test_record_has_what_regret_is_measured_by():
+    record = run(table(), "random search", RandomSearch(), 0, BUDGET)
+    assert record["best_known"] == table().best_known
+    assert (record["worst"], record["median"]) == table().landmarks
+    assert all(evaluation["cpu_seconds"] >= 0 for evaluation in record["evaluations"])

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +10,12 @@ import pandas as pd
 import pytest
 
 from benchmarks.studies import LiveProblem, Study, run_study
-from benchmarks.studies.methods import RandomSearch
-from benchmarks.studies.study import RESULTS, plan
+from benchmarks.studies.methods import RandomSearch, methods
+from benchmarks.studies.study import RESULTS, _groups, plan
+from benchmarks.studies.workers import workers
 from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, live, study, table
 
-TIMES = ["suggest_seconds", "evaluate_seconds"]
+TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
 
 
 def without_times(results: pd.DataFrame) -> pd.DataFrame:
@@ -73,11 +75,57 @@ def test_half_written_run_is_repeated(tmp_path):
     pd.testing.assert_frame_equal(without_times(first), without_times(again))
 
 
-def test_number_of_processes_does_not_change_results(tmp_path):
-    planned = Study([table()], FEW, [0], BUDGET)
+def test_number_of_processes_and_dask_do_not_change_results(tmp_path):
+    pytest.importorskip("distributed")
+    planned = Study([table()], FEW, [0, 1], BUDGET)
     one = run_study(planned, tmp_path / "one", n_jobs=1)
-    two = run_study(planned, tmp_path / "two", n_jobs=2)
-    pd.testing.assert_frame_equal(without_times(one), without_times(two))
+    settings = {"local": {"backend": "local"}, "dask": {"backend": "dask"}}
+    for name, where in settings.items():
+        with workers(n_jobs=2, **where):
+            two = run_study(planned, tmp_path / name)
+        pd.testing.assert_frame_equal(without_times(one), without_times(two))
+
+
+def test_seeds_are_finished_one_after_another(tmp_path):
+    planned = study(CHEAP, seeds=2)
+    groups = _groups(plan(planned, tmp_path))
+    assert [(group[0].seed, group[0].problem.name) for group in groups] == [
+        (0, "bowl"),
+        (0, "grid"),
+        (1, "bowl"),
+        (1, "grid"),
+    ]
+    assert all([run.method_name for run in group] == list(CHEAP) for group in groups)
+
+
+def test_no_time_means_no_new_runs(tmp_path):
+    run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
+    results = run_study(study(CHEAP, seeds=3), tmp_path, n_jobs=1, time_limit=0)
+    assert set(results["seed"]) == {0}
+    assert set(pd.read_parquet(tmp_path / RESULTS)["seed"]) == {0}
+
+
+def test_runs_of_earlier_versions_are_read(tmp_path):
+    planned = study(CHEAP, seeds=1)
+    before = run_study(planned, tmp_path, n_jobs=1)
+    for path in (tmp_path / "runs").glob("*.json"):
+        record = json.loads(path.read_text())
+        for name in ("best_known", "worst", "median"):
+            del record[name]
+        for evaluation in record["evaluations"]:
+            del evaluation["observed"], evaluation["cpu_seconds"]
+        path.write_text(json.dumps(record))
+    after = run_study(planned, tmp_path, n_jobs=1)
+    assert after["observed"].tolist() == before["value"].tolist()
+    assert after["best_known"].isna().all()
+
+
+def test_other_settings_are_another_run(tmp_path):
+    paths = set()
+    for fitting in ("thrifty", "thorough"):
+        planned = study(methods(["plain GP"], fitting=fitting), seeds=1)
+        paths |= {run.path for run in plan(planned, tmp_path)}
+    assert len(paths) == 4
 
 
 def test_growing_study_runs_only_what_is_new(tmp_path):

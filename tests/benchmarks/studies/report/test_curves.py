@@ -3,7 +3,12 @@ import pytest
 from matplotlib import image
 
 from benchmarks.studies.metrics import regrets
-from benchmarks.studies.report import regret_figure, regret_table
+from benchmarks.studies.report.curves import (
+    _error_of_average,
+    mean_figure,
+    median_figure,
+    regret_figure,
+)
 from tests.benchmarks.studies.test_metrics import results
 
 FRAME = results(
@@ -21,27 +26,26 @@ def regret() -> pd.DataFrame:
     return regrets(FRAME, {})
 
 
-def test_table_of_regrets(regret):
-    assert regret_table(regret, at=(1, 3)).splitlines() == [
-        "| method   | after 1 | after 3 |",
-        "|:---------|--------:|--------:|",
-        "| ScaML-GP |  1.5000 |  0.0000 |",
-        "| plain GP |  1.5000 |  0.2500 |",
-    ]
-
-
-def test_table_with_evaluations_to_a_reference(regret):
-    header, _, first, second = regret_table(regret, at=(3,), reference="ScaML-GP").splitlines()
-    assert "evaluations to ScaML-GP's final value" in header
-    assert [cell.strip() for cell in first.split("|")[3:5]] == ["3", "100%"]
-    assert [cell.strip() for cell in second.split("|")[3:5]] == ["> 3", "0%"]
-
-
 @pytest.mark.parametrize("problems", [["one"], ["one", "two"]])
 def test_picture_is_saved(tmp_path, regret, problems):
     path = tmp_path / "new folder" / "regret.png"
     shown = regret.loc[regret.index.isin(problems, level="problem")]
     regret_figure(shown, path, title="Title", ylabel="regret")
     height, width, _ = image.imread(path).shape
-    assert width > 400
+    assert width > 300
     assert height > 400
+
+
+@pytest.mark.parametrize("figure", [mean_figure, median_figure])
+def test_pictures_of_all_problems_together(tmp_path, regret, figure):
+    path = tmp_path / "picture.png"
+    figure(regret, path, title="Title", ylabel="regret")
+    height, width, _ = image.imread(path).shape
+    assert 300 < width < 2000
+    assert height > 300
+
+
+def test_error_of_the_mean_is_over_problems_or_seeds(regret):
+    assert _error_of_average(regret).loc["plain GP", 1] == 0  # both problems are the same
+    one = regret.loc[["one"]]
+    assert _error_of_average(one).loc["plain GP", 1] == pytest.approx(0.5)

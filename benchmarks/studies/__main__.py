@@ -1,0 +1,122 @@
+"""Runs a study by its name, or reports on one: `python -m benchmarks.studies run branin-1`.
+
+A study that was interrupted goes on where it stopped by the same command; more seeds, or more
+methods, only add to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.studies.definitions import DEFINITIONS
+from benchmarks.studies.estimate import core_hours, estimate
+from benchmarks.studies.methods import METHODS, methods
+from benchmarks.studies.study import RESULTS, Study, run_study
+from benchmarks.studies.workers import workers
+
+ABOUT = "study.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line.
+
+    Args:
+        arguments: Those of the command line by default.
+    """
+    options = _parser().parse_args(arguments)
+    options.command(options)
+
+
+def list_studies(options: argparse.Namespace) -> None:
+    """Prints all studies and methods."""
+    for name, definition in DEFINITIONS.items():
+        print(f"{name:18} {definition.title} ({definition.source}); {definition.seeds} seeds")
+    print("\nmethods: " + "; ".join(METHODS))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs what is missing of a study."""
+    definition = DEFINITIONS[options.name]
+    folder = options.out or Path("out") / options.name
+    acquisition = options.acquisition or definition.acquisition
+    problems = definition.problems(options.data)
+    study = Study(
+        problems[: options.tasks],
+        methods(options.methods or definition.methods, acquisition, options.fitting),
+        range(options.seeds or definition.seeds),
+        definition.budget,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {
+        "name": options.name,
+        "title": definition.title,
+        "source": definition.source,
+        "regret": definition.regret,
+        "scale": definition.scale,
+        "acquisition": acquisition,
+        "fitting": options.fitting,
+        "evaluations": definition.budget.evaluations,
+        "initial": definition.budget.initial,
+        "command": "python -m benchmarks.studies " + " ".join(options.arguments),
+    }
+    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    if not options.no_estimate:
+        table, hours = estimate(study, folder)
+        print(f"{definition.title}: one run of each method\n\n{table}\n")
+        print(f"about {hours:.2f} core-hours are missing", flush=True)
+    if options.estimate:
+        return
+    with workers(options.backend, options.jobs, options.scheduler):
+        limit = None if options.time_limit is None else 60 * options.time_limit
+        results = run_study(study, folder, progress=not options.quiet, time_limit=limit)
+    print(f"{core_hours(results):.2f} core-hours; results: {folder / RESULTS}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Writes the report of a study that was run."""
+    from benchmarks.studies.report import write_report
+
+    out = options.out or options.folder / "report"
+    print(write_report(options.folder, out, options.methods))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.studies", description=(__doc__ or "").partition("\n")[0]
+    )
+    commands = parser.add_subparsers(required=True)
+    names = commands.add_parser("list", help="all studies and methods")
+    names.set_defaults(command=list_studies)
+
+    one = commands.add_parser("run", help="run a study, or what is missing of it")
+    one.set_defaults(command=run, arguments=sys.argv[1:])
+    one.add_argument("name", choices=DEFINITIONS)
+    one.add_argument("--out", type=Path, help="its folder; by default out/NAME")
+    one.add_argument("--data", type=Path, help="the folder with the tables")
+    one.add_argument("--seeds", type=int, help="the number of seeds")
+    one.add_argument("--tasks", type=int, help="only the first tasks as targets")
+    one.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
+    one.add_argument("--acquisition", choices=["log_ei", "ucb", "paper"])
+    one.add_argument("--fitting", choices=["thrifty", "thorough"], default="thrifty")
+    one.add_argument("--jobs", type=int, default=1, help="processes at the same time")
+    one.add_argument("--backend", choices=["local", "dask"], default="local")
+    one.add_argument("--scheduler", help="the address of a running dask scheduler")
+    one.add_argument("--time-limit", type=float, help="minutes after which nothing new is begun")
+    one.add_argument("--estimate", action="store_true", help="time one run a method, and stop")
+    one.add_argument("--no-estimate", action="store_true", help="go ahead at once")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    told = commands.add_parser("report", help="tables and pictures of a study that was run")
+    told.set_defaults(command=report)
+    told.add_argument("folder", type=Path, help="the study's folder")
+    told.add_argument("--out", type=Path, help="where to write; by default FOLDER/report")
+    told.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What the papers say of each setting, as comparisons that a study can judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from benchmarks.studies.claims import Claim
+
+JOINT_BEST = 1.05
+TRANSFER = ("ScaML-GP", "RGPE", "MHGP", "BHGP", "SHGP", "HGP", "WSGP")
+
+
+def _against(better: Sequence[str], worse: Sequence[str]) -> list[tuple[str, str]]:
+    return [(a, b) for a, b in product(better, worse) if a != b]
+
+
+def _early(methods: Iterable[str]) -> Claim:
+    return Claim(
+        "transfer beats the plain GP (areas weigh the early evaluations)",
+        [(method, "plain GP") for method in methods],
+    )
+
+
+SINGLE_SOURCE = (
+    Claim(
+        "the Bayesian SHGP, HGP and WSGP are ahead of MHGP and RGPE",
+        _against(("SHGP", "HGP", "WSGP"), ("MHGP", "RGPE")),
+    ),
+    Claim("HGP is as good as SHGP or better", [("HGP", "SHGP")], JOINT_BEST),
+    Claim("BHGP is better than MHGP", [("BHGP", "MHGP")]),
+    Claim("SHGP is better than BHGP", [("SHGP", "BHGP")]),
+    Claim(
+        "MTKGP and MTGP are worse than HGP and WSGP",
+        _against(("HGP", "WSGP"), ("MTKGP", "MTGP")),
+    ),
+    _early(TRANSFER),
+)
+ALPINE = (
+    Claim(
+        "SHGP and BHGP are ahead of HGP, WSGP and MTKGP",
+        _against(("SHGP", "BHGP"), ("HGP", "WSGP", "MTKGP")),
+    ),
+    _early(TRANSFER),
+)
+SCAML = (
+    Claim(
+        "ScaML-GP is best or joint best",
+        _against(
+            ("ScaML-GP",), ("RGPE", "SGPT", "MHGP", "ABLR", "FSBO", "RM-GP-UCB", "GC3P", "plain GP")
+        ),
+        JOINT_BEST,
+    ),
+    _early(("ScaML-GP", "RGPE", "SGPT", "MHGP", "ABLR", "FSBO")),
+)
+SVM = (
+    Claim(
+        "WSGP is ahead of all others",
+        _against(("WSGP",), ("HGP", "SHGP", "BHGP", "MHGP", "RGPE", "MTKGP", "plain GP")),
+    ),
+    Claim("HGP is worse than WSGP", [("WSGP", "HGP")]),
+    Claim("SHGP and BHGP are ahead of the plain GP", _against(("SHGP", "BHGP"), ("plain GP",))),
+)
+TABLE = (*SCAML, Claim("guarded ScaML-GP is as good as ScaML-GP", [("guarded", "ScaML-GP")], 1.05))
+
+CLAIMS: Mapping[str, Sequence[Claim]] = {
+    "branin-1": SINGLE_SOURCE,
+    "hartmann3-1": SINGLE_SOURCE,
+    "hartmann6-1": SINGLE_SOURCE,
+    "alpine-5": ALPINE,
+    "branin-8": SCAML,
+    "hartmann6-8": SCAML,
+    "svm": (*SVM, *TABLE),
+    "fcnet": TABLE,
+    "mlp": TABLE,
+    "rf": TABLE,
+    "rnn_optimizer": (
+        Claim(
+            "HyperBO (H-NLL) is ahead of FSBO, ABLR and the plain GP",
+            _against(("H-NLL",), ("FSBO", "ABLR", "plain GP")),
+        ),
+        *TABLE,
+    ),
+    "direct_arylation": TABLE,
+}

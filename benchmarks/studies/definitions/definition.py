@@ -1,0 +1,48 @@
+"""What a study by name is: its problems, its budget, its methods, and how it is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.studies.methods.registry import Acquisition
+from benchmarks.studies.problems import ProblemSource
+from benchmarks.studies.run import Budget
+
+MODULAR = ("ScaML-GP", "guarded", "RGPE", "SGPT", "MHGP", "BHGP", "SHGP")
+PRETRAINED = ("H-NLL", "FSBO", "ABLR")
+COMPETITORS = ("STBOH", "GC3P", "RM-GP-UCB")
+BASELINES = ("plain GP", "best of history", "random search")
+JOINT = ("WSGP", "HGP", "MTKGP", "MTGP", "ScaML-GP, joint", "multi-task GP")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A study that can be run by its name.
+
+    Args:
+        title: The report's title.
+        source: Where the setting comes from.
+        problems: Makes the problems of the folder with the tables.
+        budget: What a run may spend.
+        methods: The names of the methods, those that a report is compared with included.
+        seeds: The number of seeds.
+        acquisition: The acquisition function of all models.
+        regret: What regret is, and its unit.
+        scale: What normalized regret is a share of: the distance from the best value to the
+            `"worst"`, or to the `"median"` where the worst says nothing.
+        needs_data: Whether the tables are needed.
+    """
+
+    title: str
+    source: str
+    problems: Callable[[Path | None], Sequence[ProblemSource]]
+    budget: Budget
+    methods: Sequence[str]
+    seeds: int
+    acquisition: Acquisition = "log_ei"
+    regret: str = "regret"
+    scale: Literal["worst", "median"] = "median"
+    needs_data: bool = False

@@ -1,0 +1,56 @@
+"""What a study will cost, from one run of each method that is part of it anyway."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.markdown import markdown_table
+from benchmarks.studies.study import Study, plan, run_study
+
+AN_HOUR = 3600.0
+
+
+def seconds_a_run(results: pd.DataFrame) -> pd.Series:
+    """The mean processor time of each method's runs.
+
+    Args:
+        results: The table of `run_study`.
+
+    Returns:
+        Seconds by method.
+    """
+    of_run = results.groupby(["problem", "seed", "method"], sort=False)["cpu_seconds"].sum()
+    return of_run.groupby("method", sort=False).mean()
+
+
+def core_hours(results: pd.DataFrame) -> float:
+    """The processor time that all runs of a table took together."""
+    return float(results["cpu_seconds"].astype(float).sum()) / AN_HOUR
+
+
+def estimate(study: Study, folder: Path) -> tuple[str, float]:
+    """Does the first run of each method, and extrapolates from it.
+
+    Args:
+        study: The study.
+        folder: Its folder, where these runs stay.
+
+    Returns:
+        A markdown table of the methods' costs, and the core-hours of all that is missing then.
+    """
+    pilot = replace(study, problems=study.problems[:1], seeds=study.seeds[:1])
+    seconds = seconds_a_run(run_study(pilot, folder, n_jobs=1, gather=False))
+    missing = pd.Series(
+        [planned.method_name for planned in plan(study, folder) if not planned.path.exists()]
+    ).value_counts()
+    missing = missing.reindex(seconds.index, fill_value=0)
+    hours = seconds * missing / AN_HOUR
+    rows = [
+        [name, f"{seconds[name]:.1f}", str(missing[name]), f"{hours[name]:.2f}"]
+        for name in seconds.index
+    ]
+    header = ["method", "seconds a run", "runs missing", "core-hours"]
+    return markdown_table(header, rows), float(hours.sum())

@@ -1,0 +1,7 @@
+"""What a study found, in tables and pictures."""
+
+from benchmarks.studies.report.curves import regret_figure
+from benchmarks.studies.report.tables import regret_table
+from benchmarks.studies.report.write import write_report
+
+__all__ = ["regret_figure", "regret_table", "write_report"]

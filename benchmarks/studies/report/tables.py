@@ -1,0 +1,159 @@
+"""What a study found, in markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.markdown import markdown_table
+from benchmarks.studies.metrics import areas, average, evaluations_to_reach, standard_error
+from benchmarks.studies.statistics import mean_ranks, ratio_of_means
+
+
+def regret_table(regret: pd.DataFrame, at: Sequence[int], reference: str | None = None) -> str:
+    """Mean regrets after some numbers of evaluations.
+
+    Args:
+        regret: One row a run, as `metrics.regrets` gives it.
+        at: The numbers of evaluations.
+        reference: The method whose final value the last two columns ask for: how many evaluations
+            the median run needs to reach it, and the share of runs that do.
+
+    Returns:
+        A markdown table, one row a method.
+    """
+    mean = average(regret)
+    header = ["method", *(f"after {n}" for n in at)]
+    rows = [[method, *(f"{mean.loc[method, n]:.4f}" for n in at)] for method in mean.index]
+    if reference is not None:
+        header += [f"evaluations to {reference}'s final value", "runs that reach it"]
+        needed = evaluations_to_reach(regret, reference).groupby("method")
+        for row in rows:
+            row += _reaching(needed.get_group(row[0]), last=int(regret.columns[-1]))
+    return markdown_table(header, rows)
+
+
+def _reaching(needed: pd.Series, last: int) -> list[str]:
+    median = needed.median()
+    number = f"{median:g}" if np.isfinite(median) else f"> {last}"
+    return [number, f"{np.isfinite(needed).mean():.0%}"]
+
+
+def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
+    """Mean regrets and their standard errors over problems and seeds.
+
+    Args:
+        regret: One row a run, as `metrics.complete` gives it.
+        at: The numbers of evaluations.
+
+    Returns:
+        A markdown table, one row a method, the best at the end first.
+    """
+    mean = average(regret)
+    # Over problems where there are several, over the seeds of the only one.
+    of_problem = regret.groupby(["problem", "method"], sort=False).mean()
+    error = of_problem.groupby("method", sort=False).sem()
+    if of_problem.index.unique("problem").size == 1:
+        error = average(standard_error(regret))
+    rows = [
+        [method, *(f"{mean.loc[method, n]:.3f} ± {error.loc[method, n]:.3f}" for n in at)]
+        for method in mean[at[-1]].sort_values(kind="stable").index
+    ]
+    return markdown_table(["method", *(f"after {n}" for n in at)], rows)
+
+
+def median_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
+    """Medians over runs, with the 20th and the 80th percentile.
+
+    Args:
+        regret: One row a run, as `metrics.complete` gives it.
+        at: The numbers of evaluations.
+
+    Returns:
+        A markdown table, one row a method, the best at the end first.
+    """
+    by_method = regret.groupby("method", sort=False)
+    low, median, high = (by_method.quantile(share) for share in (0.2, 0.5, 0.8))
+    order = pd.concat([median[at[-1]], average(regret)[at[-1]]], axis=1, keys=["m", "a"])
+    rows = [
+        [
+            str(method),
+            *(
+                f"{median.loc[method, n]:.3f} [{low.loc[method, n]:.3f}, {high.loc[method, n]:.3f}]"
+                for n in at
+            ),
+        ]
+        for method in order.sort_values(["m", "a"], kind="stable").index
+    ]
+    return markdown_table(["method", *(f"after {n}" for n in at)], rows)
+
+
+def comparison_table(regret: pd.DataFrame, reference: str) -> str:
+    """Everything that is said of a method in comparison with the others.
+
+    Args:
+        regret: One row a run, as `metrics.complete` gives it.
+        reference: The method that the others are compared with.
+
+    Returns:
+        A markdown table, one row a method, the smallest area first: the area under the regret curve
+        relative to the reference's, with a 95 % interval of a paired bootstrap over problems and
+        seeds; the share of runs whose area is larger than the reference's; mean ranks by area and
+        by the final regret; the evaluations that the median run needs to be as good as the
+        reference at its end, the share of runs that get there, and how many times fewer evaluations
+        that is than the reference itself needed.
+    """
+    area, last = areas(regret), regret.iloc[:, -1].unstack("method")
+    ratio, by_area, by_end = ratio_of_means(area, reference), mean_ranks(area), mean_ranks(last)
+    needed = evaluations_to_reach(regret, reference).unstack("method")
+    fewer = needed.rdiv(needed[reference], axis=0)
+    rows = []
+    for method in ratio.sort_values("ratio", kind="stable").index:
+        row = ratio.loc[method]
+        worse = (area[method] > area[reference]).mean()
+        rows.append(
+            [
+                str(method),
+                f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+                "" if method == reference else f"{worse:.0%}",
+                f"{by_area[method]:.1f}",
+                f"{by_end[method]:.1f}",
+                *_reaching(needed[method], last=int(regret.columns[-1])),
+                f"{fewer[method].median():.1f}",
+            ]
+        )
+    header = [
+        "method",
+        f"area / {reference}'s [95 %]",
+        "runs worse",
+        "rank, area",
+        "rank, end",
+        f"evaluations to {reference}'s end",
+        "runs there",
+        "times fewer",
+    ]
+    return markdown_table(header, rows)
+
+
+def cost_table(results: pd.DataFrame) -> str:
+    """What a step of each method takes.
+
+    Args:
+        results: The table of `run_study`.
+
+    Returns:
+        A markdown table: medians over steps after the first, which may pre-train, on the wall clock
+        and the processor; and the processor time of the first.
+    """
+    first = results["evaluation"] == 1
+    by_method = results[~first].groupby("method", sort=False)
+    wall = by_method["suggest_seconds"].median()
+    cpu = by_method["cpu_seconds"].median()
+    start = results[first].groupby("method", sort=False)["cpu_seconds"].median()
+    rows = [
+        [str(method), f"{wall[method]:.2f}", f"{cpu[method]:.2f}", f"{start[method]:.2f}"]
+        for method in cpu.sort_values(kind="stable").index
+    ]
+    return markdown_table(["method", "seconds a step", "of a processor", "the first step's"], rows)

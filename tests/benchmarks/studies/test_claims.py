@@ -1,0 +1,47 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.studies.claims import Claim, claims_list
+
+NOISE = np.random.default_rng(0).normal(size=40)
+AREAS = pd.DataFrame(
+    {
+        "good": 1.0 + 0.01 * NOISE,
+        "same": 1.01 + 0.1 * NOISE[::-1],
+        "bad": 2.0 + 0.01 * NOISE,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "margin", "verdict"),
+    [
+        ([("good", "bad")], 1.0, "holds"),
+        ([("bad", "good")], 1.0, "does not hold"),
+        ([("good", "same")], 1.0, "rather holds"),
+        ([("same", "good")], 1.0, "rather not"),
+        ([("same", "good")], 1.1, "holds"),
+        ([("good", "bad"), ("good", "same")], 1.0, "rather holds"),
+        ([("bad", "good"), ("good", "bad")], 1.0, "1 of 2 hold"),
+        ([("bad", "good"), ("same", "good")], 1.0, "rather not"),
+    ],
+)
+def test_verdicts(pairs, margin, verdict):
+    found = Claim("", pairs, margin).verdict(AREAS)
+    assert found is not None
+    assert found[0] == verdict
+
+
+def test_numbers_are_given():
+    found = Claim("", [("good", "bad")]).verdict(AREAS)
+    assert found is not None
+    assert found[1].startswith("good / bad 0.50 [0.")
+
+
+def test_methods_that_were_not_run_are_not_judged():
+    claims = [Claim("good wins", [("good", "bad"), ("good", "absent")]), Claim("no", [("x", "y")])]
+    text = claims_list(claims, AREAS)
+    assert text.startswith("- good wins: **holds** (good / bad")
+    assert "absent" not in text
+    assert len(text.splitlines()) == 1

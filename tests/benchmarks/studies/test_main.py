@@ -1,0 +1,67 @@
+import json
+
+import pandas as pd
+import pytest
+
+from benchmarks.studies import __main__ as program
+from benchmarks.studies.definitions import DEFINITIONS, Definition
+from benchmarks.studies.study import RESULTS
+from tests.benchmarks.studies.toy import BUDGET, live, table
+
+METHODS = ["best of history", "plain GP", "random search"]
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    toy = Definition("Toy", "nowhere", lambda folder: [live(), table()], BUDGET, METHODS, seeds=1)
+    monkeypatch.setitem(DEFINITIONS, "svm", toy)
+
+
+def test_study_is_estimated_run_and_reported(tmp_path, capsys):
+    folder = tmp_path / "study"
+    program.main(["run", "svm", "--out", str(folder), "--quiet", "--seeds", "2"])
+    printed = capsys.readouterr().out
+    assert "core-hours are missing" in printed
+    assert printed.index("| plain GP") < printed.index("results: ")
+    results = pd.read_parquet(folder / RESULTS)
+    assert len(results) == 2 * 2 * 3 * BUDGET.evaluations
+
+    program.main(["report", str(folder)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("# Toy\n")
+    assert "2 target(s), 2 seed(s), 4 cases" in printed
+    out = folder / "report"
+    assert (out / "README.md").read_text() + "\n" == printed
+    for line in printed.splitlines():
+        if line.startswith("!["):
+            assert (out / line.split("](")[1][:-1]).stat().st_size > 5_000
+    assert printed.count("![") == 5
+    assert "nan" not in printed
+
+    program.main(["report", str(folder), "--methods", "plain GP", "random search"])
+    assert "best of history" not in capsys.readouterr().out
+
+
+def test_estimate_runs_one_seed_only(tmp_path, capsys):
+    program.main(["run", "svm", "--out", str(tmp_path), "--estimate", "--methods", "random search"])
+    assert "results: " not in capsys.readouterr().out
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 1
+    assert json.loads((tmp_path / program.ABOUT).read_text())["title"] == "Toy"
+
+
+def test_report_needs_a_case_of_all_methods(tmp_path):
+    options = ["--out", str(tmp_path), "--quiet", "--no-estimate", "--tasks", "1"]
+    program.main(["run", "svm", *options, "--methods", "random search"])
+    results = pd.read_parquet(tmp_path / RESULTS)
+    other = results.assign(method="plain GP", seed=1)
+    pd.concat([results, other]).to_parquet(tmp_path / RESULTS)
+    with pytest.raises(ValueError, match="has been finished by all methods: run it further"):
+        program.main(["report", str(tmp_path)])
+
+
+def test_names_are_listed(capsys):
+    program.main(["list"])
+    printed = capsys.readouterr().out
+    for name in DEFINITIONS:
+        assert f"\n{name} " in f"\n{printed}"
+    assert "ScaML-GP; plain GP" in printed

@@ -1,0 +1,53 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.studies.statistics import (
+    cliques,
+    critical_difference,
+    friedman,
+    mean_ranks,
+    ratio_of_means,
+)
+
+
+def test_ranks_are_shared_by_equals():
+    values = pd.DataFrame({"c": [3.0, 5.0], "a": [1.0, 1.0], "b": [1.0, 2.0]})
+    assert mean_ranks(values).to_dict() == {"a": 1.25, "b": 1.75, "c": 3.0}
+
+
+def test_friedman_tells_order_from_chance():
+    random = np.random.default_rng(0).random((40, 3))
+    chance = pd.DataFrame(random, columns=list("abc"))
+    assert friedman(chance) > 0.05
+    assert friedman(chance + np.array([0.0, 1.0, 2.0])) < 1e-10
+    assert friedman(chance[["a", "b"]]) == 1.0
+    assert friedman(chance * 0) == 1.0
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (5, 2.728), (10, 3.164)])
+def test_critical_difference_is_that_of_the_tables(k, q):
+    # Demsar 2006, Table 5.
+    assert critical_difference(k, 30) == pytest.approx(q * np.sqrt(k * (k + 1) / 180), rel=1e-3)
+
+
+def test_cliques_are_the_longest_stretches():
+    ranks = pd.Series({"a": 1.0, "b": 1.5, "c": 2.2, "d": 4.0})
+    assert cliques(ranks, 1.0) == [(1.0, 1.5), (1.5, 2.2)]
+    assert cliques(ranks, 1.3) == [(1.0, 2.2)]
+    assert cliques(ranks, 0.1) == []
+
+
+def test_ratios_have_paired_intervals():
+    size = np.random.default_rng(0).random(50) * 100
+    values = pd.DataFrame({"plain": size, "half": size / 2, "noisy": size[::-1]})
+    table = ratio_of_means(values, "plain")
+    assert table.loc["half"].tolist() == pytest.approx([0.5, 0.5, 0.5])
+    assert table.loc["noisy", "ratio"] == pytest.approx(1.0)
+    assert table.loc["noisy", "low"] < 0.95
+    assert table.loc["noisy", "high"] > 1.05
+
+
+def test_two_zeros_are_equal():
+    table = ratio_of_means(pd.DataFrame({"a": [0.0, 0.0], "b": [0.0, 0.0]}), "a")
+    assert (table == 1.0).all(axis=None)
