@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := ax,plot,benchmarks,distributed,dev
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench-timing clean
+.PHONY: demo test lint docs bench-timing clean
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
@@ -18,6 +18,10 @@ lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Warnings are errors; nothing outside of this machine is asked for.
+docs: $(VENV)/.docs-installed
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
 
 bench-timing: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.timing
@@ -33,5 +37,9 @@ $(VENV)/.test-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) -e ".[$(EXTRAS)]"
 	touch $@
 
+$(VENV)/.docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e ".[ax,plot,docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) out build dist *.egg-info
+	rm -rf $(VENV) out build dist docs/_build docs/tutorials *.egg-info

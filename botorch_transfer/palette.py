@@ -34,7 +34,7 @@ class Style(NamedTuple):
 STYLES: dict[str, Style] = {
     "ScaML-GP": Style(BLUE, "-", "o"),
     "ScaML-GP, joint": Style(BLUE, "--", "8"),
-    "guarded": Style(BLUE, ":", "D"),
+    "guarded": Style(ORANGE, "--", "d"),
     "RGPE": Style(PURPLE, "-", "v"),
     "SGPT": Style(SKY, "-", "P"),
     "SHGP": Style(GREEN, "-", "d"),
@@ -48,7 +48,7 @@ STYLES: dict[str, Style] = {
     "H-EKL": Style(SKY, ":", "s"),
     "FSBO": Style(GREEN, ":", "v"),
     "ABLR": Style(ORANGE, "-.", "s"),
-    "MPHD": Style(VERMILLION, "-", "^"),
+    "MPHD": Style(BLUE, "-.", "^"),
     "HyperBO+": Style(PURPLE, "-.", ">"),
     "plain GP": Style(VERMILLION, "--", "s"),
     "best of history": Style(GREEN, "-.", "^"),
@@ -97,7 +97,7 @@ def style_of(method: str | type) -> Style:
     Example:
         >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)
         True
-        >>> STYLES["my method"] = Style(BLACK, "-.", "o")
+        >>> STYLES["my method"] = Style("#332288", "-.", "o")
         >>> style_of("my method").marker
         'o'
     """

@@ -1,0 +1,59 @@
+"""Settings of the documentation; ``make docs`` builds it with warnings as errors, offline."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+os.environ.setdefault("TQDM_DISABLE", "1")
+
+import botorch_transfer  # noqa: E402
+
+project = "botorch_transfer"
+author = "The botorch_transfer developers"
+copyright = author
+version = release = botorch_transfer.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "myst_nb",
+]
+exclude_patterns = ["_build"]
+
+# Notebooks are shown with the outputs they were saved with; tests run them. Sphinx reads only what
+# lies below this folder, so they are copied here, with their links to this folder set right.
+nb_execution_mode = "off"
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+COPIES = HERE / "tutorials"
+shutil.rmtree(COPIES, ignore_errors=True)
+COPIES.mkdir()
+for notebook in sorted((HERE.parent / "tutorials").glob("*.ipynb")):
+    text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
+    (COPIES / notebook.name).write_text(text, encoding="utf-8")
+
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+add_module_names = False
+
+# Every reference within this package must lead somewhere; other projects are not asked for theirs,
+# so that the site builds without a network.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(?!botorch_transfer|~?\.).*")]
+
+html_theme = "furo"
+html_title = f"botorch_transfer {release}"
+html_show_sourcelink = False

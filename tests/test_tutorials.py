@@ -1,0 +1,67 @@
+"""Every tutorial runs from top to bottom, as a short run that its ``SMOKE_TEST`` mode is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
+MAX_BYTES = 2 * 2**20
+RESET = "get_ipython().run_line_magic('reset', '-f')"
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nbclient.NotebookClient]:
+    """One kernel for all of them: importing PyTorch anew would take longer than the notebooks."""
+    folder = tmp_path_factory.mktemp("tutorials")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SMOKE_TEST", "1")
+        patch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        client = nbclient.NotebookClient(
+            nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}}
+        )
+        client.create_kernel_manager()
+        client.start_new_kernel()
+        client.start_new_kernel_client()
+        yield client
+        client._cleanup_kernel()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_tutorial_runs(path: Path, kernel: nbclient.NotebookClient):
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(RESET))
+    kernel.nb = notebook
+    kernel.reset_execution_trackers()
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type == "code":
+            kernel.execute_cell(cell, number)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_tutorial_is_saved_as_run(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert outputs
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+
+
+def test_there_are_tutorials():
+    assert NOTEBOOKS
+
+
+def test_tutorials_are_small():
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < MAX_BYTES
