@@ -21,7 +21,7 @@ lint: $(VENV)/.test-installed
 
 # Warnings are errors; nothing outside of this machine is asked for.
 docs: $(VENV)/.docs-installed
-	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build/html
 
 bench-timing: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.timing

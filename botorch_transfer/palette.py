@@ -48,7 +48,7 @@ STYLES: dict[str, Style] = {
     "H-EKL": Style(SKY, ":", "s"),
     "FSBO": Style(GREEN, ":", "v"),
     "ABLR": Style(ORANGE, "-.", "s"),
-    "MPHD": Style(BLUE, "-.", "^"),
+    "MPHD": Style(BLUE, "-.", "D"),
     "HyperBO+": Style(PURPLE, "-.", ">"),
     "plain GP": Style(VERMILLION, "--", "s"),
     "best of history": Style(GREEN, "-.", "^"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -49,10 +51,28 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 add_module_names = False
 
-# Every reference within this package must lead somewhere; other projects are not asked for theirs,
-# so that the site builds without a network.
+# Every reference within this package must lead to something that exists, be it documented or not;
+# other projects are not asked for theirs, so that the site builds without a network.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!botorch_transfer|~?\.).*")]
+
+
+def leave_as_text(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Shows names of this package that exist, but are not in the reference, without a link."""
+    module, _, name = node.get("reftarget", "").rpartition(".")
+    if not module.startswith("botorch_transfer"):
+        return None
+    try:
+        found = hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return None
+    return content if found else None
+
+
+def setup(app: Any) -> None:
+    """Registers what this file adds to Sphinx."""
+    app.connect("missing-reference", leave_as_text)
+
 
 html_theme = "furo"
 html_title = f"botorch_transfer {release}"

@@ -1,4 +1,8 @@
-"""Coregionalization kernels in which source tasks are independent, and weighted in the target."""
+"""Coregionalization kernels in which source tasks are independent, and weighted in the target.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +105,6 @@ class ScaMLKernel(_IndependentSourcesKernel):
     This is the kernel from which ScaML-GP follows by conditioning on the sources, Eq. (3) to (5) of
     [Tighineanu2023scaml]_: ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at ``(m, t)`` and ``w_m²`` at
     ``(t, t)``.
-
-    .. [Tighineanu2023scaml]
-        P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
 
     Args:
         data_kernels: A kernel for each task, target last.

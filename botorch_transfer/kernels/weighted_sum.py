@@ -1,4 +1,8 @@
-"""The covariance that a weighted sum of source posteriors gives the target."""
+"""The covariance that a weighted sum of source posteriors gives the target.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,6 @@ class WeightedSumKernel(Kernel):
     r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
-
-    .. [Tighineanu2023scaml]
-        P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
 
     Args:
         gps: The source GPs, conditioned on their data.

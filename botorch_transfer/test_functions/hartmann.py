@@ -3,7 +3,7 @@ r"""The Hartmann families in three and six dimensions.
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
     AISTATS 2022. arXiv:2111.11223.
-.. [Tighineanu2024scaml]
+.. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
     arXiv:2312.00742.
 """
@@ -113,7 +113,7 @@ class Hartmann6Family(HartmannFamily):
 
         f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
 
-    on the unit cube, to be minimized; [Tighineanu2024scaml]_ has it, too (App. C.6). The weights
+    on the unit cube, to be minimized; [Tighineanu2023scaml]_ has it, too (App. C.6). The weights
     decide which of two distant bumps holds the optimum.
 
     Args:
