@@ -36,8 +36,10 @@ class HyperpriorGP(ModularTransferGP):
     It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
     for each input. What the source domains tell is in the hyperpriors, a Normal and Gammas, which
     are registered on its modules as any GPyTorch hyperprior; so ``fit_gpytorch_mll`` is the MAP of
-    [Fan2024mphd]_ (Eq. 6). Use it where the target's search space is another than that of all
-    earlier tasks, of a dimension or meaning never seen.
+    [Fan2024mphd]_ (Eq. 6). The Gammas count by the density of the logarithm, see
+    :class:`~botorch_transfer.hyperpriors.log_density.LogDensityGammaPrior`: what the data do not
+    tell stays at the hyperprior's mean. Use it where the target's search space is another than that
+    of all earlier tasks, of a dimension or meaning never seen.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.

@@ -9,12 +9,13 @@ from botorch.utils.constraints import LogTransformedInterval
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ConstantMean
-from gpytorch.priors import UniformPrior
+from gpytorch.priors import Prior, UniformPrior
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import Hyperparameter
 from botorch_transfer.hyperpriors.bounds import start_and_bounds
 from botorch_transfer.hyperpriors.families import make_prior
+from botorch_transfer.hyperpriors.log_density import for_map
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.hyperprior import Hyperprior
 
@@ -75,11 +76,11 @@ def hyperprior_kernel(
         stationary_function(hyperprior.kernel).make_kernel(
             ard_num_dims=dim,
             batch_shape=batch_shape,
-            lengthscale_prior=lengthscale if shown else None,
+            lengthscale_prior=for_map(lengthscale) if shown else None,
             lengthscale_constraint=constraints[0],
         ),
         batch_shape=batch_shape,
-        outputscale_prior=outputscale if shown else None,
+        outputscale_prior=for_map(outputscale) if shown else None,
         outputscale_constraint=constraints[1],
     ).to(hyperprior.constant_parameters)
     kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
@@ -92,10 +93,14 @@ def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
     prior = hyperprior.hyperprior_of("noise")
     start, lower, upper = (float(value) for value in start_and_bounds(prior))
     least = _LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    make = partial(make_prior, hyperprior.families["noise"], hyperprior.noise_parameters)
+    make = partial(_noise_prior, hyperprior.families["noise"], hyperprior.noise_parameters)
     return Hyperparameter(
         make_prior=None if hyperprior.kind == "empirical" else make,
         start=max(start, least),
         lower=max(lower, least),
         upper=max(upper, least),
     )
+
+
+def _noise_prior(family: str, parameters: Tensor) -> Prior:
+    return for_map(make_prior(family, parameters))
