@@ -2,13 +2,15 @@
 
 `DATA` is a folder of public tuning histories (six scikit-learn classifiers on PMLB; svm, rf, mlp),
 which are not part of this project. Each search space has a hyperprior learned from all the others,
-which drives the optimization of some of its tasks by expected improvement on the table's points.
+which drives the optimization of some of its tasks by expected improvement on the table's points:
+by MAP under MPHD's and the universal hyperprior (HyperBO+'s), and averaged over the latter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 from botorch.acquisition import LogExpectedImprovement
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -23,15 +26,17 @@ from torch import Tensor
 
 from benchmarks.hyperpriors.loop import Build, by_model, normalized_regrets
 from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
+from benchmarks.hyperpriors.table_one import difference, random_score
 from benchmarks.markdown import markdown_table
-from botorch_transfer import Hyperprior, HyperpriorGP
+from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain
 from botorch_transfer.search_space import SearchSpace
 
 TABLES = ("svm", "rf", "mlp")
 CHECKPOINTS = (5, 20, 50)
 INITIAL = 3
-KINDS = {"MPHD": "mphd", "universal": "universal"}
+METHODS = ("MPHD", "universal", "averaged", "SingleTaskGP", "random")
+PLAIN = "SingleTaskGP"
 
 
 def read_domains(folder: Path, max_tasks: int, max_points: int, seed: int = 0) -> list[Domain]:
@@ -90,9 +95,26 @@ def informed(hyperprior: Hyperprior, domain: Domain) -> Build:
     return build
 
 
+def averaged(hyperprior: Hyperprior, domain: Domain) -> Build:
+    """A GP averaged over a hyperprior."""
+
+    def build(X: Tensor, Y: Tensor, last: Any) -> FullyBayesianHyperpriorGP:
+        with warnings.catch_warnings():
+            # Should few draws explain a table, it goes on with those.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return FullyBayesianHyperpriorGP(
+                X, Y, hyperprior, context=domain.context, num_samples=1024, num_members=32
+            )
+
+    return build
+
+
 def default(X: Tensor, Y: Tensor, last: Any) -> SingleTaskGP:
     """BoTorch's default model, which knows nothing of other search spaces."""
-    return _fitted(SingleTaskGP(X, Y))
+    with warnings.catch_warnings():
+        # Outcomes that have not varied yet cannot be standardized.
+        warnings.simplefilter("ignore", InputDataWarning)
+        return _fitted(SingleTaskGP(X, Y))
 
 
 def _fitted(model: Any, **options: Any) -> Any:
@@ -117,13 +139,20 @@ def learn(domains: Sequence[Domain], folder: Path) -> Hyperprior:
 
 
 def regrets(
-    domains: Sequence[Domain], num_tasks: int, num_steps: int, folder: Path
+    domains: Sequence[Domain],
+    targets: Sequence[Domain],
+    num_tasks: int,
+    seeds: Sequence[int],
+    num_steps: int,
+    folder: Path,
 ) -> dict[str, dict[str, list[list[float]]]]:
     """Runs every method on some tasks of every domain, or reads what was run before.
 
     Args:
-        domains: The domains.
+        domains: The domains to learn from.
+        targets: The same domains, with the points to choose from.
         num_tasks: The number of target tasks of each.
+        seeds: The seeds of the first points.
         num_steps: The number of evaluations, the first three included.
         folder: Where results are kept.
 
@@ -132,37 +161,53 @@ def regrets(
     """
     everything = learn(domains, folder)
     found: dict[str, dict[str, list[list[float]]]] = {}
-    for number, domain in enumerate(domains):
-        name = str(domain.name)
-        builds: dict[str, Build] = {"SingleTaskGP": default}
-        for label, kind in KINDS.items():
-            path = folder / "step-2" / f"{name}-{kind}.safetensors"
-            hyperprior = remembered_hyperprior(
-                path,
-                lambda n=number, k=kind: everything.refit(k, without=n),  # type: ignore[misc]
+    for number, domain in enumerate(targets):
+        mphd, universal = (
+            remembered_hyperprior(
+                folder / "step-2" / f"{domain.name}-{kind}.safetensors",
+                lambda number=number, kind=kind: everything.refit(kind, without=number),  # type: ignore[misc]
             )
-            builds[label] = informed(hyperprior, domain)
-        found[name] = {
+            for kind in ("mphd", "universal")
+        )
+        builds: dict[str, Build | None] = {
+            "MPHD": informed(mphd, domain),
+            "universal": informed(universal, domain),
+            "averaged": averaged(universal, domain),
+            PLAIN: default,
+            "random": None,
+        }
+        found[str(domain.name)] = {
             label: [
-                _run(domain, task, label, build, num_steps, folder) for task in range(num_tasks)
+                _run(domain, task, seed, label, builds[label], num_steps, folder)
+                for task in range(num_tasks)
+                for seed in seeds
             ]
-            for label, build in builds.items()
+            for label in METHODS
         }
     return found
 
 
 def _run(
-    domain: Domain, task: int, label: str, build: Build, num_steps: int, folder: Path
+    domain: Domain,
+    task: int,
+    seed: int,
+    label: str,
+    build: Build | None,
+    num_steps: int,
+    folder: Path,
 ) -> list[float]:
     data = domain.datasets[task]
 
     def compute() -> list[float]:
         X, rows = _distinct(data.X)
         Y = data.Y[rows]
-        score = by_model(X, Y, build, improvement)
-        return normalized_regrets(Y, score, INITIAL, num_steps - INITIAL, seed=task)
+        start = 1_000 * task + seed
+        score = random_score(len(X), start)
+        if build is not None:
+            score = by_model(X, Y, build, improvement)
+        return normalized_regrets(Y, score, INITIAL, num_steps - INITIAL, start)
 
-    path = folder / "unseen" / f"{domain.name}-{domain.task_names[task]}-{label}-{num_steps}.json"
+    path = folder / "unseen" / f"{domain.name}-{domain.task_names[task]}-{label}-{seed}.json"
     return remembered(path, compute)
 
 
@@ -177,25 +222,51 @@ def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:
 
 def regret_table(found: Mapping[str, Mapping[str, list[list[float]]]]) -> str:
     """Lays out mean regrets at the checkpoints; a run that is over keeps its last regret."""
-    header = ["left out", "runs", *(f"{label} @ {at}" for at in CHECKPOINTS for label in _labels())]
+    header = ["left out", "runs", *(f"{label} @ {at}" for at in CHECKPOINTS for label in METHODS)]
     rows = [[name, *_cells(methods)] for name, methods in found.items()]
     together = {
-        label: [run for methods in found.values() for run in methods[label]] for label in _labels()
+        label: [run for methods in found.values() for run in methods[label]] for label in METHODS
     }
     return markdown_table(header, [*rows, ["all", *_cells(together)]])
 
 
-def _labels() -> list[str]:
-    return [*KINDS, "SingleTaskGP"]
-
-
 def _cells(methods: Mapping[str, list[list[float]]]) -> list[str]:
-    cells = [str(len(methods["SingleTaskGP"]))]
+    cells = [str(len(methods[PLAIN]))]
     for at in CHECKPOINTS:
-        for label in _labels():
-            values = [run[min(at, len(run)) - 1] for run in methods[label]]
-            cells.append(f"{sum(values) / len(values):.3f}")
+        cells += [f"{_at(methods[label], at).mean():.3f}" for label in METHODS]
     return cells
+
+
+def _at(runs: Sequence[Sequence[float]], at: int) -> Tensor:
+    return torch.tensor([run[min(at, len(run)) - 1] for run in runs], dtype=torch.double)
+
+
+def paired_table(found: Mapping[str, Mapping[str, list[list[float]]]], num_seeds: int) -> str:
+    """Lays out each method's differences to the plain GP on the same task from the same points.
+
+    Args:
+        found: The regrets of every run, the seeds of a task one after another.
+        num_seeds: The number of seeds of each task.
+
+    Returns:
+        Mean differences with 95 % intervals by bootstrapping tasks, below zero where a method is
+        better; and on how many tasks it is better and worse.
+    """
+    rows = []
+    for label in METHODS:
+        if label == PLAIN:
+            continue
+        cells = []
+        for at in CHECKPOINTS:
+            of_domains = [
+                _at(methods[label], at) - _at(methods[PLAIN], at) for methods in found.values()
+            ]
+            tasks = torch.cat(of_domains).reshape(-1, num_seeds).mean(dim=-1)
+            better, worse = int((tasks < -1e-9).sum()), int((tasks > 1e-9).sum())
+            cells.append(f"{difference(tasks)}, {better} : {worse}")
+        rows.append([label, *cells])
+    header = [f"minus {PLAIN}, better : worse", *(f"@ {at}" for at in CHECKPOINTS)]
+    return markdown_table(header, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -203,12 +274,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path, help="folder of the tables")
     parser.add_argument("--out", type=Path, default=Path("out/hyperpriors"), help="results' folder")
     parser.add_argument("--source-tasks", type=int, default=24, help="tasks kept of each space")
-    parser.add_argument("--points", type=int, default=100, help="points kept of each task")
+    parser.add_argument("--points", type=int, default=100, help="points kept of each source task")
+    parser.add_argument("--candidates", type=int, default=300, help="those of each target task")
     parser.add_argument("--tasks", type=int, default=4, help="target tasks of each space")
+    parser.add_argument("--seeds", type=int, default=2, help="first points of each target task")
     given = parser.parse_args(arguments)
-    domains = read_domains(given.data, given.source_tasks, given.points)
-    found = regrets(domains, given.tasks, max(CHECKPOINTS), given.out)
+    domains, targets = (
+        read_domains(given.data, given.source_tasks, points)
+        for points in (given.points, given.candidates)
+    )
+    seeds = range(given.seeds)
+    found = regrets(domains, targets, given.tasks, seeds, max(CHECKPOINTS), given.out)
     print(regret_table(found))
+    print()
+    print(paired_table(found, given.seeds))
 
 
 if __name__ == "__main__":

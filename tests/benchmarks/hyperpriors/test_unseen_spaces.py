@@ -7,7 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.hyperpriors.unseen_spaces import TABLES, main, read_domains
+from benchmarks.hyperpriors.unseen_spaces import (
+    METHODS,
+    PLAIN,
+    TABLES,
+    main,
+    paired_table,
+    read_domains,
+)
 from botorch_transfer.pretraining import NetworkOptions
 
 
@@ -50,10 +57,24 @@ def test_command(tables, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.hyperpriors.unseen_spaces.CHECKPOINTS", (4, 6))
     quick = partial(NetworkOptions, num_steps=5)
     monkeypatch.setattr("botorch_transfer.pretraining.hyperprior.NetworkOptions", quick)
-    arguments = [str(tables), "--out", str(tmp_path / "out"), "--tasks", "1", "--points", "10"]
+    arguments = [str(tables), "--out", str(tmp_path / "out"), "--tasks", "1", "--points", "8"]
+    arguments += ["--seeds", "2"]
     main(arguments)
     first = capsys.readouterr().out
-    for name in ("KNN", "svm", "all", "MPHD @ 4", "SingleTaskGP @ 6"):
+    for name in ("KNN", "svm", "all", "MPHD @ 4", "SingleTaskGP @ 6", "minus SingleTaskGP"):
         assert name in first
     main(arguments)
     assert capsys.readouterr().out == first
+    assert len(list((tmp_path / "out" / "unseen").iterdir())) == 5 * 2 * len(METHODS)
+
+
+def test_differences_are_paired(monkeypatch):
+    """Two seeds of a task are one observation, and a run that is over keeps its regret."""
+    monkeypatch.setattr("benchmarks.hyperpriors.unseen_spaces.CHECKPOINTS", (1, 9))
+    runs = {label: [[0.5, 0.0], [0.3, 0.1], [0.2, 0.2], [0.2, 0.2]] for label in METHODS}
+    runs["MPHD"] = [[0.1, 0.0], [0.3, 0.1], [0.2, 0.4], [0.2, 0.2]]
+    assert PLAIN in METHODS
+    row = next(line for line in paired_table({"one": runs}, 2).splitlines() if "MPHD" in line)
+    first, last = (cell.strip() for cell in row.split("|")[2:4])
+    assert first == "-0.100 [-0.200, +0.000], 1 : 0"
+    assert last == "+0.050 [+0.000, +0.100], 0 : 1"
