@@ -77,7 +77,7 @@ class HyperpriorGP(ModularTransferGP):
         >>> model = HyperpriorGP(train_X, train_X.sum(-1, keepdim=True), hyperprior)
         >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         >>> model.covar_module.base_kernel.lengthscale_prior
-        GammaPrior()
+        LogDensityGammaPrior()
     """
 
     has_source_covariance = False
