@@ -69,6 +69,8 @@ class TargetGP(SingleTaskGP):
             source tasks, or its values not finite.
     """
 
+    _supports_batched_models = False  # one outcome a model, as Ax asks
+
     source_argument: ClassVar[str]
     """The constructor's name for the source tasks."""
 

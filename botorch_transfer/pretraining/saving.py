@@ -83,12 +83,36 @@ def read_prior(
             # safe_open's handle has keys() but is no mapping.
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(
-            f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
-        ) from error
+        raise ValueError(_damaged(path, error)) from error
     if header.get("checksum") != _checksum(header.get("config", {}), tensors):
         raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
     return header["config"], {name: tensor.to(device or "cpu") for name, tensor in tensors.items()}
+
+
+def prior_class_name(path: str | os.PathLike[str]) -> str:
+    """Reads which class of priors a file holds.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The name of the class.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is no prior, or of an unknown version.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(_check_header(path, file.metadata(), None)["class"])
+    except SafetensorError as error:
+        raise ValueError(_damaged(path, error)) from error
+
+
+def _damaged(path: str | os.PathLike[str], error: SafetensorError) -> str:
+    return f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
 
 
 def _checksum(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -100,7 +124,7 @@ def _checksum(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _check_header(
-    path: str | os.PathLike[str], metadata: Mapping[str, str] | None, class_name: str
+    path: str | os.PathLike[str], metadata: Mapping[str, str] | None, class_name: str | None
 ) -> dict[str, Any]:
     try:
         header = json.loads((metadata or {})[_HEADER])
@@ -114,7 +138,7 @@ def _check_header(
             f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
             f"reads version {FORMAT_VERSION}: save the prior again with this version."
         )
-    if found != class_name:
+    if class_name is not None and found != class_name:
         raise ValueError(
             f"{str(path)!r} holds a {found}, not a {class_name}: load it by {found}.load(path)."
         )

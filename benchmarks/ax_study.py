@@ -1,0 +1,295 @@
+"""Tune an SVM through Ax's `Client`, with and without history: `python -m benchmarks.ax_study`.
+
+    python -m benchmarks.ax_study --out DIR [--seeds 10] [--methods NAME ...]
+
+Every seed has a target task, the demo's in turn, and its own draw of old runs on tasks of other
+data sets. The black box is real: each evaluation cross-validates an SVM. All methods are generation
+strategies of one `Client` loop; the reference is the one that Ax chooses itself. Each run is one
+file in DIR, so a study that is interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+import torch
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.core.experiment import Experiment
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+
+from benchmarks.demo import TASKS
+from benchmarks.history_spaces import evaluate
+from benchmarks.markdown import markdown_table
+from botorch_transfer import (
+    FloatParameter,
+    Hyperprior,
+    HyperpriorGP,
+    IntegerParameter,
+    PretrainedGP,
+    PretrainedPrior,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    SourceHierarchy,
+)
+from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+from botorch_transfer.pretraining.memo import clear_memos
+
+METRIC = "log_loss"
+EVALUATIONS = 12
+AT = (1, 2, 3, 5, 8, 12)
+OLD_TASKS, OLD_RUNS = 10, 40
+STEPS = 1000  # of HyperBO's pre-training
+REFERENCE = "Ax's default"
+INACTIVE = {"momentum": 0.0, "max_samples": 1.0}  # what a parameter without effect counts as
+FAST = {"num_restarts": 4, "raw_samples": 128}
+
+Config = RangeParameterConfig | ChoiceParameterConfig
+
+
+def ax_space(name: str) -> list[Config]:
+    """A search space of the tuning history, as Ax's `Client` takes it."""
+    return [_config(parameter) for parameter in tuning_search_space(name).parameters]
+
+
+def _config(parameter: Any) -> Config:
+    if isinstance(parameter, FloatParameter | IntegerParameter):
+        return RangeParameterConfig(
+            parameter.name,
+            (parameter.lower, parameter.upper),
+            parameter_type="float" if isinstance(parameter, FloatParameter) else "int",
+            scaling="log" if parameter.log else "linear",
+        )
+    numeric = not isinstance(parameter.values[0], str)
+    return ChoiceParameterConfig(
+        parameter.name,
+        list(parameter.values),
+        parameter_type="int" if numeric else "str",
+        is_ordered=numeric,
+    )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run starts from.
+
+    Args:
+        seed: The seed of the draw of old runs, and of the run itself.
+        folder: Where priors are saved.
+    """
+
+    seed: int
+    folder: Path
+
+    @property
+    def target(self) -> str:
+        """The task to tune."""
+        return TASKS[self.seed % len(TASKS)]
+
+    def runs(self, space: str = "svm") -> pd.DataFrame:
+        """Old runs on tasks of other data sets."""
+        frame = load_tuning_history(space).dropna(subset=METRIC)
+        frame = frame[frame["task"].str.split("_").str[0] != self.target.split("_")[0]]
+        names = pd.Series(sorted(frame["task"].unique())).sample(OLD_TASKS, random_state=self.seed)
+        chosen = frame[frame["task"].isin(list(names))]
+        shuffled = chosen.sample(frac=1.0, random_state=self.seed)
+        columns = ["task", *(config.name for config in ax_space(space)), METRIC]
+        return shuffled.groupby("task").head(OLD_RUNS).sort_values("task")[columns]
+
+    def experiments(self) -> list[Experiment]:
+        """The old runs as Ax experiments."""
+        return [
+            old_experiment(str(task), ax_space("svm"), runs)
+            for task, runs in self.runs().groupby("task")
+        ]
+
+    def saved(self, prior: Any) -> dict[str, Path]:
+        """A prior's file."""
+        path = self.folder / f"{type(prior).__name__}-{self.seed}.safetensors"
+        prior.save(path)
+        return {METRIC: path}
+
+
+def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Experiment:
+    """An Ax experiment that holds old runs."""
+    client = Client()
+    client.configure_experiment(space, name=name)
+    client.configure_optimization(f"-{METRIC}")
+    for row in runs.drop(columns="task").to_dict("records"):
+        config = {config.name: row[config.name] for config in space}
+        client.complete_trial(client.attach_trial(config), {METRIC: row[METRIC]})
+    return client._experiment
+
+
+def _strategy(model: type, **options: Any) -> GenerationStrategy:
+    return transfer_generation_strategy(model, optimizer_options=FAST, **options)
+
+
+def _from_file(model: type, pretrain: Callable[..., Any]) -> Callable[[Setting], Any]:
+    def build(setting: Setting) -> GenerationStrategy:
+        data, transform, _ = encode_history(ax_space("svm"), setting.runs(), METRIC, goal="min")
+        prior = pretrain(data, input_transform=transform)
+        return _strategy(model, prior=setting.saved(prior))
+
+    return build
+
+
+def _from_domains(setting: Setting) -> GenerationStrategy:
+    domains = []
+    for name in ("svm", "gbm", "mlp", "forest"):
+        runs = setting.runs(name)
+        absent = {column: INACTIVE[column] for column in INACTIVE if column in runs}
+        domains.append(
+            domain_from_ax(ax_space(name), runs, METRIC, goal="min", missing=absent, name=name)
+        )
+    return _strategy(HyperpriorGP, prior=setting.saved(Hyperprior.fit(domains, kind="universal")))
+
+
+METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
+    REFERENCE: lambda setting: transfer_generation_strategy(),
+    "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
+    "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),
+    "ScaMLGP (c) file": _from_file(ScaMLGP, SourceGPs.fit),
+    "SequentialHierarchicalGP (a) experiments": lambda s: _strategy(
+        SequentialHierarchicalGP, history=s.experiments()
+    ),
+    "SequentialHierarchicalGP (b) table": lambda s: _strategy(
+        SequentialHierarchicalGP, history=s.runs()
+    ),
+    "SequentialHierarchicalGP (c) file": _from_file(
+        SequentialHierarchicalGP, lambda *a, **k: SourceHierarchy.fit(*a, **k)
+    ),
+    "PretrainedGP (b) table": lambda s: _strategy(
+        PretrainedGP, history=s.runs(), pretraining={"steps": STEPS}
+    ),
+    "PretrainedGP (c) file": _from_file(
+        PretrainedGP,
+        lambda data, **k: PretrainedPrior.hyperbo(2).fit(data, steps=STEPS, **k),
+    ),
+    "HyperpriorGP (c) file": _from_domains,
+}
+
+
+@contextmanager
+def counted_pretraining() -> Iterator[list[str]]:
+    """Counts pre-trainings while it lasts."""
+    made: list[str] = []
+    with (
+        mock.patch.multiple(SourceGPs, fit=_counting(SourceGPs.fit, made)),
+        mock.patch.multiple(SourceHierarchy, fit=_counting(SourceHierarchy.fit, made)),
+        mock.patch.multiple(Hyperprior, fit=_counting(Hyperprior.fit, made)),
+        mock.patch.object(PretrainedPrior, "fit", _counting(PretrainedPrior.fit, made)),
+    ):
+        yield made
+
+
+def _counting(function: Callable[..., Any], made: list[str]) -> Callable[..., Any]:
+    def count(*args: Any, **kwargs: Any) -> Any:
+        made.append(function.__qualname__)
+        return function(*args, **kwargs)
+
+    return count
+
+
+def run(method: str, setting: Setting) -> dict[str, Any]:
+    """Tunes the target task with one method.
+
+    Args:
+        method: One of `METHODS`.
+        setting: Target, seed and old runs.
+
+    Returns:
+        The outcomes in their order, the seconds that suggesting took, and how often it pre-trained.
+    """
+    clear_memos()
+    values, seconds = [], []
+    with counted_pretraining() as made:
+        client = Client(random_seed=setting.seed)
+        client.configure_experiment(ax_space("svm"), name=setting.target)
+        client.configure_optimization(f"-{METRIC}")
+        torch.manual_seed(setting.seed)
+        if method != REFERENCE:
+            client.set_generation_strategy(METHODS[method](setting))
+        for _ in range(EVALUATIONS):
+            start = time.perf_counter()
+            ((trial, config),) = client.get_next_trials(1).items()
+            seconds.append(time.perf_counter() - start)
+            values.append(evaluate("svm", setting.target, config)[METRIC])
+            client.complete_trial(trial, {METRIC: values[-1]})
+    return {
+        "method": method,
+        "seed": setting.seed,
+        "task": setting.target,
+        "values": values,
+        "seconds": seconds,
+        "pretrainings": len(made),
+    }
+
+
+def report(results: Sequence[dict[str, Any]]) -> str:
+    """The study's table.
+
+    Args:
+        results: What `run` returned.
+
+    Returns:
+        Mean regret after some numbers of evaluations, and how many each method needs to reach the
+        reference's final value of the same seed (median; the share of seeds where it does).
+    """
+    frame = pd.DataFrame(results)
+    best = pd.DataFrame(frame["values"].tolist(), index=frame.index).cummin(axis=1)
+    known = load_tuning_history("svm").groupby("task")[METRIC].min()
+    least = best.iloc[:, -1].groupby(frame["task"]).min()
+    regret = best.sub(frame["task"].map(least.combine(known, min, fill_value=float("inf"))), axis=0)
+    final = best.loc[frame["method"] == REFERENCE].iloc[:, -1]
+    goal = frame["seed"].map(dict(zip(frame["seed"][final.index], final, strict=True)))
+    reached = best.le(goal, axis=0)
+    needed = reached.idxmax(axis=1).add(1.0).where(reached.any(axis=1), float("inf"))
+    header = ["method", "seeds", *(f"after {n}" for n in AT), "evaluations to default's final"]
+    header += ["seeds that reach it", "pre-trainings", "seconds a suggestion"]
+    rows = []
+    for method in [name for name in METHODS if name in set(frame["method"])]:
+        mine = frame["method"] == method
+        row = [method, str(int(mine.sum()))]
+        row += [f"{regret.loc[mine, n - 1].mean():.4f}" for n in AT]
+        row += [f"{needed[mine].median():g}", f"{needed[mine].lt(float('inf')).mean():.0%}"]
+        row += [f"{frame.loc[mine, 'pretrainings'].max()}"]
+        row += [f"{frame.loc[mine, 'seconds'].map(lambda s: sum(s) / len(s)).mean():.1f}"]
+        rows.append(row)
+    return markdown_table(header, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    options = parser.parse_args(arguments)
+    logging.getLogger("ax").setLevel(logging.ERROR)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = []
+    for seed in range(options.seeds):
+        for method in options.methods:
+            path = options.out / f"{method.replace(' ', '_')}-{seed}.json"
+            if not path.exists():
+                result = run(method, Setting(seed, options.out))
+                path.write_text(json.dumps(result))
+                print(method, seed, f"{min(result['values']):.4f}", flush=True)
+            results.append(json.loads(path.read_text()))
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,413 @@
+"""Everything of Ax that is not its public interface, in one file.
+
+Ax has no public way to give an adapter further data, to make a generator work without any, or to
+say how a model class is constructed. What this package overrides or registers for that is here and
+nowhere else; its tests fail should Ax change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from ax.adapter.base import DataLoaderConfig
+from ax.adapter.registry import (
+    GENERATOR_KEY_TO_GENERATOR_SETUP,
+    GeneratorRegistryBase,
+    GeneratorSetup,
+    MBM_X_trans_base,
+)
+from ax.adapter.torch import TorchAdapter
+from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.derelativize import Derelativize
+from ax.adapter.transforms.metadata_to_task import MetadataToTask
+from ax.api.client import Client
+from ax.core.data import Data
+from ax.core.experiment import Experiment
+from ax.core.generator_run import GeneratorRun
+from ax.core.observation import ObservationFeatures
+from ax.core.optimization_config import OptimizationConfig
+from ax.core.search_space import SearchSpace, SearchSpaceDigest
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    _construct_submodules,
+    submodel_input_constructor,
+)
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import register_acquisition, register_model
+from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
+from ax.storage.transform_registry import register_transform
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.utils.datasets import SupervisedDataset
+
+from botorch_transfer import models
+from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
+from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.encoding import encode_runs
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import transfer_model_inputs
+from botorch_transfer.ax.optimization import directions, failed_arms, restricted_to
+from botorch_transfer.ax.prior_files import load_prior_file
+from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
+from botorch_transfer.models.target import TargetGP
+
+Moments = dict[str, tuple[float, float] | None]
+
+
+class TransferAcquisition(Acquisition):
+    """Ax's acquisition, and the transferred prior's as long as there is no outcome to compare."""
+
+    def _instantiate_acquisition(self) -> None:
+        if self.X_observed is not None:
+            super()._instantiate_acquisition()
+            return
+        self.acqf = PriorUpperConfidenceBound(
+            self._model, self._objective_weights, self._outcome_constraints, self.X_pending
+        )
+        self.models_used = [self.surrogate.model_name_by_metric]
+        self.acq_function_sequence = None
+
+
+class _TransferMixin:
+    """What both adapters share: metrics with and without history, and the first trials."""
+
+    _experiment: Experiment
+    _optimization_config: OptimizationConfig | None
+    generator: Any
+    outcomes: list[str]
+
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+        raise NotImplementedError
+
+    def _metrics(self) -> list[str]:
+        return sorted(metric.signature for metric in self._experiment.metrics.values())
+
+    def _optimized(self) -> list[str]:
+        config = self._optimization_config
+        return [] if config is None else sorted(config.metric_signatures)
+
+    def _model_metrics_without_history(self, plain: ModelConfig) -> None:
+        """Makes these metrics' models plain GPs; the generator is new and not fitted yet."""
+        spec = self.generator.surrogate_spec
+        if self.generator._surrogate is None and spec is not None:
+            known = self.history_moments()
+            rest = {name: [plain] for name in self._metrics() if name not in known}
+            self.generator.surrogate_spec = replace(spec, metric_to_model_configs=rest)
+
+    def _set_kwargs_to_save(
+        self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
+    ) -> None:
+        # With each trial Ax stores what made it: of the table its key is enough.
+        history = adapter_kwargs.get("history")
+        if isinstance(history, TransferHistory):
+            adapter_kwargs = {**adapter_kwargs, "history": history.key}
+        super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)  # type: ignore[misc]
+
+    def gen(
+        self,
+        n: int,
+        search_space: SearchSpace | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        pending_observations: dict[str, list[ObservationFeatures]] | None = None,
+        fixed_features: ObservationFeatures | None = None,
+        model_gen_options: dict[str, Any] | None = None,
+    ) -> GeneratorRun:
+        """Generates candidates; see Ax's ``Adapter.gen``.
+
+        Trials that failed count as pending: a model without their outcomes would suggest them
+        again. Before there is any outcome, only metrics with history are looked at.
+        """
+        pending = {name: list(features) for name, features in (pending_observations or {}).items()}
+        for arm in failed_arms(self._experiment):
+            for name in self.outcomes:
+                pending.setdefault(name, []).append(ObservationFeatures.from_arm(arm))
+        config = optimization_config or self._optimization_config
+        data: Any = self.get_training_data()  # type: ignore[attr-defined]
+        if config is not None and data.observation_data.empty:
+            optimization_config = restricted_to(config, self.outcomes)
+        return super().gen(  # type: ignore[misc]
+            n=n,
+            search_space=search_space,
+            optimization_config=optimization_config,
+            pending_observations=pending or None,
+            fixed_features=fixed_features,
+            model_gen_options=model_gen_options,
+        )
+
+
+class TransferAdapter(_TransferMixin, TorchAdapter):
+    """Ax's ``TorchAdapter`` with a table of old runs, or with priors that were made elsewhere.
+
+    Args:
+        history: A :class:`TransferHistory`, or the key of one.
+        priors: What :func:`describe_prior_file` said, by metric; ``None`` for the metric if there
+            is only one objective.
+        pretraining: Options of pre-training.
+
+    All further arguments are Ax's.
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment: Experiment,
+        generator: BoTorchGenerator,
+        history: TransferHistory | str | None = None,
+        priors: dict[str, dict[str, str]] | None = None,
+        pretraining: dict[str, Any] | None = None,
+        search_space: SearchSpace | None = None,
+        data: Data | None = None,
+        transforms: Sequence[type[Transform]] | None = None,
+        transform_configs: Mapping[str, dict[str, Any]] | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        expand_model_space: bool = True,
+        fit_tracking_metrics: bool = True,
+        fit_on_init: bool = True,
+        default_model_gen_options: dict[str, Any] | None = None,
+        torch_device: torch.device | None = None,
+        data_loader_config: DataLoaderConfig | None = None,
+    ) -> None:
+        self.history = None if history is None else TransferHistory.recall(history)
+        self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
+        self.pretraining = pretraining or {}
+        super().__init__(
+            experiment=experiment,
+            generator=generator,
+            search_space=search_space,
+            data=data,
+            transforms=transforms,
+            transform_configs=transform_configs,
+            optimization_config=optimization_config,
+            expand_model_space=expand_model_space,
+            fit_tracking_metrics=fit_tracking_metrics,
+            fit_on_init=fit_on_init,
+            default_model_gen_options=default_model_gen_options,
+            torch_device=torch_device,
+            data_loader_config=data_loader_config,
+        )
+
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+        found: Moments = {}
+        if self.history is not None:
+            for name in self.history.metrics(self._metrics()):
+                found[name] = self.history.moments(name)
+        signs = directions(self._optimization_config)
+        for name, prior in self.priors.items():
+            found[name] = prior_moments(prior, signs.get(name, 1.0))
+        return found
+
+    def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        self._model_metrics_without_history(ModelConfig(name="without history"))
+        super()._fit(search_space, experiment_data, **kwargs)
+
+    def _convert_experiment_data(
+        self,
+        experiment_data: Any,
+        outcomes: list[str],
+        parameters: list[str],
+        search_space_digest: SearchSpaceDigest | None,
+    ) -> tuple[Any, ...]:
+        """Adds what there is of source tasks; metrics with history may have no data yet."""
+        known = self.history_moments()
+        observed = experiment_data.observation_data
+        columns = observed["mean"] if not observed.empty else {}
+        present = [n for n in outcomes if n in columns and columns[n].notna().any()]
+        absent = {n for n in (*outcomes, *self._optimized()) if n in known and n not in present}
+        datasets: dict[str, SupervisedDataset] = {}
+        metadata: list[Any] | None = None
+        if present:
+            found, names, metadata = super()._convert_experiment_data(
+                experiment_data, present, parameters, search_space_digest
+            )
+            datasets = dict(zip(names, found, strict=True))
+        ordered = sorted([*datasets, *absent])
+        if metadata is not None:
+            described = dict(zip(datasets, metadata, strict=True))
+            metadata = [described.get(name, []) for name in ordered]
+        made = [self._with_sources(name, datasets.get(name), parameters) for name in ordered]
+        return made, ordered, metadata
+
+    def _with_sources(
+        self, metric: str, dataset: SupervisedDataset | None, parameters: list[str]
+    ) -> SupervisedDataset:
+        known = self.history_moments()
+        if dataset is not None and metric not in known:
+            return dataset
+        empty = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
+        return TransferDataset(
+            X=empty if dataset is None else dataset.X,
+            Y=empty[:, :1] if dataset is None else dataset.Y,
+            Yvar=None if dataset is None else dataset.Yvar,
+            feature_names=parameters,
+            outcome_names=[metric],
+            group_indices=None if dataset is None else dataset.group_indices,
+            transferred=self._transferred(metric, parameters),
+        )
+
+    def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
+        t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
+        mean, std = t.Ymean[metric], t.Ystd[metric]
+        if metric in self.priors:
+            sign = directions(self._optimization_config).get(metric, 1.0)
+            return Transferred(self.priors[metric], sign, mean, std)
+        assert self.history is not None
+        sources = encode_runs(
+            self.history, metric, self.model_space, self.transforms, parameters, mean, std
+        )
+        return Transferred(sources, pretraining=self.pretraining)
+
+
+class AuxiliaryTransferAdapter(_TransferMixin, TransferLearningAdapter):
+    """Ax's ``TransferLearningAdapter`` for the models of this package, from the first trial on.
+
+    Args:
+        history: The old experiments, or their names.
+        pretraining: Options of pre-training.
+
+    All further arguments are Ax's.
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment: Experiment,
+        generator: BoTorchGenerator,
+        history: AuxiliaryHistory | None = None,
+        pretraining: dict[str, Any] | None = None,
+        search_space: SearchSpace | None = None,
+        data: Data | None = None,
+        transforms: Sequence[type[Transform]] | None = None,
+        transform_configs: dict[str, dict[str, Any]] | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        data_loader_config: DataLoaderConfig | None = None,
+        fit_tracking_metrics: bool = False,
+        fit_on_init: bool = True,
+        default_model_gen_options: dict[str, Any] | None = None,
+        torch_device: torch.device | None = None,
+    ) -> None:
+        if history is not None:
+            history.attach(experiment)
+        self.pretraining = pretraining or {}
+        super().__init__(
+            experiment=experiment,
+            generator=generator,
+            search_space=search_space,
+            data=data,
+            transforms=transforms,
+            transform_configs=transform_configs,
+            optimization_config=optimization_config,
+            data_loader_config=data_loader_config,
+            fit_tracking_metrics=fit_tracking_metrics,
+            fit_on_init=fit_on_init,
+            default_model_gen_options=default_model_gen_options,
+            torch_device=torch_device,
+        )
+
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric."""
+        moments: Moments = {}
+        for name in self._metrics():
+            outcomes = auxiliary_outcomes(self.auxiliary_sources, name)
+            if outcomes is not None:
+                moments[name] = moments_of(outcomes)
+                for source in self.auxiliary_sources:  # which may call the metric otherwise
+                    for other in source.transfer_metric_config.get(name, ()):
+                        moments.setdefault(other, moments[name])
+        return moments
+
+    def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        self._model_metrics_without_history(
+            ModelConfig(botorch_model_class=SingleTaskGP, name="without history")
+        )
+        if experiment_data.observation_data.empty:
+            known = self.history_moments()
+            self.outcomes = [name for name in self._optimized() if name in known]
+        elif not self._fit_tracking_metrics:
+            self.outcomes = self._optimized()
+        super()._fit(search_space, experiment_data, **kwargs)
+
+
+class TransferGenerators(GeneratorRegistryBase):
+    """The entries of this package in Ax's registry of generators."""
+
+    TRANSFER = "botorch_transfer"
+    AUXILIARY = "botorch_transfer_auxiliary"
+
+
+@submodel_input_constructor.register(TargetGP)
+def _transfer_model_inputs(
+    botorch_model_class: type[TargetGP],
+    model_config: ModelConfig,
+    dataset: SupervisedDataset,
+    search_space_digest: SearchSpaceDigest,
+    surrogate: Surrogate,
+) -> dict[str, Any]:
+    """Constructs the arguments of a transfer model.
+
+    Ax's own constructor drops the task column, which the inputs at prediction have, and passes
+    ``outcome_transform=None``, which says that outcomes are in the prior's units already.
+    """
+    inputs = transfer_model_inputs(
+        botorch_model_class, dataset, search_space_digest, model_config.model_options
+    )
+    parts = _construct_submodules(
+        replace(model_config, input_transform_classes=None),
+        dataset,
+        search_space_digest,
+        botorch_model_class,
+    )
+    return inputs | {name: part for name, part in parts.items() if part is not None}
+
+
+def register() -> None:
+    """Tells Ax of the package: its generators, models, transform and what storage needs."""
+    setups: dict[str, tuple[type[TorchAdapter], list[type[Transform]]]] = {
+        TransferGenerators.TRANSFER.value: (TransferAdapter, []),
+        TransferGenerators.AUXILIARY.value: (AuxiliaryTransferAdapter, [MetadataToTask]),
+    }
+    for key, (adapter, further) in setups.items():
+        GENERATOR_KEY_TO_GENERATOR_SETUP[key] = GeneratorSetup(
+            adapter_class=adapter,
+            generator_class=BoTorchGenerator,
+            transforms=[*MBM_X_trans_base, *further, Derelativize, StandardizeByHistory],
+            default_generator_kwargs={"acquisition_class": TransferAcquisition},
+        )
+    for name in models.__all__:
+        register_model(getattr(models, name))
+    register_acquisition(TransferAcquisition)
+    register_transform(StandardizeByHistory)
+    for stored in (TransferHistory, AuxiliaryHistory):
+        CORE_ENCODER_REGISTRY[stored] = stored.to_json
+        CORE_DECODER_REGISTRY[stored.__name__] = stored
+    CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
+
+
+def experiment_of(target: Client | Experiment) -> Experiment:
+    """The experiment itself."""
+    return target._experiment if isinstance(target, Client) else target
+
+
+def search_space_of(
+    space: Client | Experiment | SearchSpace | Sequence[Any],
+) -> SearchSpace:
+    """The search space of whatever says it."""
+    if isinstance(space, SearchSpace):
+        return space
+    if not isinstance(space, Client | Experiment):
+        configured = Client()
+        configured.configure_experiment(parameters=space)
+        space = configured
+    return experiment_of(space).search_space
+
+
+def save_again(client: Client) -> None:
+    """Writes a client's experiment to its database, if it has one."""
+    client._save_experiment_to_db_if_possible(experiment=client._experiment)

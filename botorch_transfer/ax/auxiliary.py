@@ -1,0 +1,122 @@
+"""Old Ax experiments as history: Ax's auxiliary experiments."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ax.core.auxiliary import AuxiliaryExperimentPurpose
+from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.experiment import Experiment
+from ax.exceptions.core import UserInputError
+
+logger = logging.getLogger(__name__)
+
+TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
+
+
+class AuxiliaryHistory:
+    """The names of old experiments and, in the process that they were given in, these themselves.
+
+    Storage keeps the names. The experiments are Ax's auxiliary experiments, which its SQL storage
+    keeps by reference and its JSON storage leaves out.
+
+    Args:
+        names: The names of the experiments.
+        sources: The experiments.
+    """
+
+    def __init__(
+        self, names: Sequence[str], sources: Sequence[AuxiliarySource] | None = None
+    ) -> None:
+        self.names = list(names)
+        self.sources = sources
+
+    @classmethod
+    def from_experiments(
+        cls, experiments: Sequence[Experiment | AuxiliarySource]
+    ) -> AuxiliaryHistory:
+        """Takes experiments, or Ax's ``AuxiliarySource`` that also say how names map.
+
+        Args:
+            experiments: The old experiments, with data.
+
+        Returns:
+            The history.
+
+        Raises:
+            UserInputError: If one has no data, or two have one name.
+        """
+        sources = [
+            given if isinstance(given, AuxiliarySource) else AuxiliarySource(given)
+            for given in experiments
+        ]
+        names = [source.experiment.name for source in sources]
+        if len(set(names)) < len(names):
+            raise UserInputError(f"Old experiments need different names, but have {names}.")
+        for source in sources:
+            if source.data.empty:
+                raise UserInputError(
+                    f"The old experiment {source.experiment.name!r} has no data: leave it out."
+                )
+        return cls(names, sources)
+
+    def attach(self, experiment: Experiment) -> None:
+        """Makes the old experiments auxiliary ones of a new experiment, as far as they are not.
+
+        Args:
+            experiment: The new experiment.
+
+        Raises:
+            UserInputError: If they are not at hand, because the experiment comes from storage.
+        """
+        absent = [name for name in self.names if name not in auxiliary_names(experiment)]
+        if absent and self.sources is None:
+            raise UserInputError(
+                f"The old experiments {absent} are not attached, because Ax's JSON storage leaves "
+                "auxiliary experiments out: attach them again by "
+                "botorch_transfer.ax.attach_history(client, [...])."
+            )
+        # Ax puts each one first, and models may ask for their order.
+        for source in reversed(self.sources or []):
+            if source.experiment.name in absent:
+                experiment.add_auxiliary_experiment(TRANSFERABLE, source)
+                logger.info("Attached the old experiment %r.", source.experiment.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """What Ax's storage keeps."""
+        return {"__type": type(self).__name__, "names": self.names}
+
+    def __deepcopy__(self, memo: Any) -> AuxiliaryHistory:
+        return self
+
+    def __repr__(self) -> str:
+        return f"AuxiliaryHistory({self.names})"
+
+
+def auxiliary_names(experiment: Experiment) -> list[str]:
+    """The names of an experiment's auxiliary experiments to learn from."""
+    attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
+    return [auxiliary.experiment.name for auxiliary in attached]
+
+
+def auxiliary_outcomes(sources: Sequence[AuxiliarySource], metric: str) -> np.ndarray | None:
+    """All outcomes that old experiments have of a metric.
+
+    Args:
+        sources: The old experiments.
+        metric: The new experiment's metric.
+
+    Returns:
+        An array of finite outcomes, ``None`` if no experiment has any.
+    """
+    found = []
+    for source in sources:
+        names = source.transfer_metric_config.get(metric, {metric})
+        if not source.data.empty and names and names <= set(source.data.metric_names):
+            found.append(source.data.filter(metric_names=names).df["mean"].to_numpy(dtype=float))
+    outcomes = np.concatenate(found) if found else np.empty(0)
+    outcomes = outcomes[np.isfinite(outcomes)]
+    return outcomes if len(outcomes) else None

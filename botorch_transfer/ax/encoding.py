@@ -1,0 +1,116 @@
+"""Old runs as Ax's models see them: encoded by the transforms that encode the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from ax.adapter.transforms.base import Transform
+from ax.core.observation import ObservationFeatures
+from ax.core.parameter import ChoiceParameter, FixedParameter, Parameter, RangeParameter
+from ax.core.search_space import SearchSpace
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.data import SourceData
+from botorch_transfer.pretraining.memo import Memo, content_key
+
+_encoded = Memo(size=32)
+
+
+def encode_runs(
+    history: TransferHistory,
+    metric: str,
+    search_space: SearchSpace,
+    transforms: Mapping[str, Transform],
+    parameters: Sequence[str],
+    mean: float = 0.0,
+    std: float = 1.0,
+) -> dict[str, SourceData]:
+    """Encodes old runs exactly as Ax encodes those of the target.
+
+    Args:
+        history: The old runs.
+        metric: The metric to take.
+        search_space: The raw search space.
+        transforms: Ax's transforms, set up for that search space.
+        parameters: The names of the columns that they end up with.
+        mean: What to subtract from outcomes.
+        std: What to divide them by then.
+
+    Returns:
+        ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
+
+    Raises:
+        UserInputError: If a value is missing, or is none of its parameter's.
+    """
+    key = content_key(history.key, metric, repr(search_space), list(transforms), mean, std)
+    return _encoded.recall(
+        key,
+        lambda: _encode(history, metric, search_space, transforms, parameters, mean, std),
+    )
+
+
+def _encode(
+    history: TransferHistory,
+    metric: str,
+    search_space: SearchSpace,
+    transforms: Mapping[str, Transform],
+    parameters: Sequence[str],
+    mean: float,
+    std: float,
+) -> dict[str, SourceData]:
+    space = search_space.parameters
+    tunable = {name: p for name, p in space.items() if not isinstance(p, FixedParameter)}
+    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+    runs = history.runs(metric, list(tunable))
+    features = [
+        ObservationFeatures(
+            {**fixed, **{name: _value(tunable[name], row[name]) for name in tunable}}
+        )
+        for row in runs.to_dict("records")
+    ]
+    for transform in transforms.values():
+        features = transform.transform_observation_features(features)
+    X = torch.tensor(
+        [[float(cast(float, row.parameters[name])) for name in parameters] for row in features],
+        dtype=torch.double,
+    )
+    Y = torch.tensor(runs["mean"].to_numpy(), dtype=torch.double).unsqueeze(-1)
+    sem = torch.tensor(runs["sem"].to_numpy(), dtype=torch.double).unsqueeze(-1)
+    encoded: dict[str, SourceData] = {}
+    for name, indices in runs.groupby("task", sort=False).indices.items():
+        rows = torch.as_tensor(indices)
+        outcomes, variances = (Y[rows] - mean) / std, (sem[rows] / std).square()
+        if variances.isfinite().all():
+            encoded[str(name)] = (X[rows], outcomes, variances)
+        elif variances.isnan().all():
+            encoded[str(name)] = (X[rows], outcomes)
+        else:
+            raise UserInputError(
+                f"The old task {name!r} has a standard error of {metric!r} for some runs only: "
+                "give it for all of them or for none."
+            )
+    return encoded
+
+
+def _value(parameter: Parameter, value: Any) -> Any:
+    """Checks a value and casts it to what the parameter takes."""
+    taken: Any
+    try:
+        taken = parameter.cast(value)
+    except (TypeError, ValueError):
+        taken = None
+    if isinstance(parameter, ChoiceParameter) and taken not in parameter.values:
+        raise UserInputError(
+            f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add "
+            "the choice, or leave such runs out."
+        )
+    unfit = taken is None or taken != value
+    if isinstance(parameter, RangeParameter) and (unfit or (parameter.log_scale and taken <= 0)):
+        raise UserInputError(
+            f"An old run has {parameter.name}={value!r}, which is no value of {parameter}: correct "
+            "it, or leave such runs out."
+        )
+    return taken

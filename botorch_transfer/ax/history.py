@@ -1,0 +1,236 @@
+"""Old runs in the raw search space: what a generation strategy keeps of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pandas as pd
+from ax.exceptions.core import UserInputError
+from torch import Tensor
+
+from botorch_transfer.ax.units import moments_of
+from botorch_transfer.pretraining.memo import content_key
+
+logger = logging.getLogger(__name__)
+
+TensorHistory = Mapping[str, tuple[Tensor, ...]]
+"""Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
+
+
+class TransferHistory:
+    """A table of old runs in the raw search space, one row a run; never changed.
+
+    It is what ``transfer_generation_strategy`` makes of its ``history``. Equal tables have equal
+    keys, and of a table that is in memory the key says it all: so the table is stored once with the
+    generation strategy, and not once more with each trial.
+
+    Args:
+        columns: The columns of the table, by name: parameters, metrics, their standard errors
+            (``"<metric>_sem"``), and the name of the old task.
+        task: The column with the name of the old task.
+        missing: Values for parameters that the table does not have, or not in every row.
+        positional: Whether parameters are named by their position in the search space.
+
+    Example:
+        >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
+        >>> history.metrics(["loss", "seconds"])
+        ['loss']
+    """
+
+    _known: ClassVar[WeakValueDictionary[str, TransferHistory]] = WeakValueDictionary()
+
+    def __init__(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        task: str = "task",
+        missing: Mapping[str, Any] | None = None,
+        positional: bool = False,
+    ) -> None:
+        self.columns = {name: list(values) for name, values in columns.items()}
+        self.task = task
+        self.missing = dict(missing or {})
+        self.positional = positional
+        self.key = content_key(self.columns, task, self.missing, positional)
+        self._known[self.key] = self
+
+    @classmethod
+    def from_frame(
+        cls, frame: pd.DataFrame, task: str = "task", missing: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Reads a table.
+
+        Args:
+            frame: The table, one row a run.
+            task: The column with the name of the old task.
+            missing: Values for parameters that the table does not have, or not in every row.
+
+        Returns:
+            The history.
+
+        Raises:
+            UserInputError: If there are no rows, or no column of that name.
+
+        Example:
+            >>> frame = pd.DataFrame({"task": ["monday"], "C": [10.0], "loss": [0.3]})
+            >>> TransferHistory.from_frame(frame)
+            TransferHistory(1 runs of 1 tasks)
+        """
+        if task not in frame.columns:
+            raise UserInputError(
+                f"The history has no column {task!r} that says which old task a run is of: name it "
+                "by task=..."
+            )
+        if frame.empty:
+            raise UserInputError("The history has no rows: leave it out to start without one.")
+        columns = {str(name): _plain(frame[name]) for name in frame.columns}
+        columns[task] = [str(name) for name in columns[task]]
+        return cls(columns, task, missing)
+
+    @classmethod
+    def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
+        """Reads tensors whose columns are in the order of the search space's parameters.
+
+        Args:
+            metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+                ``Yvar`` (``n_i x 1``), all in the raw units of the search space and the metric.
+
+        Returns:
+            The history.
+
+        Raises:
+            UserInputError: If there are no tasks, or tensors of the wrong shape.
+
+        Example:
+            >>> X = torch.rand(4, 2)
+            >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
+            TransferHistory(4 runs of 1 tasks)
+        """
+        frames = [
+            _frame(name, data, metric)
+            for metric, tasks in metrics.items()
+            for name, data in tasks.items()
+        ]
+        if not frames or all(frame.empty for frame in frames):
+            raise UserInputError("The history has no runs: leave it out to start without one.")
+        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
+            raise UserInputError("The old tasks differ in their numbers of inputs.")
+        frame = pd.concat(frames, ignore_index=True)
+        return cls({str(name): _plain(frame[name]) for name in frame.columns}, positional=True)
+
+    @classmethod
+    def recall(cls, history: TransferHistory | str) -> TransferHistory:
+        """Finds a history by its key among those in memory.
+
+        Args:
+            history: The key, or the history itself.
+
+        Returns:
+            The history.
+
+        Raises:
+            UserInputError: If it is not in memory.
+        """
+        if isinstance(history, TransferHistory):
+            return history
+        found = cls._known.get(history)
+        if found is None:
+            raise UserInputError(
+                f"The history {history!r} is not in memory: it is stored with the generation "
+                "strategy, so load that first."
+            )
+        return found
+
+    def metrics(self, names: Sequence[str]) -> list[str]:
+        """Selects the metrics that the history has."""
+        return [name for name in names if name in self.columns]
+
+    def moments(self, metric: str) -> tuple[float, float]:
+        """Mean and standard deviation of all old outcomes, the latter one for constant ones."""
+        outcomes = np.array(self.columns[metric], dtype=float)
+        return moments_of(outcomes[np.isfinite(outcomes)])
+
+    def runs(self, metric: str, parameters: Sequence[str]) -> pd.DataFrame:
+        """The runs that have a finite value of a metric.
+
+        Args:
+            metric: The metric.
+            parameters: The parameters that matter, in the order of the search space.
+
+        Returns:
+            A table of ``task``, the parameters, and ``mean`` and ``sem`` of the metric.
+
+        Raises:
+            UserInputError: If a parameter or its value is missing, or no run is left.
+        """
+        table = pd.DataFrame({"task": self.columns[self.task]})
+        for position, name in enumerate(parameters):
+            table[name] = self._values(name, str(position) if self.positional else name)
+        table["mean"] = self.columns[metric]
+        table["mean"] = table["mean"].astype(float)
+        sem = self.columns.get(f"{metric}_sem", [None] * len(table))
+        table["sem"] = np.array(sem, dtype=float)
+        finite = np.isfinite(table["mean"])
+        if not finite.any():
+            raise UserInputError(f"The history has no finite value of {metric!r}.")
+        if not finite.all():
+            logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
+        return table[finite].reset_index(drop=True)
+
+    def _values(self, name: str, column: str) -> list[Any]:
+        values = self.columns.get(column, [None] * len(self.columns[self.task]))
+        values = [self.missing.get(name) if value is None else value for value in values]
+        if any(value is None for value in values):
+            raise UserInputError(
+                f"Old runs lack the parameter {name!r}: say by missing={{{name!r}: ...}} which "
+                "value it had, or leave these runs out."
+            )
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        """What Ax's storage keeps."""
+        return {
+            "__type": type(self).__name__,
+            "columns": self.columns,
+            "task": self.task,
+            "missing": self.missing,
+            "positional": self.positional,
+        }
+
+    def __deepcopy__(self, memo: Any) -> TransferHistory:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TransferHistory) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        tasks = self.columns[self.task]
+        return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """Values that JSON holds exactly; ``None`` where there is none."""
+    values = column.astype(object).where(column.notna(), None).tolist()
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
+    X, Y, *rest = (part.detach().cpu().numpy() for part in data)
+    shapes = [part.shape for part in (Y, *rest)]
+    if X.ndim != 2 or len(rest) > 1 or any(shape != (len(X), 1) for shape in shapes):
+        raise UserInputError(
+            f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
+            f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
+        )
+    frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
+    frame["task"] = name
+    frame[metric] = Y[:, 0].tolist()
+    if rest:
+        frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
+    return frame

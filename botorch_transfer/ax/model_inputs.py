@@ -1,0 +1,170 @@
+"""From what Ax knows of an experiment to what a transfer model's constructor takes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.exceptions.core import UserInputError
+from botorch.models.transforms.input import InputTransform, Normalize
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from torch import Tensor
+
+from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.units import ToPriorUnits
+from botorch_transfer.data import default_context
+from botorch_transfer.models.inputs import split_target_and_sources
+from botorch_transfer.models.target import TargetGP
+from botorch_transfer.pretraining import (
+    Hyperprior,
+    PretrainedPrior,
+    SourceGPs,
+    SourceHierarchy,
+)
+from botorch_transfer.pretraining.prior import TransferPrior
+
+
+def transfer_model_inputs(
+    model_class: type[TargetGP],
+    dataset: SupervisedDataset,
+    search_space: SearchSpaceDigest,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Makes a transfer model's constructor arguments of Ax's data.
+
+    Source tasks come with the data set, as auxiliary experiments do, or by the options ``prior`` or
+    ``source_data``. Inputs are scaled to the unit cube by the bounds of the search space, widened
+    to where source tasks were evaluated; a prior that has an input transform keeps its own.
+
+    Args:
+        model_class: The model.
+        dataset: The target's data, maybe with those of source tasks.
+        search_space: Ax's model space.
+        options: Further arguments of the model.
+
+    Returns:
+        The arguments. ``outcome_transform`` is among them only if the prior's units are not Ax's.
+
+    Raises:
+        UserInputError: If source tasks have other parameters than the target.
+    """
+    options = dict(options)
+    task_column = None
+    if isinstance(dataset, MultiTaskDataset):
+        _refuse_other_parameters(dataset)
+        given = Transferred(split_target_and_sources(dataset)[1])
+        target = dataset.datasets[dataset.target_outcome_name]
+        task_column = dataset.task_feature_index
+    elif isinstance(dataset, TransferDataset) and dataset.transferred is not None:
+        given, target = dataset.transferred, dataset
+    else:
+        prior = options.pop("prior", None)
+        given = Transferred(options.pop("source_data", None) if prior is None else prior)
+        target = dataset
+    inputs = model_class.construct_inputs(_plain(target), prior=given.sources, **options)
+    sources = inputs.pop(model_class.source_argument)
+    if task_column is not None:
+        inputs["task_feature"] = task_column
+    transform = _input_transform(search_space, sources, task_column).to(target.X.device)
+    prior = _pretrained(model_class, sources, given, transform)
+    inputs[model_class.source_argument] = prior
+    if not isinstance(prior, TransferPrior) or prior.input_transform is None:
+        inputs["input_transform"] = transform
+    if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
+        discrete = [*search_space.ordinal_features, *search_space.categorical_features]
+        inputs["context"] = default_context(len(search_space.bounds), discrete)
+    if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
+        inputs["outcome_transform"] = _outcome_transform(prior, given)
+    return inputs
+
+
+def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
+    """The target alone, its task column still there."""
+    return SupervisedDataset(
+        X=dataset.X,
+        Y=dataset.Y,
+        Yvar=dataset.Yvar,
+        feature_names=dataset.feature_names,
+        outcome_names=dataset.outcome_names,
+    )
+
+
+def _refuse_other_parameters(dataset: MultiTaskDataset) -> None:
+    if dataset.has_heterogeneous_features:
+        target = set(dataset.datasets[dataset.target_outcome_name].feature_names)
+        other = {
+            name
+            for task in dataset.datasets.values()
+            for name in target.symmetric_difference(task.feature_names)
+        }
+        raise UserInputError(
+            f"The parameters {sorted(other)} are not in all of the old experiments and the new "
+            "one: give those that lack them a status quo that says their values, rename them by "
+            "AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, which transfers "
+            "between search spaces."
+        )
+
+
+def _input_transform(
+    search_space: SearchSpaceDigest, sources: Any, task_column: int | None
+) -> InputTransform:
+    """Scales the unit cube to the search space, and to wherever source tasks were evaluated."""
+    bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
+    if task_column is not None:
+        columns = torch.arange(bounds.shape[-1])
+        bounds = bounds[:, columns != task_column % len(columns)]
+    if not isinstance(sources, TransferPrior):
+        seen = [_inputs_of(task) for task in _tasks(sources)]
+        X = torch.cat([X.to(bounds) for X in seen])
+        if X.shape[-1] == bounds.shape[-1]:  # else the model says what is wrong
+            lower = torch.minimum(bounds[0], X.amin(dim=0))
+            upper = torch.maximum(bounds[1], X.amax(dim=0))
+            bounds = torch.stack([lower, upper])
+    return Normalize(bounds.shape[-1], bounds=bounds)
+
+
+def _tasks(sources: Any) -> list[Any]:
+    return list(sources.values() if hasattr(sources, "values") else sources)
+
+
+def _inputs_of(task: Any) -> Tensor:
+    return task.X if isinstance(task, SupervisedDataset) else task[0]
+
+
+def _pretrained(
+    model_class: type[TargetGP], sources: Any, given: Transferred, transform: InputTransform
+) -> Any:
+    """Pre-trains with the user's options, if there are any; otherwise the model does it."""
+    if isinstance(sources, Hyperprior):
+        # It serves any search space, so the transform of its source domains is not the target's.
+        sources = sources.view()
+        sources.input_transform = None
+        return sources
+    if isinstance(sources, TransferPrior) or not given.pretraining:
+        return sources
+    prior_class = _prior_class(model_class)
+    if prior_class is None:
+        raise UserInputError(
+            f"{model_class.__name__} is not pre-trained: leave out the options of pre-training."
+        )
+    options = dict(given.pretraining)
+    if prior_class is SourceHierarchy:
+        options["propagate"] = cast(Any, model_class).propagate
+    return prior_class.fit_once(sources, input_transform=transform, **options)
+
+
+def _prior_class(model_class: type[TargetGP]) -> type[TransferPrior] | None:
+    """The class of priors that a model is made of, as it is annotated."""
+    classes = (SourceGPs, SourceHierarchy, PretrainedPrior, Hyperprior)
+    named: dict[str, type[TransferPrior]] = {cls.__name__: cls for cls in classes}
+    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
+    return next((named[name] for name in annotated if name in named), None)
+
+
+def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
+    """From Ax's standardized outcomes to the units of a prior that was made elsewhere."""
+    units = ToPriorUnits(given.sign, given.mean, given.std)
+    default = prior.default_outcome_transform(torch.Size())
+    return units if default is None else ChainedOutcomeTransform(units=units, prior=default)

@@ -1,0 +1,80 @@
+"""Saved priors: a generation strategy keeps the path and the content's hash, not the tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer.pretraining import (
+    Hyperprior,
+    PretrainedPrior,
+    SourceGPs,
+    SourceHierarchy,
+)
+from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.saving import prior_class_name
+
+_CLASSES: dict[str, type[TransferPrior]] = {
+    cls.__name__: cls for cls in (SourceGPs, SourceHierarchy, PretrainedPrior, Hyperprior)
+}
+_loaded = Memo(size=8)
+
+
+def describe_prior_file(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Says of a prior's file what a generation strategy keeps.
+
+    Args:
+        path: The file, as ``prior.save(path)`` wrote it.
+
+    Returns:
+        Its absolute ``"path"`` and the ``"sha256"`` of its content.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged, or holds no prior.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+    described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
+    load_prior_file(described)
+    return described
+
+
+def load_prior_file(described: dict[str, Any]) -> TransferPrior:
+    """Loads a prior that a generation strategy refers to, once a process.
+
+    Args:
+        described: What :func:`describe_prior_file` said.
+
+    Returns:
+        The prior; treat it as immutable.
+
+    Raises:
+        UserInputError: If the file is gone, or another one has taken its place.
+        ValueError: If it is damaged, or holds no prior.
+    """
+    path, expected = described["path"], described["sha256"]
+    return _loaded.recall(expected, lambda: _load(path, expected))
+
+
+def _load(path: str, expected: str) -> TransferPrior:
+    if not Path(path).is_file():
+        raise UserInputError(
+            f"The experiment was started with the prior file {path!r}, which is gone: put it back."
+        )
+    if _sha256(path) != expected:
+        raise UserInputError(
+            f"The prior file {path!r} is not the one that the experiment was started with: put "
+            "that back, or start another experiment."
+        )
+    return _CLASSES[prior_class_name(path)].load(path)
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

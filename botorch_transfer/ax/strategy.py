@@ -1,0 +1,143 @@
+"""The one function that most users need: a generation strategy that knows the history."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
+from ax.api.utils.structs import GenerationStrategyDispatchStruct
+from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.experiment import Experiment
+from ax.core.experiment_status import ExperimentStatus
+from ax.exceptions.core import UserInputError
+from ax.generation_strategy.generation_node import GenerationNode
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+from ax.generation_strategy.generator_spec import GeneratorSpec
+from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
+
+from botorch_transfer.ax._internals import TransferGenerators
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory
+from botorch_transfer.ax.history import TensorHistory, TransferHistory
+from botorch_transfer.ax.prior_files import describe_prior_file
+from botorch_transfer.models import ScaMLGP
+from botorch_transfer.models.target import TargetGP
+
+Path = str | os.PathLike[str]
+History = (
+    pd.DataFrame
+    | Mapping[str, TensorHistory]
+    | Sequence[Experiment | AuxiliarySource]
+    | TransferHistory
+)
+
+
+def transfer_generation_strategy(
+    model: type[TargetGP] = ScaMLGP,
+    history: History | None = None,
+    prior: Mapping[str, Path] | None = None,
+    *,
+    task: str = "task",
+    missing: Mapping[str, Any] | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    pretraining: Mapping[str, Any] | None = None,
+    generator_options: Mapping[str, Any] | None = None,
+    optimizer_options: Mapping[str, Any] | None = None,
+) -> GenerationStrategy:
+    """Builds a generation strategy whose models know old runs, from the very first trial on.
+
+    Give it to ``Client.set_generation_strategy``, before or after the experiment is configured. As
+    long as no outcome is known, trials are where the transferred prior's upper confidence bound is
+    largest; from then on they are what Ax's own acquisition functions say, with a transfer model
+    for each metric that has history and Ax's default model for the others.
+
+    Metrics keep their direction: a history of a metric to minimize holds its values as they are.
+
+    Args:
+        model: The class of the models.
+        history: Old runs, in the raw search space: (a) a sequence of Ax experiments, or of
+            ``AuxiliarySource`` that also says how names map; or (b) a table with one row a run,
+            with columns for the parameters, for metrics by their names, maybe for their standard
+            errors (``"<metric>_sem"``), and for the task; or tensors, a mapping from metrics to
+            mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, columns in the order of the
+            search space. Runs without a finite value of a metric are left out there.
+        prior: (c) Instead of a history, the files of saved priors, by metric. Priors speak of
+            outcomes that are maximized: of a metric to minimize, that is the negated one. Make one
+            of the data that :func:`encode_history` gives. The strategy keeps path and content hash.
+        task: The column of the table with the name of the old task.
+        missing: Values of parameters that old runs lack.
+        model_options: Further arguments of the models.
+        pretraining: Options of pre-training, as ``{"steps": 500}``; for (b) only.
+        generator_options: Further arguments of Ax's generator and adapter.
+        optimizer_options: Options of the acquisition function's optimizer, as
+            ``{"num_restarts": 4, "raw_samples": 64}``.
+
+    Returns:
+        The strategy; with neither history nor prior, Ax's default one.
+
+    Raises:
+        UserInputError: If both history and prior are given, or the history is unfit.
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file is damaged, or holds no prior.
+
+    Example:
+        >>> from ax.api.client import Client
+        >>> from ax.api.configs import RangeParameterConfig
+        >>> runs = pd.DataFrame({"task": ["monday"] * 3, "C": [1.0, 10.0, 100.0]})
+        >>> runs["loss"] = [0.5, 0.2, 0.4]
+        >>> client = Client()
+        >>> C = RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log")
+        >>> client.configure_experiment([C])
+        >>> client.configure_optimization("-loss")
+        >>> client.set_generation_strategy(transfer_generation_strategy(ScaMLGP, history=runs))
+        >>> list(client.get_next_trials(1)[0])
+        ['C']
+    """
+    if history is not None and prior is not None:
+        raise UserInputError("Give either a history or priors, not both.")
+    if history is None and not prior:
+        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
+    generator, adapter_options = _adapter(history, prior or {}, task, missing)
+    config = ModelConfig(
+        botorch_model_class=model,
+        model_options=dict(model_options or {}),
+        name=model.__name__,
+    )
+    if pretraining:
+        adapter_options["pretraining"] = dict(pretraining)
+    spec = GeneratorSpec(
+        generator_enum=generator,
+        generator_kwargs={
+            "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
+            **adapter_options,
+            **(generator_options or {}),
+        },
+        generator_gen_kwargs={
+            "model_gen_options": {"optimizer_kwargs": dict(optimizer_options or {})}
+        },
+    )
+    node = GenerationNode(
+        name=model.__name__,
+        generator_specs=[spec],
+        should_deduplicate=True,
+        suggested_experiment_status=ExperimentStatus.OPTIMIZATION,
+    )
+    return GenerationStrategy(name=f"Transfer: {model.__name__}", nodes=[node])
+
+
+def _adapter(
+    history: History | None, prior: Mapping[str, Path], task: str, missing: Mapping[str, Any] | None
+) -> tuple[TransferGenerators, dict[str, Any]]:
+    """Which of the adapters to use, and what it is to know."""
+    if history is None:
+        priors = {metric: describe_prior_file(path) for metric, path in prior.items()}
+        return TransferGenerators.TRANSFER, {"priors": priors}
+    if isinstance(history, pd.DataFrame):
+        history = TransferHistory.from_frame(history, task, missing)
+    elif isinstance(history, Mapping):
+        history = TransferHistory.from_tensors(history)
+    if isinstance(history, TransferHistory):
+        return TransferGenerators.TRANSFER, {"history": history}
+    return TransferGenerators.AUXILIARY, {"history": AuxiliaryHistory.from_experiments(history)}

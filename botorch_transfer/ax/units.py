@@ -1,0 +1,142 @@
+"""Between the units of a metric, of Ax's models, and of a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from ax.adapter.data_utils import ExperimentData
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardization_parameters
+from botorch.models.transforms.outcome import Standardize
+from torch import Tensor
+
+from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.prior import TransferPrior
+
+
+class StandardizeByHistory(StandardizeY):
+    """An Ax transform that standardizes outcomes by the history's mean and deviation.
+
+    Ax standardizes by the target's own outcomes, which shifts from trial to trial what a prior
+    says, and says nothing before the first trial. The adapter says what the history's moments are,
+    in its ``history_moments()``. Metrics without any are standardized by their own outcomes, as in
+    Ax.
+
+    Args:
+        search_space: Ignored.
+        experiment_data: The target's data.
+        adapter: The adapter, one of this package's.
+        config: Ignored.
+    """
+
+    requires_data_for_initialization = False
+
+    def __init__(
+        self,
+        search_space: Any = None,
+        experiment_data: Any = None,
+        adapter: Any = None,
+        config: Any = None,
+    ) -> None:
+        Transform.__init__(self, search_space, experiment_data, adapter, config)
+        moments: dict[str, tuple[float, float] | None] = adapter.history_moments()
+        data = experiment_data.observation_data
+        columns = data["mean"] if not data.empty else {}
+        own = {name: values.dropna().values for name, values in columns.items()}
+        self.Ymean, self.Ystd = compute_standardization_parameters(
+            {
+                name: values
+                for name, values in own.items()
+                if len(values) > 0 and moments.get(name) is None
+            }
+        )
+        for name, known in moments.items():
+            mean, std = known or (self.Ymean.get(name, 0.0), self.Ystd.get(name, 1.0))
+            self.Ymean[name], self.Ystd[name] = mean, std
+
+    def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
+        """Standardizes the metrics that there are data of.
+
+        Args:
+            experiment_data: The data of an experiment.
+
+        Returns:
+            The standardized data.
+        """
+        data = experiment_data.observation_data
+        for name in [] if data.empty else data["mean"].columns:
+            data["mean", name] = (data["mean", name] - self.Ymean[name]) / self.Ystd[name]
+            data["sem", name] = data["sem", name] / self.Ystd[name]
+        return ExperimentData(arm_data=experiment_data.arm_data, observation_data=data)
+
+
+class ToPriorUnits(Standardize):
+    r"""Brings the outcomes of Ax's models back to what a prior that was made elsewhere speaks of.
+
+    It is ``y ↦ sign · (std · y + mean)``, fixed beforehand: it undoes Ax's standardization and
+    negates a metric that is minimized, as priors speak of outcomes that are maximized.
+
+    Args:
+        sign: 1 or -1.
+        mean: What was subtracted from the metric's outcomes.
+        std: What they were then divided by.
+
+    Example:
+        >>> units = ToPriorUnits(sign=-1.0, mean=10.0, std=2.0)
+        >>> units(torch.tensor([[1.5]]))[0]
+        tensor([[-13.]])
+    """
+
+    def __init__(self, sign: float, mean: float, std: float) -> None:
+        super().__init__(m=1)
+        # Standardize divides: y' = (y - means) / stdvs.
+        scale = 1.0 / (sign * std)
+        self.means = torch.tensor([[-mean / std]], dtype=torch.double)
+        self.stdvs = torch.tensor([[scale]], dtype=torch.double)
+        self._stdvs_sq = self.stdvs.square()
+        self._is_trained = torch.tensor(True)
+
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Changes units; learns nothing.
+
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes.
+            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+            X: Ignored.
+
+        Returns:
+            Outcomes and noise variances in the prior's units.
+        """
+        self.to(Y)
+        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
+        return (Y - self.means) / self.stdvs, Yvar
+
+
+def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
+    """Where a metric's outcomes are to be expected, by what a prior knows of its source tasks.
+
+    Args:
+        prior: The prior.
+        sign: -1 if the prior speaks of the negated metric.
+
+    Returns:
+        Mean and standard deviation in the metric's units, 0 and 1 if the prior speaks in raw units;
+        ``None`` of a hyperprior, whose source tasks may have had other units.
+    """
+    if isinstance(prior, Hyperprior):
+        return None
+    transform: Any = prior.default_outcome_transform(torch.Size())
+    if transform is None:
+        return 0.0, 1.0
+    transform.train()(torch.empty(0, 1, dtype=torch.double))
+    return sign * float(transform.means), float(transform.stdvs)
+
+
+def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of outcomes, the latter one where they do not vary."""
+    deviation = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
+    return float(outcomes.mean()), deviation if deviation > 1e-8 else 1.0

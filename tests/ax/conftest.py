@@ -1,0 +1,129 @@
+"""Small experiments whose old runs are known; skipped where Ax is not installed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("ax")
+
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+from botorch_transfer.ax import transfer_generation_strategy
+
+logging.getLogger("ax").setLevel(logging.ERROR)
+
+FAST = {"num_restarts": 2, "raw_samples": 32}
+Space = list[RangeParameterConfig | ChoiceParameterConfig]
+
+
+def plain_space() -> Space:
+    return [
+        RangeParameterConfig("C", (1e-2, 1e3), parameter_type="float", scaling="log"),
+        RangeParameterConfig("gamma", (1e-5, 10.0), parameter_type="float", scaling="log"),
+    ]
+
+
+def plain_loss(config: Any, shift: float) -> float:
+    C, gamma = np.log10(config["C"]), np.log10(config["gamma"])
+    return float((C - 1 - shift) ** 2 + (gamma + 2 + shift) ** 2)
+
+
+def mixed_space() -> Space:
+    return [
+        RangeParameterConfig("rate", (1e-4, 1.0), parameter_type="float", scaling="log"),
+        RangeParameterConfig("depth", (1, 5), parameter_type="int"),
+        ChoiceParameterConfig("kind", ["a", "b", "c"], parameter_type="str", is_ordered=False),
+    ]
+
+
+def mixed_loss(config: Any, shift: float = 0.0) -> float:
+    rate = np.log10(config["rate"]) + 2 + shift
+    return float(rate**2 + 0.2 * (config["depth"] - 3) ** 2 + (config["kind"] != "b"))
+
+
+@pytest.fixture(scope="session")
+def runs() -> pd.DataFrame:
+    """Old runs of three tasks in the plain space, with a second metric."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for task, shift in (("monday", -0.3), ("tuesday", 0.0), ("sunday", 0.4)):
+        for _ in range(10):
+            config = {"C": 10 ** rng.uniform(-2, 3), "gamma": 10 ** rng.uniform(-5, 1)}
+            loss, cost = plain_loss(config, shift), np.log10(config["C"]) + 2
+            rows.append({"task": task, **config, "loss": loss, "cost": cost})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="session")
+def mixed_runs() -> pd.DataFrame:
+    """Old runs of two tasks in the mixed space."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for task, shift in (("monday", -0.2), ("tuesday", 0.2)):
+        for _ in range(12):
+            config = {
+                "rate": 10 ** rng.uniform(-4, 0),
+                "depth": int(rng.integers(1, 6)),
+                "kind": str(rng.choice(["a", "b", "c"])),
+            }
+            rows.append({"task": task, **config, "loss": mixed_loss(config, shift)})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="session")
+def make_client() -> Callable[..., Client]:
+    """Makes a client, with a transfer strategy if there is a history."""
+
+    def make(
+        space: Space | None = None,
+        objective: str = "-loss",
+        constraints: Sequence[str] | None = None,
+        name: str = "new",
+        **options: Any,
+    ) -> Client:
+        client = Client(random_seed=0)
+        client.configure_experiment(plain_space() if space is None else space, name=name)
+        client.configure_optimization(objective, outcome_constraints=constraints)
+        if options:
+            options = {"optimizer_options": FAST, **options}
+            client.set_generation_strategy(transfer_generation_strategy(**options))
+        return client
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client]]:
+    """Turns a table of old runs into Ax clients, one an old task."""
+
+    def make(frame: pd.DataFrame, space: Space) -> list[Client]:
+        clients = []
+        for task, rows in frame.groupby("task", sort=False):
+            client = make_client([*space], name=str(task))
+            for row in rows.to_dict("records"):
+                trial = client.attach_trial({config.name: row[config.name] for config in space})
+                client.complete_trial(trial, {"loss": row["loss"]})
+            clients.append(client)
+        return clients
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def complete() -> Callable[..., list[dict[str, Any]]]:
+    """Suggests and evaluates trials in the plain space."""
+
+    def step(client: Client, count: int = 1) -> list[dict[str, Any]]:
+        trials = client.get_next_trials(count)
+        for trial, config in trials.items():
+            client.complete_trial(trial, {"loss": plain_loss(config, 0.1)})
+        return [dict(config) for config in trials.values()]
+
+    return step

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer.ax.history import TransferHistory
+
+FRAME = pd.DataFrame(
+    {
+        "task": ["monday", "monday", "tuesday"],
+        "C": [1.0, 10.0, 1 / 3],
+        "kind": ["a", "b", None],
+        "loss": [0.1, 0.2, np.inf],
+        "cost": [np.nan, 3.0, 5.0],
+    }
+)
+
+
+def test_storage_is_exact_and_equal_content_has_one_key():
+    history = TransferHistory.from_frame(FRAME, missing={"kind": "a"})
+    stored = json.loads(json.dumps(history.to_json()))
+    assert stored.pop("__type") == "TransferHistory"
+    again = TransferHistory(**stored)
+    assert again.key == history.key
+    assert again == history
+    assert hash(again) == hash(history)
+    assert again.runs("cost", ["C"])["C"].tolist() == [10.0, 1 / 3]
+    assert TransferHistory.from_frame(FRAME.assign(C=2.0)).key != history.key
+    assert copy.deepcopy(history) is history
+
+
+def test_recalled_by_key_only_while_in_memory():
+    history = TransferHistory.from_frame(FRAME.assign(C=[5.0, 6.0, 7.0]))
+    key = history.key
+    assert TransferHistory.recall(key) is history
+    assert TransferHistory.recall(history) is history
+    del history
+    gc.collect()
+    with pytest.raises(UserInputError, match="load that first"):
+        TransferHistory.recall(key)
+
+
+def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
+    history = TransferHistory.from_frame(FRAME, missing={"kind": "z"})
+    with caplog.at_level(logging.INFO):
+        runs = history.runs("loss", ["C", "kind"])
+    assert runs["mean"].tolist() == [0.1, 0.2]
+    assert "1 old runs have no finite loss" in caplog.text
+    assert history.runs("cost", ["kind"])["kind"].tolist() == ["b", "z"]
+    assert history.metrics(["loss", "accuracy"]) == ["loss"]
+
+
+def test_moments_are_those_of_finite_outcomes():
+    history = TransferHistory.from_frame(FRAME)
+    assert history.moments("loss") == pytest.approx((0.15, np.std([0.1, 0.2], ddof=1)))
+    constant = TransferHistory.from_frame(FRAME.assign(loss=2.0))
+    assert constant.moments("loss") == (2.0, 1.0)
+
+
+def test_tensors_are_read_in_order():
+    X, Y = torch.rand(3, 2, dtype=torch.double), torch.rand(3, 1, dtype=torch.double)
+    history = TransferHistory.from_tensors(
+        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
+    )
+    runs = history.runs("loss", ["a", "b"])
+    np.testing.assert_array_equal(runs[["a", "b"]], X)
+    np.testing.assert_allclose(runs["sem"], Y.squeeze(-1), rtol=1e-12)
+    assert set(history.runs("cost", ["a", "b"])["task"]) == {"sunday"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TransferHistory.from_frame(FRAME, task="day"), "no column 'day'"),
+        (lambda: TransferHistory.from_frame(FRAME.head(0)), "no rows"),
+        (lambda: TransferHistory.from_frame(FRAME).runs("loss", ["gamma"]), "'gamma'"),
+        (lambda: TransferHistory.from_frame(FRAME).runs("cost", ["kind"]), "'kind'"),
+        (
+            lambda: TransferHistory.from_frame(FRAME.assign(loss=np.nan)).runs("loss", ["C"]),
+            "no finite value",
+        ),
+        (lambda: TransferHistory.from_tensors({}), "no runs"),
+        (lambda: TransferHistory.from_tensors({"loss": {"a": (torch.ones(3, 1),) * 4}}), "n x d"),
+        (
+            lambda: TransferHistory.from_tensors({"loss": {"a": (torch.ones(3, 1), torch.ones(3))}}),
+            "n x d",
+        ),
+        (
+            lambda: TransferHistory.from_tensors(
+                {
+                    "loss": {
+                        "a": (torch.ones(3, 1), torch.ones(3, 1)),
+                        "b": (torch.ones(3, 2), torch.ones(3, 1)),
+                    }
+                }
+            ),
+            "differ in their numbers of inputs",
+        ),
+    ],
+)
+def test_unfit_histories_are_refused(make, message):
+    with pytest.raises(UserInputError, match=message):
+        make()

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.exceptions.core import UserInputError
+from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+
+from botorch_transfer import (
+    Hyperprior,
+    HyperpriorGP,
+    JointHierarchicalGP,
+    PretrainedGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    WeightedSourceGP,
+)
+from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.model_inputs import transfer_model_inputs
+from botorch_transfer.data import Domain
+
+SPACE = SearchSpaceDigest(
+    feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
+)
+
+
+def data(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    X = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    X = X * torch.tensor([10.0, 4.0]) + torch.tensor([0.0, 1.0])
+    return X, (X[:, :1] / 3).sin() + 0.1 * X[:, 1:]
+
+
+SOURCES = {"monday": data(9, 1), "tuesday": data(12, 2)}
+
+
+def target(n: int = 4, **options) -> TransferDataset:
+    X, Y = data(n)
+    names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
+    return TransferDataset(X, Y, **names, **options)
+
+
+def unit(X: torch.Tensor) -> torch.Tensor:
+    return (X - torch.tensor([0.0, 1.0])) / torch.tensor([10.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [ScaMLGP, SequentialHierarchicalGP, RankWeightedGP, WeightedSourceGP, JointHierarchicalGP],
+)
+def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
+    inputs = transfer_model_inputs(
+        model_class, target(transferred=Transferred(SOURCES)), SPACE, {}
+    )
+    model = model_class(**inputs).eval()
+    twin = model_class(
+        unit(data(4)[0]), data(4)[1], {name: (unit(X), Y) for name, (X, Y) in SOURCES.items()}
+    ).eval()
+    test_X = data(5, 7)[0]
+    found, expected = model.posterior(test_X), twin.posterior(unit(test_X))
+    torch.testing.assert_close(found.mean, expected.mean, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.variance, expected.variance, atol=1e-5, rtol=1e-5)
+
+
+def test_bounds_are_widened_to_the_sources():
+    wide = {"monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())}
+    inputs = transfer_model_inputs(ScaMLGP, target(transferred=Transferred(wide)), SPACE, {})
+    expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
+    assert torch.equal(inputs["input_transform"].bounds, expected)
+
+
+def test_options_of_any_generator_do():
+    for options in ({"source_data": SOURCES}, {"prior": SOURCES}):
+        inputs = transfer_model_inputs(ScaMLGP, target(), SPACE, options)
+        assert inputs["prior"] is SOURCES
+    with pytest.raises(ValueError, match="no option 'sauce'"):
+        transfer_model_inputs(ScaMLGP, target(), SPACE, {"prior": SOURCES, "sauce": 1})
+
+
+def test_task_column_stays_and_is_ignored():
+    datasets = []
+    for task, (name, (X, Y)) in enumerate({"loss": data(4), **SOURCES}.items()):
+        X = torch.cat([X, torch.full_like(Y, task)], dim=-1)
+        names = {"feature_names": ["a", "b", "task"], "outcome_names": [name]}
+        datasets.append(SupervisedDataset(X, Y, **names))
+    both = MultiTaskDataset(datasets, target_outcome_name="loss", task_feature_index=-1)
+    space = SearchSpaceDigest(
+        feature_names=["a", "b", "task"], bounds=[*SPACE.bounds, (0, 2)], task_features=[2]
+    )
+    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, both, space, {})).eval()
+    alone = transfer_model_inputs(ScaMLGP, target(transferred=Transferred(SOURCES)), SPACE, {})
+    test_X = data(5, 7)[0]
+    with_task = torch.cat([test_X, torch.zeros(5, 1, dtype=torch.double)], dim=-1)
+    expected = ScaMLGP(**alone).eval().posterior(test_X).mean
+    torch.testing.assert_close(model.posterior(with_task).mean, expected)
+
+
+def test_other_parameters_are_refused():
+    names = {"loss": ["a", "b"], "monday": ["a", "c"]}
+    datasets = [
+        SupervisedDataset(
+            *data(4), feature_names=[*columns[:1], columns[1]], outcome_names=[task]
+        )
+        for task, columns in names.items()
+    ]
+    both = MultiTaskDataset(datasets, target_outcome_name="loss")
+    with pytest.raises(UserInputError, match=r"\['b', 'c'\] are not in all"):
+        transfer_model_inputs(ScaMLGP, both, SPACE, {})
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_priors_speak_their_own_units(sign, n):
+    raw = {name: (X, 30.0 + 5.0 * Y) for name, (X, Y) in SOURCES.items()}
+    prior = SourceGPs.fit(raw, input_transform=Normalize(2, bounds=torch.tensor(SPACE.bounds).T))
+    X, Y = data(n)
+    shown = (sign * (30.0 + 5.0 * Y) - 2.0) / 4.0
+    dataset = TransferDataset(
+        X,
+        shown,
+        transferred=Transferred(prior, sign, mean=2.0, std=4.0),
+        feature_names=["a", "b"],
+        outcome_names=["loss"],
+    )
+    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
+    twin = ScaMLGP(X, 30.0 + 5.0 * Y, prior).eval()
+    test_X = data(5, 7)[0]
+    found, expected = model.posterior(test_X), twin.posterior(test_X)
+    torch.testing.assert_close(found.mean, (sign * expected.mean - 2.0) / 4.0)
+    torch.testing.assert_close(found.variance, expected.variance / 16.0)
+
+
+def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
+    prior = SourceGPs.fit({name: (unit(X), Y) for name, (X, Y) in SOURCES.items()})
+    dataset = target(transferred=Transferred(prior))
+    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
+    twin = ScaMLGP(unit(data(4)[0]), data(4)[1], prior).eval()
+    test_X = data(5, 7)[0]
+    expected = twin.posterior(unit(test_X)).mean
+    torch.testing.assert_close(model.posterior(test_X).mean, expected)
+
+
+def test_hyperpriors_serve_the_new_space():
+    other = torch.tensor([[0.0], [3.0]], dtype=torch.double)
+    X = torch.linspace(0, 3, 9, dtype=torch.double).unsqueeze(-1)
+    domain = Domain({"a": (X, X.sin())}, input_transform=Normalize(1, bounds=other))
+    hyperprior = Hyperprior.fit([domain], kind="universal")
+    assert hyperprior.input_transform is not None
+    dataset = target(transferred=Transferred(hyperprior))
+    inputs = transfer_model_inputs(HyperpriorGP, dataset, SPACE, {})
+    assert inputs["context"][:, 0].tolist() == [0.0, 1.0]
+    model = HyperpriorGP(**inputs).eval()
+    assert model.posterior(data(3)[0]).mean.isfinite().all()
+    assert hyperprior.input_transform is not None
+
+
+def test_options_of_pretraining():
+    options = {"steps": 3, "batch_size": 5}
+    dataset = target(transferred=Transferred(SOURCES, pretraining=options))
+    first = transfer_model_inputs(PretrainedGP, dataset, SPACE, {})["prior"]
+    again = transfer_model_inputs(PretrainedGP, dataset.clone(deepcopy=True), SPACE, {})["prior"]
+    assert first is again
+    few = target(transferred=Transferred(SOURCES, pretraining={"num_restarts": 0}))
+    stack = transfer_model_inputs(SequentialHierarchicalGP, few, SPACE, {})["prior"]
+    assert stack.propagate == "covariance"
+    with pytest.raises(UserInputError, match="not pre-trained"):
+        transfer_model_inputs(WeightedSourceGP, few, SPACE, {})

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer import SourceGPs, SourceHierarchy
+from botorch_transfer.ax.prior_files import describe_prior_file, load_prior_file
+from botorch_transfer.pretraining.memo import clear_memos
+
+
+@pytest.fixture
+def path(tmp_path):
+    X = torch.rand(6, 2, dtype=torch.double)
+    SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0).save(tmp_path / "a.safetensors")
+    return tmp_path / "a.safetensors"
+
+
+def test_loaded_once_by_what_it_holds(path):
+    described = describe_prior_file(path)
+    assert described["path"] == str(path)
+    prior = load_prior_file(described)
+    assert isinstance(prior, SourceGPs)
+    assert load_prior_file(dict(described)) is prior
+
+
+def test_another_file_in_its_place_is_refused(path):
+    described = describe_prior_file(path)
+    X = torch.rand(6, 2, dtype=torch.double)
+    SourceHierarchy.fit({"sunday": (X, X[:, 1:])}, propagate="mean").save(path)
+    clear_memos()
+    with pytest.raises(UserInputError, match="not the one"):
+        load_prior_file(described)
+    assert isinstance(load_prior_file(describe_prior_file(path)), SourceHierarchy)
+
+
+def test_missing_and_damaged_files_are_refused(path, tmp_path):
+    described = describe_prior_file(path)
+    path.unlink()
+    clear_memos()
+    with pytest.raises(UserInputError, match="put it back"):
+        load_prior_file(described)
+    with pytest.raises(FileNotFoundError, match="no prior file"):
+        describe_prior_file(path)
+    other = tmp_path / "text.safetensors"
+    other.write_text("no prior")
+    with pytest.raises(ValueError, match="damaged"):
+        describe_prior_file(other)

@@ -1,0 +1,222 @@
+"""From the first trial to the last, as a user of Ax's Client goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ax.adapter.cross_validation import compute_diagnostics, cross_validate
+from ax.exceptions.core import UserInputError
+from ax.generation_strategy.center_generation_node import CenterGenerationNode
+from botorch.models import SingleTaskGP
+
+from botorch_transfer import (
+    GuardedTransferGP,
+    HyperpriorGP,
+    PretrainedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+)
+from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.ax._internals import experiment_of
+from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceHierarchy
+from botorch_transfer.pretraining.memo import clear_memos
+from tests.ax.conftest import mixed_loss, mixed_space, plain_loss, plain_space
+
+
+@pytest.fixture
+def count_fits(monkeypatch) -> list[str]:
+    """Counts pre-trainings of source GPs."""
+    clear_memos()
+    made, fit = [], SourceGPs.fit.__func__
+
+    def counting(cls: type, *args: Any, **kwargs: Any) -> SourceGPs:
+        made.append(cls.__name__)
+        return fit(cls, *args, **kwargs)
+
+    monkeypatch.setattr(SourceGPs, "fit", classmethod(counting))
+    return made
+
+
+def adapter_of(client: Any) -> Any:
+    return client._generation_strategy.adapter
+
+
+def test_a_run_with_cross_validation_pretrains_once(make_client, complete, runs, count_fits):
+    client = make_client(history=runs)
+    (first,) = complete(client)
+    assert plain_loss(first, 0.1) < 0.5  # the prior knows where to start
+    complete(client)
+    complete(client, 2)
+    results = cross_validate(adapter_of(client), folds=2)
+    diagnostics = compute_diagnostics(results)
+    assert np.isfinite(diagnostics["MSE"]["loss"])
+    assert len(results) == 2  # the model of the last two trials knew of two
+    adapter_of(client).predict([result.observed.features for result in results])
+    assert len(count_fits) == 1
+
+
+def test_the_first_trial_is_the_priors(make_client, runs):
+    client = make_client(history=runs)
+    ((_, config),) = client.get_next_trials(1).items()
+    encoded = encode_history(client, runs, "loss", goal="min")
+    sources = SourceGPs.fit(encoded.source_data, input_transform=encoded.input_transform)
+    none = torch.empty(0, 2, dtype=torch.double)
+    posterior = ScaMLGP(none, none[:, :1], sources).posterior
+    x = torch.tensor([[np.log10(config["C"]), np.log10(config["gamma"])]], dtype=torch.double)
+    lower, upper = encoded.input_transform.bounds
+    grid = lower + torch.rand(2000, 2, dtype=torch.double) * (upper - lower)
+    values = posterior(torch.cat([x, grid]).unsqueeze(-2))
+    bound = (values.mean + 3 * values.variance.sqrt()).view(-1)
+    assert bound[0] > bound[1:].max() - 0.05 * bound.std()
+
+
+@pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP])
+def test_experiments_tables_tensors_and_files_say_the_same(
+    make_client, old_clients, complete, runs, tmp_path, model
+):
+    """The mixed spaces' forms are in the next test."""
+    encoded = encode_history(plain_space(), runs, "loss", goal="min")
+    options: dict[str, Any] = {"propagate": "covariance"} if model is not ScaMLGP else {}
+    prior = (SourceHierarchy if options else SourceGPs).fit(
+        encoded.source_data, input_transform=encoded.input_transform, **options
+    )
+    prior.save(tmp_path / "prior.safetensors")
+    tensors = {
+        task: tuple(torch.tensor(rows[columns].to_numpy()) for columns in (["C", "gamma"], ["loss"]))
+        for task, rows in runs.groupby("task", sort=False)
+    }
+    forms = {
+        "experiments": {"history": [experiment_of(c) for c in old_clients(runs, plain_space())]},
+        "table": {"history": runs},
+        "tensors": {"history": {"loss": tensors}},
+        "file": {"prior": {"loss": tmp_path / "prior.safetensors"}},
+    }
+    test = [{"C": 3.0, "gamma": 0.02}, {"C": 400.0, "gamma": 1e-4}]
+    means, variances = [], []
+    for form in forms.values():
+        client = make_client(model=model, **form)
+        trial = client.attach_trial(test[1])
+        client.complete_trial(trial, {"loss": plain_loss(test[1], 0.1)})
+        complete(client)
+        prediction = client.predict(test[:1])
+        means.append(prediction[0]["loss"][0])
+        variances.append(prediction[0]["loss"][1])
+    np.testing.assert_allclose(means, means[1], rtol=1e-6)
+    np.testing.assert_allclose(variances, variances[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["experiments", "table", "file"])
+def test_mixed_spaces_batches_and_a_failed_trial(
+    make_client, old_clients, mixed_runs, tmp_path, form
+):
+    if form == "experiments":
+        clients = old_clients(mixed_runs, mixed_space())
+        options = {"history": [experiment_of(client) for client in clients]}
+    elif form == "table":
+        options = {"history": mixed_runs}
+    else:
+        data, transform, _ = encode_history(mixed_space(), mixed_runs, "loss", goal="min")
+        SourceGPs.fit(data, input_transform=transform).save(tmp_path / "a.safetensors")
+        options = {"prior": {"loss": tmp_path / "a.safetensors"}}
+    client = make_client(mixed_space(), **options)
+    batch = client.get_next_trials(3)
+    assert len({tuple(sorted(config.items())) for config in batch.values()}) == 3
+    failed, first, abandoned = batch
+    client.mark_trial_failed(failed)
+    client.mark_trial_abandoned(abandoned)
+    client.complete_trial(first, {"loss": mixed_loss(batch[first])})
+    ((_, config),) = client.get_next_trials(1, fixed_parameters={"depth": 2}).items()
+    assert config["depth"] == 2
+    assert config not in list(batch.values())
+    assert isinstance(config["depth"], int)
+    assert config["kind"] in "abc"
+
+
+def test_a_failed_first_trial_is_not_suggested_again(make_client, runs):
+    client = make_client(history=runs)
+    ((trial, config),) = client.get_next_trials(1).items()
+    client.mark_trial_failed(trial)
+    ((_, again),) = client.get_next_trials(1).items()
+    distance = abs(np.log10(config["C"] / again["C"])) + abs(
+        np.log10(config["gamma"] / again["gamma"])
+    )
+    assert distance > 0.05
+    ((_, fixed),) = client.get_next_trials(1, fixed_parameters={"C": 7.0}).items()
+    assert fixed["C"] == pytest.approx(7.0)
+
+
+def test_constraints_with_and_without_history(make_client, runs):
+    client = make_client(history=runs, constraints=["cost <= 2", "time <= 5"])
+    ((trial, config),) = client.get_next_trials(1).items()
+    assert np.log10(config["C"]) + 2 < 2.5  # the history knows what it costs
+    outcome = {"loss": plain_loss(config, 0.1), "cost": np.log10(config["C"]) + 2, "time": 4.0}
+    client.complete_trial(trial, outcome)
+    client.get_next_trials(1)
+    models = adapter_of(client).generator.surrogate.model.models
+    assert [type(model) for model in models] == [ScaMLGP, ScaMLGP, SingleTaskGP]
+
+
+def test_two_objectives_one_of_them_without_history(make_client, runs):
+    client = make_client(history=runs, objective="-loss, score")
+    ((trial, config),) = client.get_next_trials(1).items()
+    client.complete_trial(trial, {"loss": plain_loss(config, 0.1), "score": config["C"]})
+    ((_, config),) = client.get_next_trials(1).items()
+    assert set(config) == {"C", "gamma"}
+
+
+def test_maximizing_the_negated_history_is_minimizing(make_client, runs):
+    negated = runs.assign(score=-runs["loss"]).drop(columns=["loss", "cost"])
+    ((_, down),) = make_client(history=runs).get_next_trials(1).items()
+    ((_, up),) = make_client(history=negated, objective="score").get_next_trials(1).items()
+    np.testing.assert_allclose(np.log10(list(up.values())), np.log10(list(down.values())), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (PretrainedGP, {"pretraining": {"steps": 20}}),
+        (GuardedTransferGP, {}),
+    ],
+)
+def test_other_models_with_a_table(make_client, complete, runs, model, options):
+    client = make_client(model=model, history=runs, **options)
+    complete(client)
+    complete(client)
+    assert isinstance(adapter_of(client).generator.surrogate.model, model)
+
+
+def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mixed_runs, tmp_path):
+    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
+    prior = PretrainedPrior.hyperbo(2).fit(data, input_transform=transform, steps=20)
+    domains = [
+        domain_from_ax(plain_space(), runs, "loss", goal="min", name="plain"),
+        domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed"),
+    ]
+    hyperprior = Hyperprior.fit(domains, kind="universal")
+    for model, saved in ((PretrainedGP, prior), (HyperpriorGP, hyperprior)):
+        path = tmp_path / f"{model.__name__}.safetensors"
+        saved.save(path)
+        client = make_client(model=model, prior={"loss": path})
+        complete(client)
+        complete(client)
+        assert isinstance(adapter_of(client).generator.surrogate.model, model)
+
+
+def test_without_history_it_is_axs_own_strategy():
+    nodes = transfer_generation_strategy()._nodes
+    assert isinstance(nodes[0], CenterGenerationNode)
+    assert len(nodes) == 3
+
+
+def test_what_is_refused(make_client, runs, tmp_path):
+    with pytest.raises(UserInputError, match="not both"):
+        transfer_generation_strategy(history=runs, prior={"loss": "a.safetensors"})
+    with pytest.raises(FileNotFoundError, match="no prior file"):
+        transfer_generation_strategy(prior={"loss": tmp_path / "none.safetensors"})
+    client = make_client(history=runs, objective="accuracy")
+    with pytest.raises(UserInputError, match="nothing of the objective 'accuracy'"):
+        client.get_next_trials(1)
