@@ -55,9 +55,7 @@ def parameters(function) -> list[str]:
         ),
     ],
 )
-def test_overridden_functions_have_the_signatures_that_they_are_overridden_with(
-    function, expected
-):
+def test_overridden_functions_have_the_signatures_that_they_are_overridden_with(function, expected):
     assert parameters(function) == expected
 
 

@@ -90,7 +90,9 @@ def test_tensors_are_read_in_order():
         (lambda: TransferHistory.from_tensors({}), "no runs"),
         (lambda: TransferHistory.from_tensors({"loss": {"a": (torch.ones(3, 1),) * 4}}), "n x d"),
         (
-            lambda: TransferHistory.from_tensors({"loss": {"a": (torch.ones(3, 1), torch.ones(3))}}),
+            lambda: TransferHistory.from_tensors(
+                {"loss": {"a": (torch.ones(3, 1), torch.ones(3))}}
+            ),
             "n x d",
         ),
         (

@@ -51,9 +51,7 @@ def unit(X: torch.Tensor) -> torch.Tensor:
     [ScaMLGP, SequentialHierarchicalGP, RankWeightedGP, WeightedSourceGP, JointHierarchicalGP],
 )
 def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
-    inputs = transfer_model_inputs(
-        model_class, target(transferred=Transferred(SOURCES)), SPACE, {}
-    )
+    inputs = transfer_model_inputs(model_class, target(transferred=Transferred(SOURCES)), SPACE, {})
     model = model_class(**inputs).eval()
     twin = model_class(
         unit(data(4)[0]), data(4)[1], {name: (unit(X), Y) for name, (X, Y) in SOURCES.items()}
@@ -65,7 +63,9 @@ def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
 
 
 def test_bounds_are_widened_to_the_sources():
-    wide = {"monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())}
+    wide = {
+        "monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())
+    }
     inputs = transfer_model_inputs(ScaMLGP, target(transferred=Transferred(wide)), SPACE, {})
     expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
     assert torch.equal(inputs["input_transform"].bounds, expected)
@@ -100,9 +100,7 @@ def test_task_column_stays_and_is_ignored():
 def test_other_parameters_are_refused():
     names = {"loss": ["a", "b"], "monday": ["a", "c"]}
     datasets = [
-        SupervisedDataset(
-            *data(4), feature_names=[*columns[:1], columns[1]], outcome_names=[task]
-        )
+        SupervisedDataset(*data(4), feature_names=[*columns[:1], columns[1]], outcome_names=[task])
         for task, columns in names.items()
     ]
     both = MultiTaskDataset(datasets, target_outcome_name="loss")

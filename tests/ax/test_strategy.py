@@ -86,7 +86,9 @@ def test_experiments_tables_tensors_and_files_say_the_same(
     )
     prior.save(tmp_path / "prior.safetensors")
     tensors = {
-        task: tuple(torch.tensor(rows[columns].to_numpy()) for columns in (["C", "gamma"], ["loss"]))
+        task: tuple(
+            torch.tensor(rows[columns].to_numpy()) for columns in (["C", "gamma"], ["loss"])
+        )
         for task, rows in runs.groupby("task", sort=False)
     }
     forms = {
