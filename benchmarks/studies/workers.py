@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 from joblib import parallel_config
@@ -21,7 +21,7 @@ def workers(
         backend: `"local"` for processes of this machine, `"dask"` for a cluster.
         n_jobs: The number of local processes; with dask and no scheduler, of the cluster's workers.
         scheduler: The address of a running dask scheduler, as `tcp://host:8786`. Its workers need
-            this repository and the folder of the results.
+            this repository, the folder of the results, and one thread each.
 
     Raises:
         ValueError: If a scheduler is given to another backend.
@@ -34,10 +34,11 @@ def workers(
         return
     from dask.distributed import Client, LocalCluster
 
-    cluster = scheduler or LocalCluster(
-        n_workers=n_jobs, threads_per_worker=1, dashboard_address=None
-    )
-    with Client(cluster), parallel_config(backend="dask"):
+    with ExitStack() as stack:
+        # One thread a worker: runs seed the global generator of random numbers.
+        cluster = scheduler or stack.enter_context(
+            LocalCluster(n_workers=n_jobs, threads_per_worker=1, dashboard_address=None)
+        )
+        stack.enter_context(Client(cluster))
+        stack.enter_context(parallel_config(backend="dask"))
         yield
-    if isinstance(cluster, LocalCluster):
-        cluster.close()

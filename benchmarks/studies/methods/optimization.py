@@ -80,6 +80,10 @@ class BayesianOptimization:
     settings: str = ""
     _last: _Fit | None = field(default=None, init=False, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What belongs to a run stays where the run is.
+        return {**self.__dict__, "_last": None}
+
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Fits the model and maximizes the acquisition; failures count as the worst value yet."""
         usable_X, usable_Y = with_failures_worst(X, Y)

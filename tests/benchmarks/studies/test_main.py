@@ -6,14 +6,16 @@ import pytest
 from benchmarks.studies import __main__ as program
 from benchmarks.studies.definitions import DEFINITIONS, Definition
 from benchmarks.studies.study import RESULTS
-from tests.benchmarks.studies.toy import BUDGET, live, table
+from tests.benchmarks.studies.toy import BUDGET, table
 
 METHODS = ["best of history", "plain GP", "random search"]
 
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    toy = Definition("Toy", "nowhere", lambda folder: [live(), table()], BUDGET, METHODS, seeds=1)
+    toy = Definition(
+        "Toy", "nowhere", lambda folder: [table("one"), table("two", 5)], BUDGET, METHODS, seeds=1
+    )
     monkeypatch.setitem(DEFINITIONS, "svm", toy)
 
 

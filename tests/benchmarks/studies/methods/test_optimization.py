@@ -1,3 +1,4 @@
+from copy import deepcopy
 from unittest.mock import patch
 
 import pytest
@@ -50,6 +51,14 @@ def test_values_of_the_last_fit_stay_until_the_next():
     for other, points in ((live(), X[:7]), (problem, X[1:8])):
         again = method.model(other, points, Y[: len(points)])
         assert not torch.equal(again.covar_module.lengthscale, later.covar_module.lengthscale)
+
+
+def test_copies_have_no_run_of_their_own():
+    X = table().X[::3]
+    method = BayesianOptimization(plain_gp, log_ei_or_ucb, True, Fitting(growth=2.0))
+    method.model(live(), X[:4], X[:4, :1])
+    assert method._last is not None
+    assert deepcopy(method)._last is None
 
 
 def test_ensembles_weigh_new_points_without_a_fit():
