@@ -64,7 +64,10 @@ def repeated(function: Callable[[], object], times: int) -> Callable[[int], None
 
 
 def linear_algebra(features: Tensor) -> None:
-    """Kernel matrices of given features, their factors and inverses, the gradient's product."""
+    """Kernel matrices of given features, their factors and inverses, the gradient's product.
+
+    A kernel matrix is its product of features and the passes that make covariances of it.
+    """
     zero = features.new_zeros(())
     r2 = squared_distance(features, features)
     covariance = stationary_function("matern52").value(r2, zero)

@@ -6,6 +6,7 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import linear
 
 from botorch_transfer.kernels.feature_network import FeatureNetwork
 
@@ -34,4 +35,6 @@ class FeatureMean(Mean):
 
     def of_features(self, z: Tensor) -> Tensor:
         """Evaluates the mean where the features ``... x n x f`` are known already."""
+        if self.weight.dim() == 1:
+            return linear(z, self.weight) + self.bias
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)

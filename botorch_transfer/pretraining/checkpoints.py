@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.saving import read_prior, write_prior
@@ -18,6 +17,18 @@ from botorch_transfer.pretraining.saving import read_prior, write_prior
 _CLASS = "checkpoint of pre-training"
 # L-BFGS keeps scratch space with its state.
 _SCRATCH = {"al"}
+
+
+class Optimizer(Protocol):
+    """What a checkpoint needs of an optimizer, for instance one of PyTorch's."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from a state."""
+        ...
 
 
 @dataclass
@@ -113,7 +124,7 @@ def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, 
     """Takes an optimizer's state apart into tensors and what JSON can hold.
 
     Args:
-        optimizer: One of PyTorch's optimizers.
+        optimizer: The optimizer.
 
     Returns:
         Tensors, those of a list with their position in the name, and all else.

@@ -13,9 +13,11 @@ from gpytorch.means import Mean
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from botorch_transfer.kernels.dense import dense_covariance
+from botorch_transfer.kernels.dense import Stationary, dense_covariance
 from botorch_transfer.kernels.features import FeatureKernel
 from botorch_transfer.means.features import FeatureMean
+from botorch_transfer.pretraining.objectives import nll
+from botorch_transfer.pretraining.stationary_nll import stationary_nll
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +71,38 @@ class GPParts(Module):
         Returns:
             A ``... x n`` and a ``... x n x n`` tensor; features that both read are computed once.
         """
+        mean, kernel, x = self._on_features(X)
+        return mean, dense_covariance(kernel, x)
+
+    def _on_features(self, X: Tensor) -> tuple[Tensor, Kernel, Tensor]:
+        """The mean, and a kernel with what it is to read: features, if it is one of features."""
         mean, kernel = self.mean_module, self.covar_module
-        shared = isinstance(mean, FeatureMean) and isinstance(kernel, FeatureKernel)
-        if shared and mean.network is kernel.network:
-            z = kernel.network(X)
-            return mean.of_features(z), dense_covariance(kernel.base_kernel, z)
-        return mean(X), dense_covariance(kernel, X)
+        if type(kernel) is not FeatureKernel or kernel.active_dims is not None:
+            return mean(X), kernel, X
+        z = kernel.network(X)
+        shared = isinstance(mean, FeatureMean) and mean.network is kernel.network
+        return mean.of_features(z) if shared else mean(X), kernel.base_kernel, z
+
+    def nll(
+        self, X: Tensor, Y: Tensor, mask: Tensor | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """Evaluates the negative log marginal likelihood of each task, as :func:`.objectives.nll`.
+
+        Args:
+            X: A ``... x n x d`` tensor of inputs.
+            Y: A ``... x n`` tensor of outcomes.
+            mask: A ``... x n`` boolean tensor, ``False`` for padding.
+            noise: Noise variances that expand to ``... x n``; the GP's own if omitted.
+
+        Returns:
+            A ``...`` tensor, one value a task, differentiable in the parameters.
+        """
+        noise = self.noise if noise is None else noise
+        mean, kernel, x = self._on_features(X)
+        stationary = Stationary.of(kernel)
+        if stationary is not None:
+            return stationary_nll(mean, x, stationary, noise, Y, mask)
+        return nll(mean, dense_covariance(kernel, x), Y, mask, noise)
 
 
 def freeze(module: Module) -> dict[str, bool]:

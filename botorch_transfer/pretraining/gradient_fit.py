@@ -20,12 +20,14 @@ from botorch_transfer.pretraining.checkpoints import (
     restore_optimizer,
     write_checkpoint,
 )
+from botorch_transfer.pretraining.flat_parameters import FlatParameters
 from botorch_transfer.pretraining.gp_parts import GPParts
 from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.memory import keep_freed_memory
 from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
 from botorch_transfer.pretraining.remembered_loss import RememberedLoss
 from botorch_transfer.pretraining.source_loss import SourceLoss, TaskNLL
+from botorch_transfer.pretraining.vector_adam import VectorAdam
 
 logger = logging.getLogger(__name__)
 
@@ -68,19 +70,23 @@ class GradientFit:
         self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
         device = next(parts.parameters()).device
         self.generator = torch.Generator(device).manual_seed(options.seed)
+        self.flat = FlatParameters(self.parameters.values())
         self.optimizer = self._make_optimizer()
-        self.full_loss = RememberedLoss(list(self.parameters.values()), lambda: loss.full(parts))
+        self.full_loss = RememberedLoss(self.flat.vector, self._full_loss)
         self.curve = LearningCurve()
         self.best: dict[str, Tensor] = {}
         self.step = 0
         self.skipped = 0
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        parameters = list(self.parameters.values())
+    def _make_optimizer(self) -> VectorAdam | torch.optim.LBFGS:
         if self.adam:
-            return torch.optim.Adam(parameters, self.options.learning_rate, fused=True)
+            return VectorAdam(self.flat.vector)
         return torch.optim.LBFGS(
-            parameters, max_iter=1, max_eval=25, history_size=20, line_search_fn="strong_wolfe"
+            [self.flat.vector],
+            max_iter=1,
+            max_eval=25,
+            history_size=20,
+            line_search_fn="strong_wolfe",
         )
 
     def run(self) -> LearningCurve:
@@ -108,9 +114,9 @@ class GradientFit:
                 bar.update()
                 if finished or self.step % self.checkpoint_every == 0:
                     self._write(finished)
-        self.parts.zero_grad(set_to_none=True)
         if self.best:
             put_back(self.parameters, self.best)
+        self.flat.release()
         return self.curve
 
     def _advance(self) -> bool:
@@ -126,46 +132,44 @@ class GradientFit:
         return converged or self.step >= self.steps or self._is_out_of_patience()
 
     def _adam_step(self) -> bool:
+        learning_rate = self.options.learning_rate
         if self.options.decay:
-            fall = 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
-            self.optimizer.param_groups[0]["lr"] = self.options.learning_rate * fall
-        self.optimizer.zero_grad()
+            learning_rate *= 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
+        self.flat.clear_gradients()
         loss = float(self.loss.sampled(self.parts, self.generator))
         self.curve.loss.append(loss)
-        if math.isfinite(loss) and self._gradient_is_finite():
+        if math.isfinite(loss) and _is_finite(self.flat.gather_gradients()):
             self.skipped = 0
-            self.optimizer.step()
+            step: Any = self.optimizer.step
+            step(learning_rate)
         else:
             self._skip()
         return False
 
+    def _full_loss(self) -> Tensor:
+        self.flat.clear_gradients()
+        loss = self.loss.full(self.parts)
+        gradient = self.flat.gather_gradients()
+        if math.isfinite(float(loss)) and _is_finite(gradient):
+            return loss
+        gradient.zero_()
+        return torch.full_like(loss, _UNDEFINED)
+
     def _lbfgs_step(self) -> bool:
-        loss = self.full_loss
-
-        def closure() -> Tensor:
-            value = loss()
-            if bool(value.isfinite()) and self._gradient_is_finite():
-                return value
-            self.optimizer.zero_grad(set_to_none=False)
-            return torch.full_like(value, _UNDEFINED)
-
-        before = copied(self.parameters)
-        loss.begin()
-        first = float(loss())
-        self.curve.loss.append(first)
-        if not math.isfinite(first):
+        before = self.flat.vector.detach().clone()
+        self.full_loss.begin()
+        loss = float(self.full_loss())
+        if loss == _UNDEFINED:
+            self.curve.loss.append(math.nan)
             self._skip()
+        self.curve.loss.append(loss)
         step: Any = self.optimizer.step
-        step(closure)
+        step(self.full_loss)
         # No way down, or none worth going: where the line search ends, nothing will change.
         last = self.curve.loss[-2:]
-        stuck = all(torch.equal(before[n], p.detach()) for n, p in self.parameters.items())
+        stuck = torch.equal(before, self.flat.vector)
         slow = len(last) == 2 and abs(last[0] - last[1]) <= _LBFGS_TOLERANCE * (1 + abs(last[1]))
         return stuck or slow
-
-    def _gradient_is_finite(self) -> bool:
-        gradients = [p.grad.flatten() for p in self.parameters.values() if p.grad is not None]
-        return math.isfinite(float(torch.cat(gradients).sum()))
 
     def _skip(self) -> None:
         self.skipped += 1
@@ -225,3 +229,7 @@ class GradientFit:
         restore_optimizer(self.optimizer, *state.optimizer)
         self.generator.set_state(state.generator)
         return state.finished
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    return math.isfinite(float(gradient.sum()))

@@ -23,39 +23,50 @@ from torch.autograd.function import once_differentiable
 from botorch_transfer.pretraining.cholesky import cholesky_or_nan
 
 
-def nll(mean: Tensor, covariance: Tensor, Y: Tensor, mask: Tensor | None = None) -> Tensor:
+def nll(
+    mean: Tensor,
+    covariance: Tensor,
+    Y: Tensor,
+    mask: Tensor | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
     r"""The negative log marginal likelihood of each task (Eq. 13 of [Wang2024hyperbo]_).
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
-        covariance: A ``batch_shape x N x N`` tensor: its covariance there, noise included.
+        covariance: A ``batch_shape x N x N`` tensor: its covariance there, with the noise unless
+            that comes by itself.
         Y: A ``batch_shape x N`` tensor of outcomes.
         mask: A ``batch_shape x N`` boolean tensor, ``True`` for data and ``False`` for padding, for
             tasks of different sizes; no padding if omitted.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``, to be added to the
+            covariance's diagonal.
 
     Returns:
         A ``batch_shape`` tensor, one value a task; its mean over tasks is what pre-training
-        minimizes. Once differentiable in mean, covariance and outcomes. NaN where a covariance
-        is not positive definite, even with some jitter.
+        minimizes. Once differentiable in mean, covariance, outcomes and noise. NaN where a
+        covariance is not positive definite, even with some jitter.
 
     Example:
         >>> nll(torch.zeros(2, 3), torch.eye(3).expand(2, 3, 3), torch.zeros(2, 3))
         tensor([2.7568, 2.7568])
     """
-    residual, count = Y - mean, Y.new_full((), Y.shape[-1])
+    residual = Y - mean
+    count: Tensor | int = Y.shape[-1]
     if mask is not None:
         residual = torch.where(mask, residual, 0.0)
         inside = mask.unsqueeze(-1) & mask.unsqueeze(-2)
         eye = torch.eye(mask.shape[-1], dtype=Y.dtype, device=Y.device)
         covariance = torch.where(inside, covariance, eye)
         count = mask.sum(dim=-1).to(Y)
-    value = _gaussian_loss(residual.unsqueeze(-1), covariance)
+        noise = None if noise is None else torch.where(mask, noise, 0.0)
+    value = _gaussian_loss(residual.unsqueeze(-1), covariance, noise)
     return value + 0.5 * math.log(2 * math.pi) * count
 
 
-def _gaussian_loss(B: Tensor, covariance: Tensor) -> Tensor:
+def _gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) -> Tensor:
     """``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|`` for ``... x N x k`` tensors ``B``, the core of both."""
-    value: Any = _GaussianLoss.apply(B, covariance)
+    value: Any = _GaussianLoss.apply(B, covariance, noise)
     return value
 
 
@@ -63,7 +74,11 @@ class _GaussianLoss(torch.autograd.Function):
     """The loss with its closed-form gradient, which takes half the time of autograd's."""
 
     @staticmethod
-    def forward(ctx: Any, B: Tensor, covariance: Tensor) -> Tensor:
+    def forward(ctx: Any, B: Tensor, covariance: Tensor, noise: Tensor | None) -> Tensor:
+        if noise is not None:
+            covariance = covariance.clone()
+            covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
+            ctx.noise_shape = noise.shape
         root = cholesky_or_nan(covariance)
         inverse = torch.cholesky_inverse(root)
         alpha = inverse @ B
@@ -73,11 +88,16 @@ class _GaussianLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         inverse, alpha = ctx.saved_tensors
         weight = grad_outputs[0][..., None, None]
-        gradient = (alpha @ alpha.mT).sub_(inverse).mul_(-0.5 * weight)
-        return weight * alpha, gradient
+        for_covariance = (alpha @ alpha.mT).sub_(inverse).mul_(-0.5 * weight)
+        for_noise = None
+        if ctx.needs_input_grad[2]:
+            # A copy, because one gradient may be changed in place before the other is read.
+            diagonal = for_covariance.diagonal(dim1=-2, dim2=-1).clone()
+            for_noise = diagonal.sum_to_size(ctx.noise_shape)
+        return weight * alpha, for_covariance, for_noise
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.pretraining.gp_parts import GPParts
 from botorch_transfer.pretraining.matching_groups import MatchingGroup
-from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl, nll
+from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl
 from botorch_transfer.pretraining.padding import PaddedTasks
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,9 @@ class TaskNLL:
         self.any_known_noise = bool(tasks.fixed_noise.any())
         self.any_padding = min(self.sizes) < max(self.sizes)
         self.every_batch_is_full = min(self.sizes) >= self.batch_size
-        # In one tensor, because gathering a sample costs by the call.
-        self._XY = torch.cat([tasks.X, tasks.Y.unsqueeze(-1)], dim=-1)
+        # In one table, because gathering a sample costs by the call.
+        self._rows = torch.cat([tasks.X, tasks.Y.unsqueeze(-1)], dim=-1).flatten(end_dim=-2)
         self._all = torch.arange(len(self.sizes), device=tasks.X.device)
-        self._eye = torch.eye(self.batch_size, dtype=tasks.X.dtype, device=tasks.X.device)
 
     def sampled(self, parts: GPParts, generator: torch.Generator) -> Tensor:
         """Evaluates the loss on a fresh uniform sub-sample of tasks and points.
@@ -66,17 +65,14 @@ class TaskNLL:
             keys = torch.where(tasks.mask[chosen], keys, keys - 1.0)
         points = keys.topk(self.batch_size, dim=-1, sorted=False).indices
         at = chosen.unsqueeze(-1), points
-        XY = self._XY[at]
-        X, Y = XY[..., :-1], XY[..., -1]
+        rows = self._rows.index_select(0, (N * at[0] + points).flatten())
+        X, Y = rows.view(T, self.batch_size, -1).split([self._rows.shape[-1] - 1, 1], dim=-1)
         mask = None if self.every_batch_is_full else tasks.mask[at]
-        mean, covariance = parts(X)
+        noise = None
         if self.any_known_noise:
             fixed = tasks.fixed_noise[chosen].unsqueeze(-1)
             noise = torch.where(fixed, tasks.Yvar[at], parts.noise)
-            covariance = covariance + torch.diag_embed(noise)
-        else:
-            covariance = covariance + parts.noise * self._eye
-        return nll(mean, covariance, Y, mask).mean()
+        return parts.nll(X, Y.squeeze(-1), mask, noise).mean()
 
     def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
         """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
@@ -93,9 +89,8 @@ class TaskNLL:
             count = max(1, CHUNK_ELEMENTS // largest**2)
             chunk, order = order[-count:], order[:-count]
             tasks = self.tasks[torch.tensor(chunk, device=self.tasks.X.device)]
-            mean, covariance = parts(tasks.X)
             noise = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, parts.noise)
-            yield nll(mean, covariance + torch.diag_embed(noise), tasks.Y, tasks.mask)
+            yield parts.nll(tasks.X, tasks.Y, tasks.mask, noise)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,30 @@ def test_features_are_those_of_a_multilayer_perceptron():
     assert network(x).abs().max() < 1  # tanh after the last layer, too
 
 
+@pytest.mark.parametrize("hidden", [(4,), (5, 4), (3, 5, 2)])
+@pytest.mark.parametrize("shape", [(6, 3), (2, 6, 3), (0, 3), (3,)])
+def test_gradients_of_all_orders(hidden, shape):
+    network = FeatureNetwork(3, hidden)
+    x = torch.rand(*shape, dtype=torch.double, requires_grad=True)
+    inputs = [x, *network.parameters()]
+    torch.testing.assert_close(network(x), naive(network, x))
+    values = [value(network, x).sin().sum() for value in (FeatureNetwork.forward, naive)]
+    first = [torch.autograd.grad(value, inputs, create_graph=True) for value in values]
+    torch.testing.assert_close(*first)
+    totals = [sum(gradient.square().sum() for gradient in gradients) for gradients in first]
+    torch.testing.assert_close(*(torch.autograd.grad(total, inputs) for total in totals))
+
+
+def test_gradients_of_weights_alone():
+    network, x = FeatureNetwork(3, (5, 4)), torch.rand(6, 3, dtype=torch.double)
+    parameters = list(network.parameters())
+    gradients = [
+        torch.autograd.grad(value(network, x).sin().sum(), parameters)
+        for value in (FeatureNetwork.forward, naive)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
 def test_each_member_of_a_batch_has_its_own_weights():
     members = [FeatureNetwork(3, hidden=(5, 4), seed=seed) for seed in range(2)]
     batch = FeatureNetwork(3, hidden=(5, 4))

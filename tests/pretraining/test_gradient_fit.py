@@ -9,6 +9,7 @@ from botorch.exceptions.errors import ModelFittingError
 from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions, checkpoints
 from botorch_transfer.pretraining.gradient_fit import GradientFit
 from botorch_transfer.pretraining.source_loss import SourceLoss
+from botorch_transfer.pretraining.vector_adam import VectorAdam
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -211,17 +212,21 @@ def test_optimizer_states(kind):
     def make():
         weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
         if kind == "adam":
-            return weight, torch.optim.Adam([weight], fused=True)
+            return weight, VectorAdam(weight)
         return weight, torch.optim.LBFGS([weight], max_iter=1, line_search_fn="strong_wolfe")
 
     def step(weight, optimizer):
         def closure():
-            optimizer.zero_grad()
+            weight.grad = None
             loss = (weight**4).sum() + (weight[0] - weight[1]) ** 2
             loss.backward()
             return loss
 
-        optimizer.step(closure)
+        if kind == "adam":
+            closure()
+            optimizer.step(1e-3)
+        else:
+            optimizer.step(closure)
 
     weight, optimizer = make()
     for _ in range(3):

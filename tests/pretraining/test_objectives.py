@@ -67,6 +67,19 @@ def test_gradient_of_nll(masked):
     assert torch.autograd.gradcheck(value, inputs)
 
 
+@pytest.mark.parametrize("shape", [(1,), (2, 1), (2, 4)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_noise_of_its_own(shape, masked):
+    mean, covariance, Y = draw(2, 4), covariances(2, 4), draw(2, 4, seed=2)
+    noise = (0.1 + draw(*shape, seed=5).square()).requires_grad_()
+    mask = torch.tensor([[True] * 4, [True, True, False, False]]) if masked else None
+    before = covariance.clone()
+    expected = nll(mean, covariance + torch.diag_embed(noise.expand(2, 4)), Y, mask)
+    torch.testing.assert_close(nll(mean, covariance, Y, mask, noise), expected)
+    assert torch.equal(covariance, before)
+    assert torch.autograd.gradcheck(lambda noise: nll(mean, covariance, Y, mask, noise), noise)
+
+
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 def test_nll_of_a_broken_task_is_nan_and_the_others_are_not():
     covariance = torch.stack([torch.eye(3), -torch.eye(3), torch.eye(3)]).double()

@@ -79,11 +79,11 @@ def test_samples_are_uniform_and_without_repetitions(batch_size, monkeypatch):
     """Every point is equally likely, whatever the size of its task."""
     tasks, seen = ragged(), []
 
-    def spy(mean, covariance, Y, mask):
+    def spy(self, X, Y, mask, noise):
         seen.append(Y if mask is None else torch.where(mask, Y, torch.nan))
         return Y.sum(dim=-1)
 
-    monkeypatch.setattr(source_loss, "nll", spy)
+    monkeypatch.setattr(GPParts, "nll", spy)
     loss = TaskNLL(tasks, batch_size, task_batch_size=10)
     generator, gp = torch.Generator().manual_seed(0), parts()
     for _ in range(600):
@@ -103,7 +103,7 @@ def test_samples_are_uniform_and_without_repetitions(batch_size, monkeypatch):
 def test_tasks_are_sampled_too(monkeypatch):
     tasks, seen = ragged(), []
     monkeypatch.setattr(
-        source_loss, "nll", lambda mean, K, Y, mask: seen.append(len(Y)) or Y.sum(-1)
+        GPParts, "nll", lambda self, X, Y, mask, noise: seen.append(len(Y)) or Y.sum(-1)
     )
     loss = TaskNLL(tasks, batch_size=4, task_batch_size=2)
     generator, gp = torch.Generator().manual_seed(0), parts()
