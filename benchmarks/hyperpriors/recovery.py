@@ -173,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/hyperpriors"), help="results' folder")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--figures", type=int, nargs="+", default=[5, 6], choices=[5, 6])
     parser.add_argument("--tasks", type=int, help="tasks a domain; the default is 10 (S), 20 (L)")
     parser.add_argument("--points", type=int, help="points a task; the default is 300 (S), 100 (L)")
     parser.add_argument("--domains", type=int, nargs="+", default=COUNTS)
@@ -186,11 +188,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         for default in (SMALL_SIZES, LARGE_SIZES)
     )
-    seeds, network = range(options.seeds), NetworkOptions(num_steps=options.steps)
-    print(f"Super-dataset (S), {small.num_tasks} tasks × {small.num_points} points a domain:\n")
-    print(shape_table(seeds, small, options.out, options.domains))
-    print(f"\nSuper-dataset (L), {large.num_tasks} tasks × {large.num_points} points a domain:\n")
-    print(divergence_table(seeds, large, options.out, options.domains, network))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if 5 in options.figures:
+        print(f"Super-dataset (S), {small.num_tasks} tasks × {small.num_points} points a domain:\n")
+        print(shape_table(seeds, small, options.out, options.domains))
+    if 6 in options.figures:
+        print(
+            f"\nSuper-dataset (L), {large.num_tasks} tasks × {large.num_points} points a domain:\n"
+        )
+        network = NetworkOptions(num_steps=options.steps)
+        print(divergence_table(seeds, large, options.out, options.domains, network))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,10 @@ def informed(hyperprior: Hyperprior, domain: Domain) -> Build:
 
     def build(X: Tensor, Y: Tensor, last: Any) -> HyperpriorGP:
         model = HyperpriorGP(X, Y, hyperprior, context=domain.context, warm_start=last)
-        return _fitted(model, num_restarts=0 if last is not None else 2)
+        if last is None:
+            return _fitted(model, num_restarts=2)
+        # One more point moves the optimum a little; what is left to go, the next step goes.
+        return _fitted(model, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 25}})
 
     return build
 

@@ -121,7 +121,7 @@ def fit_network(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
-    adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate)
+    adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate, fused=True)
     for _ in range(options.num_steps):
         adam.zero_grad()
         network_objective(network, context, lengthscale, options.weight_penalty).backward()
