@@ -11,7 +11,6 @@ Bayesian Optimization. AISTATS 2022.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from botorch_transfer.models import (
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.palette import BLACK, GREY, style_of
+from botorch_transfer.test_functions import AlpineFamily
 
 LOWER, UPPER = -10.0, 10.0
 SOURCE_C, TARGET_C = 0.5, -0.5
@@ -72,7 +72,7 @@ def alpine(x: Tensor, c: float) -> Tensor:
     Returns:
         A tensor of the same shape.
     """
-    return x * torch.sin(x + math.pi) + c * x
+    return AlpineFamily(c=c)(x.unsqueeze(-1))
 
 
 def source_task(num_points: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ COMPETITORS = [CopulaProcess, HandTunedGP, RobustMetaUCB]
 @pytest.fixture(scope="module")
 def built(history, bounds) -> dict[type[Competitor], Competitor]:
     return {
-        CopulaProcess: CopulaProcess.build(history, bounds, 0, steps=200),
+        CopulaProcess: CopulaProcess.build(history, bounds, 0, steps=150),
         HandTunedGP: HandTunedGP.build(history, bounds, 0),
         RobustMetaUCB: RobustMetaUCB.build(history, bounds, 0),
     }
@@ -26,7 +26,7 @@ def pool(bounds, n=300):
 
 
 @pytest.mark.parametrize("competitor", COMPETITORS)
-@pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize("n", [0, 1, 2])
 def test_few_points(competitor, n, built, bounds, target):
     if n == 0 and competitor.needs_data:
         pytest.skip("it starts with random points")
@@ -83,7 +83,7 @@ def test_the_first_point_is_near_the_histories_best(competitor, built, bounds):
 def test_the_optimum_is_found(competitor, built, bounds, target):
     method, candidates = built[competitor], pool(bounds)
     X, Y = target
-    for _ in range(8):
+    for _ in range(6):
         x = candidates[method.suggest(X, Y, candidates)].unsqueeze(0)
         X = torch.cat([X, x])
         Y = torch.cat([Y, 100 - 10 * (x - 0.2).square().sum(dim=-1, keepdim=True)])

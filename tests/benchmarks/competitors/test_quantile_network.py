@@ -17,7 +17,7 @@ def noisy_line(n=400):
 
 
 def test_mean_and_deviation_are_learned():
-    network = fit_quantile_network(*noisy_line(), seed=0, steps=300)
+    network = fit_quantile_network(*noisy_line(), seed=0, steps=200)
     x = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
     mean, deviation = network(x)
     torch.testing.assert_close(mean, 2 * x[:, 0] - 1, rtol=0, atol=0.25)
