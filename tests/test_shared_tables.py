@@ -1,10 +1,7 @@
 """Real tables go from file to source data; skipped where the folder with them isn't there."""
 
-import json
 import logging
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,14 +12,10 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf_mixed
 
+from benchmarks.tables.shared import read_space
 from botorch_transfer.data import as_datasets, from_dataframe
-from botorch_transfer.search_space import SearchSpace
+from tests.tables_folder import FOLDER, needs_tables
 
-FOLDER = Path(
-    os.environ.get(
-        "BOTORCH_TRANSFER_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
-    )
-)
 # name: tasks, columns of the encoding
 TABLES = {
     "svm": (50, 6),
@@ -40,10 +33,7 @@ TABLES = {
     "pmlb/SVC": (164, 6),
 }
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason="the folder with the shared tables (BOTORCH_TRANSFER_DATA) is absent",
-)
+pytestmark = needs_tables
 
 
 def load(name, max_rows=20_000):
@@ -51,10 +41,7 @@ def load(name, max_rows=20_000):
     frame = pd.read_parquet(FOLDER / f"{name}.parquet")
     if len(frame) > max_rows:
         frame = frame.iloc[:: len(frame) // max_rows]
-    family, _, member = name.partition("/")
-    path = FOLDER / family / "space.json" if member else FOLDER / f"{name}.space.json"
-    goal = json.loads(path.read_text())["goal"]
-    return frame, SearchSpace.from_json(path, space=member or None), goal
+    return frame, *read_space(FOLDER / f"{name}.parquet")
 
 
 def absent_elements(name, space):

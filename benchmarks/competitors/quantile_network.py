@@ -24,7 +24,7 @@ STEPS = 300  # more overfit the few hundred evaluations that our studies' histor
 LEARNING_RATES = (1e-2, 1e-3, 1e-4)
 """`STEPS` steps of Adam at each."""
 
-MIN_DEVIATION = 1e-2  # residuals are divided by it
+MIN_DEVIATION = 0.1  # residuals are divided by it; neighbouring ranks are further apart
 
 
 class QuantileNetwork(nn.Module):

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,12 +10,8 @@ import torch
 pytest.importorskip("pyarrow")
 
 from benchmarks.tables import TREATMENTS, Treatment, read_shared
+from tests.tables_folder import FOLDER, needs_tables
 
-FOLDER = Path(
-    os.environ.get(
-        "BOTORCH_TRANSFER_DATA", Path(__file__).resolve().parents[3] / ".." / "shared" / "data"
-    )
-)
 UNIT = {"type": "float", "low": 0.0, "high": 1.0}
 CHOICE = {"type": "categorical", "choices": ["p", "q"]}
 
@@ -105,7 +99,7 @@ SIZES = {
 }
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="the folder with the shared tables is absent")
+@needs_tables
 @pytest.mark.parametrize("name", SIZES)
 def test_real_tables(name):
     table = read_shared(name, FOLDER)
