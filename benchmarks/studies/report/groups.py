@@ -11,7 +11,24 @@ KINDS: dict[str, tuple[str, ...]] = {
     "pre-trained": ("H-NLL", "H-EKL", "FSBO", "ABLR", "MPHD", "STBOH", "GC3P"),
 }
 IN_ALL = ("ScaML-GP", "plain GP", "random search")
-FEW = 7
+FEW = 8
+CHOICE = (
+    "ScaML-GP",
+    "guarded",
+    "RGPE",
+    "SHGP",
+    "H-NLL",
+    "plain GP",
+    "best of history",
+    "random search",
+)
+
+
+def chosen(methods: Sequence[str]) -> list[str]:
+    """Those of many methods that are shown where there is one panel a problem."""
+    if len(methods) <= FEW:
+        return list(methods)
+    return [name for name in methods if name in CHOICE]
 
 
 def panels_of(methods: Sequence[str]) -> dict[str, list[str]]:

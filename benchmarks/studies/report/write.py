@@ -14,6 +14,7 @@ from benchmarks.studies.definitions.claims import CLAIMS
 from benchmarks.studies.estimate import core_hours
 from benchmarks.studies.metrics import areas, complete, failures, normalized, regrets
 from benchmarks.studies.report.curves import mean_figure, median_figure, regret_figure
+from benchmarks.studies.report.groups import chosen
 from benchmarks.studies.report.profiles import profile_figure
 from benchmarks.studies.report.ranks import rank_figure, rank_sentence
 from benchmarks.studies.report.tables import (
@@ -93,7 +94,7 @@ def _sections(
         "![Shares of runs that are good enough](profiles.png)",
     ]
     if _has_panels(raw):
-        sections.append(f"![{about['regret']}, problem by problem](problems.png)")
+        sections.append(f"![{about['regret']}, some methods problem by problem](problems.png)")
     sections += ["## What a step costs", cost_table(results)]
     return sections
 
@@ -133,7 +134,8 @@ def _draw(about: dict[str, Any], raw: pd.DataFrame, regret: pd.DataFrame, out: P
     profile_figure(regret, out / "profiles.png", title)
     rank_figure(areas(regret), out / "ranks.png", title)
     if _has_panels(raw):
-        regret_figure(raw, out / "problems.png", title, about["regret"])
+        shown = raw[raw.index.isin(chosen(list(raw.index.unique("method"))), level="method")]
+        regret_figure(shown, out / "problems.png", title, about["regret"])
 
 
 def _has_panels(raw: pd.DataFrame) -> bool:

@@ -1,9 +1,14 @@
 from benchmarks.studies.methods import METHODS
-from benchmarks.studies.report.groups import IN_ALL, KINDS, panels_of
+from benchmarks.studies.report.groups import CHOICE, IN_ALL, KINDS, chosen, panels_of
 
 
 def test_few_methods_share_one_panel():
     assert panels_of(["a", "b"]) == {"all methods": ["a", "b"]}
+
+
+def test_some_are_chosen_of_many():
+    assert chosen(["b", "a"]) == ["b", "a"]
+    assert set(chosen(list(METHODS))) == set(CHOICE)
 
 
 def test_many_methods_are_sorted_by_kind():
