@@ -8,12 +8,9 @@ configurations as each other, so that the EKL applies. The folder holds the publ
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -32,46 +29,33 @@ from benchmarks.studies.methods import (
     RandomSearch,
     log_ei_or_ucb,
     plain_gp,
+    pretrained,
 )
-from benchmarks.studies.metrics import average, regrets
+from benchmarks.studies.metrics import average, normalized, regrets
 from benchmarks.studies.problems import Problem
 from benchmarks.studies.run import Budget
-from botorch_transfer import (
-    PretrainedGP,
-    PretrainedPrior,
-    ScaMLGP,
-    SearchSpace,
-    SourceGPs,
-    from_dataframe,
-)
+from benchmarks.tables import read_shared
+from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.outcome_scale import OutcomeScale
+from botorch_transfer.pretraining.training_tasks import Objective
 
 AT = (1, 5, 20)
 NUM_CONTEXT = (0, 5, 20)
 """Numbers of target points given which the rest is predicted."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """How a table is read.
-
-    Args:
-        identifier: The columns that tell configurations apart.
-        worst_loss: A loss that counts for all that are larger, and for diverged runs.
-        outcome_scale: The prior's units: tasks whose levels mean something are pooled.
-    """
-
-    identifier: tuple[str, ...]
-    worst_loss: float | None
-    outcome_scale: str
-
-
-TABLES = {
-    # Chance is a loss of 0.69; above 1 it only says that training went wrong.
-    "rnn_optimizer": Table(("config",), 1.0, "pooled"),
-    # Some data sets are easy, and some are not.
-    "mlp": Table(("alpha", "batch_size", "depth", "learning_rate_init", "width"), None, "per_task"),
+IDENTIFIERS = {
+    "rnn_optimizer": ["config"],
+    "mlp": ["alpha", "batch_size", "depth", "learning_rate_init", "width"],
 }
+"""The columns of each table that tell configurations apart."""
+
+OUTCOME_SCALES: dict[str, OutcomeScale] = {
+    "rnn_optimizer": "pooled",
+    "mlp": "per_task",  # some data sets are easy, and some are not
+}
+"""The prior's units: tasks whose levels mean something are pooled."""
 
 
 def read_problems(
@@ -89,24 +73,17 @@ def read_problems(
     Returns:
         The problems; outcomes are to be maximized, inputs lie in the unit cube.
     """
-    table = TABLES[name]
-    frame = pd.read_parquet(folder / f"{name}.parquet")
-    path = folder / f"{name}.space.json"
-    goal: Literal["min", "max"] = json.loads(path.read_text())["goal"]
-    if table.worst_loss is not None:
-        # NaN is no loss at all: the run diverged.
-        frame["y"] = frame["y"].fillna(np.inf).clip(upper=table.worst_loss)
-    frame = frame.set_index(list(table.identifier), drop=False)
-    random = np.random.default_rng(seed)
-    kept = random.permutation(frame.index.unique().sort_values())[:num_rows]
-    space = SearchSpace.from_json(path)
-    by_task = {str(task): rows.loc[list(kept)] for task, rows in frame.groupby("task")}
-    tasks = {
-        task: from_dataframe(rows, space, outcome="y", task="task", goal=goal)[task]
-        for task, rows in by_task.items()
-    }
-    distinct = _distinct_rows(next(iter(tasks.values())).X)
-    shared = {task: (data.X[distinct], data.Y[distinct]) for task, data in tasks.items()}
+    table = read_shared(name, folder)
+    frame = table.frame.set_index(IDENTIFIERS[name])
+    configs = frame.index.unique().sort_values()
+    kept = configs[np.random.default_rng(seed).permutation(len(configs))[:num_rows]]
+    tasks = {}
+    for task, rows in frame.groupby(table.task):
+        chosen = torch.from_numpy(rows.index.get_indexer(kept))
+        X, Y = table.tasks[str(task)]
+        tasks[str(task)] = X[chosen], Y[chosen]
+    distinct = _distinct_rows(next(iter(tasks.values()))[0])
+    shared = {task: (X[distinct], Y[distinct]) for task, (X, Y) in tasks.items()}
     return [
         TableProblem(
             f"{name}: {target}",
@@ -129,43 +106,24 @@ def _distinct_rows(X: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------ methods
 
-PRETRAINED: dict[str, tuple[str, str]] = {
+PRETRAINED: dict[str, tuple[str, Objective]] = {
     "H-NLL": ("hyperbo", "nll"),
     "H-EKL": ("hyperbo", "ekl"),
     "FSBO": ("fsbo", "nll"),
     "ABLR": ("ablr", "nll"),
 }
-_priors = Memo(size=64)
-
-
-def pretrained_prior(problem: Problem, preset: str, objective: str, steps: int) -> PretrainedPrior:
-    """Pre-trains on a problem's history, or recalls what that gave before."""
-    key = f"{problem.key()}-{preset}-{objective}-{steps}"
-    scale = TABLES[problem.name.split(":")[0]].outcome_scale
-    options = {"steps": steps} if objective == "nll" else {}
-    return _priors.recall(
-        key,
-        lambda: getattr(PretrainedPrior, preset)(problem.dim).fit(
-            problem.history, objective, outcome_scale=scale, **options
-        ),
-    )
+_sources = Memo(size=16)
 
 
 def source_gps(problem: Problem) -> SourceGPs:
     """Fits ScaML-GP's sources on a problem's history, once."""
-    return _priors.recall(problem.key(), lambda: SourceGPs.fit(problem.history, num_restarts=0))
+    return _sources.recall(problem.key(), lambda: SourceGPs.fit(problem.history, num_restarts=0))
 
 
-def builders(steps: int) -> dict[str, Build]:
-    """The models, by the methods' names."""
-
-    def pretrained(
-        X: Tensor, Y: Tensor, problem: Problem, preset: str, objective: str
-    ) -> PretrainedGP:
-        return PretrainedGP(X, Y, pretrained_prior(problem, preset, objective, steps))
-
-    models: dict[str, Build] = {
-        name: partial(pretrained, preset=preset, objective=objective)
+def builders(table: str, steps: int) -> dict[str, Build]:
+    """The models for a table, by the methods' names."""
+    models = {
+        name: pretrained(preset, objective, steps, OUTCOME_SCALES[table])
         for name, (preset, objective) in PRETRAINED.items()
     }
     models["ScaML-GP"] = lambda X, Y, problem: ScaMLGP(X, Y, source_gps(problem))
@@ -173,11 +131,11 @@ def builders(steps: int) -> dict[str, Build]:
     return models
 
 
-def methods(steps: int) -> dict[str, Method]:
+def methods(table: str, steps: int) -> dict[str, Method]:
     """All methods, those with a prior without an initial design."""
     found: dict[str, Method] = {
         name: BayesianOptimization(build, log_ei_or_ucb, initial_design=name == "plain GP")
-        for name, build in builders(steps).items()
+        for name, build in builders(table, steps).items()
     }
     return {**found, "random search": RandomSearch()}
 
@@ -230,13 +188,6 @@ def nll_table(problems: Sequence[TableProblem], models: Mapping[str, Build], see
 # ------------------------------------------------------------------------------------ regret
 
 
-def scaled_regrets(results: pd.DataFrame, problems: Sequence[TableProblem]) -> pd.DataFrame:
-    """Regrets in units of the distance from a target's median to its best."""
-    regret = regrets(results, {problem.name: problem.best_known for problem in problems})
-    scale = {p.name: p.best_known - float(p.Y.median()) for p in problems}
-    return regret.div(regret.index.get_level_values("problem").map(scale), axis=0)
-
-
 def regret_table(regret: pd.DataFrame) -> str:
     """Mean regrets over tasks and seeds, and the share of runs that beat the plain GP's."""
     mean = average(regret)
@@ -252,7 +203,7 @@ def regret_table(regret: pd.DataFrame) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder with the tables")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--tables", nargs="+", choices=IDENTIFIERS, default=list(IDENTIFIERS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=500, help="configurations that can be had")
     parser.add_argument("--history", type=int, default=200, help="evaluations of a source task")
@@ -264,11 +215,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.tables:
         problems = read_problems(options.data, name, options.rows, options.history)[: options.tasks]
         print_table(f"\n{name}: {len(problems)} targets\n\ntest NLL\n")
-        print_table(nll_table(problems, builders(options.steps), range(options.seeds)))
-        study = Study(problems, methods(options.steps), range(options.seeds), Budget(AT[-1]))
+        print_table(nll_table(problems, builders(name, options.steps), range(options.seeds)))
+        runs = methods(name, options.steps)
+        study = Study(problems, runs, range(options.seeds), Budget(AT[-1]))
         results = run_study(study, options.out / name, n_jobs=1, progress=True)
         print_table("\nregret\n")
-        print_table(regret_table(scaled_regrets(results, problems)))
+        # In units of the distance from a target's median to its best.
+        print_table(regret_table(normalized(regrets(results), results, "median")))
 
 
 if __name__ == "__main__":

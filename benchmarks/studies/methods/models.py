@@ -15,12 +15,13 @@ from benchmarks.studies.problems import Problem
 from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
 from botorch_transfer.data import as_datasets
 from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.outcome_scale import OutcomeScale
 from botorch_transfer.pretraining.training_tasks import Objective
 
 PRETRAINING_STEPS = 500
 """Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""
 
-_priors = Memo(size=16)
+_priors = Memo(size=64)
 
 
 def plain_gp(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
@@ -62,16 +63,33 @@ def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
     return HyperpriorGP(X, Y, problem.history)
 
 
-def pretrained(preset: str, objective: Objective) -> Build:
-    """HyperBO, FSBO or ABLR, pre-trained once a history."""
+def pretrained(
+    preset: str,
+    objective: Objective,
+    steps: int | None = None,
+    outcome_scale: OutcomeScale = "per_task",
+) -> Build:
+    """HyperBO, FSBO or ABLR, pre-trained once a history.
+
+    Args:
+        preset: The name of a constructor of `PretrainedPrior`.
+        objective: What is minimized.
+        steps: The number of steps of Adam, `PRETRAINING_STEPS` by default.
+        outcome_scale: The prior's units.
+
+    Returns:
+        What builds the model.
+    """
 
     def build(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+        num_steps = PRETRAINING_STEPS if steps is None else steps
+
         def fit() -> PretrainedPrior:
             prior = getattr(PretrainedPrior, preset)(problem.dim)
-            options = {} if objective == "ekl" else {"steps": PRETRAINING_STEPS}
-            return prior.fit(problem.history, objective, outcome_scale="per_task", **options)
+            options = {} if objective == "ekl" else {"steps": num_steps}
+            return prior.fit(problem.history, objective, outcome_scale=outcome_scale, **options)
 
-        key = content_key(problem.history, preset, objective, PRETRAINING_STEPS)
+        key = content_key(problem.history, preset, objective, num_steps, outcome_scale)
         return PretrainedGP(X, Y, _priors.recall(key, fit))
 
     return build
