@@ -105,7 +105,7 @@ MODELS: dict[str, Model] = {
     "FSBO": Model(pretrained("fsbo", "nll"), log_ei_or_ucb),
     "ABLR": Model(pretrained("ablr", "nll"), log_ei_or_ucb),
     "MPHD": Model(learned_hyperprior, probability_of_improvement),
-    "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True, joint=True),
+    "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True),
 }
 """Models by the methods' names in the papers."""
 
