@@ -51,7 +51,7 @@ from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
 from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import transfer_model_inputs
+from botorch_transfer.ax.model_inputs import refuse_parameters, transfer_model_inputs
 from botorch_transfer.ax.optimization import directions, failed_arms, restricted_to
 from botorch_transfer.ax.prior_files import load_prior_file
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
@@ -324,6 +324,7 @@ class AuxiliaryTransferAdapter(_TransferMixin, TransferLearningAdapter):
         return moments
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        refuse_parameters(self._source_only_params)
         self._model_metrics_without_history(
             ModelConfig(botorch_model_class=SingleTaskGP, name="without history")
         )
@@ -333,6 +334,28 @@ class AuxiliaryTransferAdapter(_TransferMixin, TransferLearningAdapter):
         elif not self._fit_tracking_metrics:
             self.outcomes = self._optimized()
         super()._fit(search_space, experiment_data, **kwargs)
+
+    def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
+        """Keeps parameters that only old experiments have, at what they are in the new one.
+
+        Ax leaves them out here, but not of the data, so that the numbers of columns would differ.
+        """
+        shown, fixed = self.parameters, kwargs["fixed_features"]
+        self.parameters = self.generator.search_space_digest.feature_names
+        for name in set(self.parameters) - set(shown):
+            parameter = self.joint_search_space.parameters[name]
+            features = [ObservationFeatures({name: parameter.backfill_value})]
+            space = SearchSpace([parameter.clone()])
+            for transform in self.transforms.values():
+                features = transform.transform_observation_features(features)
+                if name in space.parameters:
+                    space = transform.transform_search_space(space)
+            search_space.add_parameter(space.parameters[name])
+            fixed.parameters[name] = features[0].parameters[name]
+        try:
+            return super()._gen(n, search_space, *args, **kwargs)
+        finally:
+            self.parameters = shown
 
 
 class TransferGenerators(GeneratorRegistryBase):

@@ -75,9 +75,9 @@ class AuxiliaryHistory:
         absent = [name for name in self.names if name not in auxiliary_names(experiment)]
         if absent and self.sources is None:
             raise UserInputError(
-                f"The old experiments {absent} are not attached, because Ax's JSON storage leaves "
-                "auxiliary experiments out: attach them again by "
-                "botorch_transfer.ax.attach_history(client, [...])."
+                f"The old experiments {absent} are not attached, because Ax's JSON files leave "
+                "auxiliary experiments out, and databases keep only those that attach_history "
+                "attached: attach them by botorch_transfer.ax.attach_history(client, [...])."
             )
         # Ax puts each one first, and models may ask for their order.
         for source in reversed(self.sources or []):

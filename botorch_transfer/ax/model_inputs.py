@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -94,14 +95,25 @@ def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
 def _refuse_other_parameters(dataset: MultiTaskDataset) -> None:
     if dataset.has_heterogeneous_features:
         target = set(dataset.datasets[dataset.target_outcome_name].feature_names)
-        other = {
-            name
-            for task in dataset.datasets.values()
-            for name in target.symmetric_difference(task.feature_names)
-        }
+        tasks = dataset.datasets.values()
+        refuse_parameters(
+            {n for task in tasks for n in target.symmetric_difference(task.feature_names)}
+        )
+
+
+def refuse_parameters(names: Iterable[str]) -> None:
+    """Refuses parameters that only some experiments have, if there are any.
+
+    Args:
+        names: Their names.
+
+    Raises:
+        UserInputError: If there are any; it says what can be done.
+    """
+    if names := sorted(names):
         raise UserInputError(
-            f"The parameters {sorted(other)} are not in all of the old experiments and the new "
-            "one: give those that lack them a status quo that says their values, rename them by "
+            f"The parameters {names} are not in all of the old experiments and the new one: give "
+            "those that have them a status quo that says what they are elsewhere, rename them by "
             "AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, which transfers "
             "between search spaces."
         )

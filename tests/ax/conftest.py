@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("ax")
 
 from ax.api.client import Client
-from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig, StorageConfig
 
 from botorch_transfer.ax import transfer_generation_strategy
 
@@ -32,7 +32,8 @@ def plain_space() -> Space:
 
 def plain_loss(config: Any, shift: float) -> float:
     C, gamma = np.log10(config["C"]), np.log10(config["gamma"])
-    return float((C - 1 - shift) ** 2 + (gamma + 2 + shift) ** 2)
+    # Ax's storage keeps ten decimals of outcomes.
+    return round(float((C - 1 - shift) ** 2 + (gamma + 2 + shift) ** 2), 6)
 
 
 def mixed_space() -> Space:
@@ -86,9 +87,11 @@ def make_client() -> Callable[..., Client]:
         objective: str = "-loss",
         constraints: Sequence[str] | None = None,
         name: str = "new",
+        storage_config: StorageConfig | None = None,
+        seed: int | None = 0,
         **options: Any,
     ) -> Client:
-        client = Client(random_seed=0)
+        client = Client(storage_config=storage_config, random_seed=seed)
         client.configure_experiment(plain_space() if space is None else space, name=name)
         client.configure_optimization(objective, outcome_constraints=constraints)
         if options:
@@ -103,10 +106,12 @@ def make_client() -> Callable[..., Client]:
 def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client]]:
     """Turns a table of old runs into Ax clients, one an old task."""
 
-    def make(frame: pd.DataFrame, space: Space) -> list[Client]:
+    def make(
+        frame: pd.DataFrame, space: Space, storage: StorageConfig | None = None
+    ) -> list[Client]:
         clients = []
         for task, rows in frame.groupby("task", sort=False):
-            client = make_client([*space], name=str(task))
+            client = make_client([*space], name=str(task), storage_config=storage)
             for row in rows.to_dict("records"):
                 trial = client.attach_trial({config.name: row[config.name] for config in space})
                 client.complete_trial(trial, {"loss": row["loss"]})

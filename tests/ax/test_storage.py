@@ -1,0 +1,92 @@
+"""Experiments that are stored halfway and go on in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from botorch_transfer import SourceGPs
+from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
+from botorch_transfer.ax._internals import experiment_of
+from tests.ax.conftest import FAST, plain_space
+from tests.ax.stored_experiment import go_on, load, sqlite
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory, make_client, old_clients, runs):
+    """Experiments after two trials, by name: where they are, and how they go on uninterrupted."""
+    folder = tmp_path_factory.mktemp("stored")
+    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
+    prior = SourceGPs.fit(data, input_transform=transform, num_restarts=0)
+    prior.save(folder / "prior.safetensors")
+    database = sqlite(folder / "ax.sqlite", create=True)
+    runs = runs.groupby("task", sort=False).head(5)
+    old = old_clients(runs, plain_space(), database)
+    experiments = [experiment_of(client) for client in old]
+    forms: dict[str, Any] = {
+        "experiments": {"history": experiments},
+        "table": {"history": runs},
+        "file": {"prior": {"loss": folder / "prior.safetensors"}},
+    }
+    paths, clients, going_on = {}, {}, {}
+    for form, options in forms.items():
+        name = f"{form} in a database"
+        clients[form] = client = make_client(name=name, storage_config=database, seed=None)
+        if form == "experiments":
+            attach_history(client, old)
+        client.set_generation_strategy(
+            transfer_generation_strategy(**options, optimizer_options=FAST)
+        )
+        go_on(client, 2)
+        paths[name] = str(folder / "copy.sqlite")
+        paths[form] = str(folder / f"{form}.json")
+        client.save_to_json_file(paths[form])
+    shutil.copy(folder / "ax.sqlite", folder / "copy.sqlite")
+    for form, client in clients.items():
+        going_on[form] = going_on[f"{form} in a database"] = go_on(client, 1)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.ax.stored_experiment", json.dumps(paths)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return paths, going_on, found, old
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["table", "file", "table in a database", "file in a database", "experiments in a database"],
+)
+def test_a_fresh_process_suggests_the_same(stored, name):
+    _, going_on, found, _ = stored
+    np.testing.assert_allclose(np.log(found[name]), np.log(going_on[name]), rtol=0, atol=1e-6)
+
+
+def test_experiments_that_json_drops_are_named_and_can_be_attached_again(stored):
+    paths, going_on, found, old = stored
+    assert found["experiments"].startswith("UserInputError: The old experiments ['monday', ")
+    assert "attach_history(client" in found["experiments"]
+    client = load(paths_of(paths, "experiments"), "")
+    attach_history(client, old)
+    again = go_on(client, 1)
+    np.testing.assert_allclose(np.log(again), np.log(going_on["experiments"]), rtol=0, atol=1e-6)
+
+
+def test_path_and_hash_are_stored_and_not_the_tensors(stored):
+    text = paths_of(stored[0], "file").read_text()
+    assert '"sha256": "' in text
+    assert "prior.safetensors" in text
+    assert len(text) < 60_000
+
+
+def paths_of(paths: dict[str, str], name: str) -> Path:
+    return Path(paths[name])
