@@ -9,13 +9,12 @@ by MAP under MPHD's and the universal hyperprior (HyperBO+'s), and averaged over
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.exceptions.warnings import InputDataWarning
@@ -25,64 +24,17 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks.hyperpriors.loop import Build, by_model, normalized_regrets
+from benchmarks.hyperpriors.real_domains import read_domains
 from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
 from benchmarks.hyperpriors.table_one import difference, random_score
 from benchmarks.markdown import markdown_table
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain
-from botorch_transfer.search_space import SearchSpace
 
-TABLES = ("svm", "rf", "mlp")
 CHECKPOINTS = (5, 20, 50)
 INITIAL = 3
 METHODS = ("MPHD", "universal", "averaged", "SingleTaskGP", "random")
 PLAIN = "SingleTaskGP"
-
-
-def read_domains(folder: Path, max_tasks: int, max_points: int, seed: int = 0) -> list[Domain]:
-    """Reads the search spaces.
-
-    Args:
-        folder: Where the tables are.
-        max_tasks: How many tasks of each to keep, drawn at random.
-        max_points: How many different points of each task to keep, drawn at random.
-        seed: The seed of the draws.
-
-    Returns:
-        A domain for each search space.
-    """
-    names = json.loads((folder / "pmlb" / "space.json").read_text())["spaces"]
-    spaces = {
-        name: (folder / "pmlb" / f"{name}.parquet", folder / "pmlb" / "space.json", name)
-        for name in names
-    }
-    spaces |= {
-        name: (folder / f"{name}.parquet", folder / f"{name}.space.json", None) for name in TABLES
-    }
-    return [
-        _read_domain(name, *where, max_tasks, max_points, seed) for name, where in spaces.items()
-    ]
-
-
-def _read_domain(
-    name: str,
-    table: Path,
-    json_file: Path,
-    key: str | None,
-    max_tasks: int,
-    max_points: int,
-    seed: int,
-) -> Domain:
-    frame = pd.read_parquet(table)
-    space = SearchSpace.from_json(json_file, key)
-    sizes = frame.groupby("task")["y"].agg(["size", "nunique"])
-    enough = sizes[(sizes["size"] >= 10) & (sizes["nunique"] > 1)].index.to_series()
-    chosen = enough.sample(min(max_tasks, len(enough)), random_state=seed)
-    kept = [
-        rows.sample(min(max_points, len(rows)), random_state=seed)
-        for _, rows in frame[frame["task"].isin(chosen)].groupby("task", sort=True)
-    ]
-    return Domain.from_dataframe(pd.concat(kept), space, outcome="y", task="task", name=name)
 
 
 def informed(hyperprior: Hyperprior, domain: Domain) -> Build:
@@ -163,31 +115,41 @@ def regrets(
         For each domain and method, the regrets of every run after each evaluation.
     """
     everything = learn(domains, folder)
-    found: dict[str, dict[str, list[list[float]]]] = {}
-    for number, domain in enumerate(targets):
-        mphd, universal = (
-            remembered_hyperprior(
-                folder / "step-2" / f"{domain.name}-{kind}.safetensors",
-                lambda number=number, kind=kind: everything.refit(kind, without=number),  # type: ignore[misc]
-            )
-            for kind in ("mphd", "universal")
-        )
-        builds: dict[str, Build | None] = {
-            "MPHD": informed(mphd, domain),
-            "universal": informed(universal, domain),
-            "averaged": averaged(universal, domain),
-            PLAIN: default,
-            "random": None,
-        }
-        found[str(domain.name)] = {
-            label: [
-                _run(domain, task, seed, label, builds[label], num_steps, folder)
-                for task in range(num_tasks)
-                for seed in seeds
-            ]
-            for label in METHODS
-        }
+    builds = {
+        str(domain.name): _builds(everything, number, domain, folder)
+        for number, domain in enumerate(targets)
+    }
+    found: dict[str, dict[str, list[list[float]]]] = {
+        name: {label: [] for label in METHODS} for name in builds
+    }
+    # Domains innermost: an interrupted study has all of them, with fewer tasks.
+    for task, seed in product(range(num_tasks), seeds):
+        for domain in targets:
+            name = str(domain.name)
+            for label in METHODS:
+                run = _run(domain, task, seed, label, builds[name][label], num_steps, folder)
+                found[name][label].append(run)
     return found
+
+
+def _builds(
+    everything: Hyperprior, number: int, domain: Domain, folder: Path
+) -> dict[str, Build | None]:
+    """The methods for the domain of some number, which is left out; random search has no model."""
+    mphd, universal = (
+        remembered_hyperprior(
+            folder / "step-2" / f"{domain.name}-{kind}.safetensors",
+            lambda kind=kind: everything.refit(kind, without=number),  # type: ignore[misc]
+        )
+        for kind in ("mphd", "universal")
+    )
+    return {
+        "MPHD": informed(mphd, domain),
+        "universal": informed(universal, domain),
+        "averaged": averaged(universal, domain),
+        PLAIN: default,
+        "random": None,
+    }
 
 
 def _run(
