@@ -27,9 +27,10 @@ class FlatParameters:
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         self.parameters = list(parameters)
-        self.vector = Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
-        pieces = self.vector.detach().split([p.numel() for p in self.parameters])
-        for parameter, piece in zip(self.parameters, pieces, strict=True):
+        pieces = [p.detach().flatten() for p in self.parameters]
+        self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
+        views = self.vector.detach().split([p.numel() for p in self.parameters])
+        for parameter, piece in zip(self.parameters, views, strict=True):
             parameter.data = piece.view_as(parameter)
 
     def clear_gradients(self) -> None:

@@ -49,6 +49,7 @@ class GradientFit:
         validation: The NLL of the validation tasks, if there are any.
         options: How to optimize.
         key: What identifies the run, for its checkpoint.
+        stop: After how many steps to stop, on a schedule that is made for all of them.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class GradientFit:
         validation: TaskNLL | None,
         options: PretrainingOptions,
         key: str,
+        stop: int | None = None,
     ) -> None:
         self.parts, self.loss, self.validation = parts, loss, validation
         self.options, self.key = options, key
@@ -65,6 +67,7 @@ class GradientFit:
         self.adam = name == "adam"
         steps = options.steps
         self.steps = (3000 if self.adam else 100) if steps is None else steps
+        self.stop = self.steps if stop is None else min(stop, self.steps)
         self.validation_every = options.validation_every or max(1, self.steps // 50)
         self.checkpoint_every = options.checkpoint_every or max(1, self.steps // 20)
         self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
@@ -102,7 +105,7 @@ class GradientFit:
         keep_freed_memory()
         finished = self._resume() or not self.parameters
         with tqdm(
-            total=self.steps,
+            total=self.stop,
             initial=self.step,
             desc="pre-training",
             disable=not self.options.progress,
@@ -121,15 +124,15 @@ class GradientFit:
 
     def _advance(self) -> bool:
         """Takes a step; returns whether it was the last."""
-        if self.step >= self.steps:
+        if self.step >= self.stop:
             return True
         converged = self._adam_step() if self.adam else self._lbfgs_step()
         self.step += 1
         if self.validation is None:
             self.curve.best_step = self.step
-        elif converged or self.step == self.steps or self.step % self.validation_every == 0:
+        elif converged or self.step == self.stop or self.step % self.validation_every == 0:
             self._validate()
-        return converged or self.step >= self.steps or self._is_out_of_patience()
+        return converged or self.step >= self.stop or self._is_out_of_patience()
 
     def _adam_step(self) -> bool:
         learning_rate = self.options.learning_rate

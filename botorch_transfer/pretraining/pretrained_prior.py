@@ -11,10 +11,12 @@ from botorch.models.transforms.input import InputTransform
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.pretraining.gp_parts import freeze
 from botorch_transfer.pretraining.gradient_fit import GradientFit
+from botorch_transfer.pretraining.held_out import Groups, fit_as_long_as_it_helps
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
 from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
+from botorch_transfer.pretraining.source_loss import SourceLoss
 from botorch_transfer.pretraining.stored_gp import StoredGP
 from botorch_transfer.pretraining.training_tasks import Objective, TrainingTasks
 
@@ -62,6 +64,7 @@ class PretrainedPrior(StoredGP):
         groups: Sequence[Sequence[int]] | None = None,
         tolerance: float | None = None,
         max_points: int = 1000,
+        hold_out: float | None = None,
         **options: Any,
     ) -> Self:
         """Pre-trains mean, kernel and noise, from their present values.
@@ -86,6 +89,9 @@ class PretrainedPrior(StoredGP):
             tolerance: How far two values of one input may lie apart and still count as the same;
                 1e-8 by default, 1e-6 in single precision.
             max_points: The most inputs of a group; of more, a random sample.
+            hold_out: A share of the source tasks, for instance 0.25, to be held out at first: the
+                number of steps is that after which their NLL was least, and then all tasks are
+                trained on for as many. Networks overfit a dozen tasks after some hundred steps.
             **options: See :class:`~.pretraining_options.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
@@ -96,7 +102,8 @@ class PretrainedPrior(StoredGP):
             it stays as it was.
 
         Raises:
-            InputDataError: If the source data are unfit, or have no matching inputs for the EKL.
+            InputDataError: If the source data are unfit, have no matching inputs for the EKL, or
+                are too few tasks to hold any out.
             ModelFittingError: If the loss cannot be evaluated, step after step.
             ValueError: If an option is out of range, or the checkpoint is of another run.
 
@@ -112,9 +119,10 @@ class PretrainedPrior(StoredGP):
         tasks = TrainingTasks.of(
             self._checked(source_data), outcome_scale, transform, objective, nll_weight
         )
-        loss = tasks.loss(chosen, groups, tolerance, max_points)
         validation = None
         if validation_data is not None:
+            if hold_out is not None:
+                raise ValueError("Give validation_data, or a share of source tasks to hold_out.")
             validation = tasks.validation(self._checked(validation_data), transform)
         parts = self._thawed().to(tasks.device)
         key = content_key(
@@ -125,9 +133,17 @@ class PretrainedPrior(StoredGP):
             tolerance,
             max_points,
             None if validation is None else [validation.tasks.X, validation.tasks.Y],
+            hold_out,
             chosen,
         )
-        curve = GradientFit(parts, loss, validation, chosen, key).run()
+
+        def loss(tasks: TrainingTasks, groups: Groups) -> SourceLoss:
+            return tasks.loss(chosen, groups, tolerance, max_points)
+
+        if hold_out is None:
+            curve = GradientFit(parts, loss(tasks, groups), validation, chosen, key).run()
+        else:
+            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, groups, loss, chosen, key)
         freeze(parts.eval())
         self.parts = parts
         self.to(tasks.device)

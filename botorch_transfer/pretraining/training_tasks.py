@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -99,6 +99,12 @@ class TrainingTasks:
     def num_points(self) -> int:
         """The number of evaluations of all tasks."""
         return int(self.tasks.mask.sum())
+
+    def subset(self, numbers: Sequence[int]) -> Self:
+        """Selects tasks, by number; the units stay those of all of them."""
+        index = torch.tensor(numbers, device=self.device)
+        mean, spread = self.scale
+        return replace(self, tasks=self.tasks[index], scale=(mean[index], spread[index]))
 
     def loss(
         self,

@@ -59,3 +59,9 @@ def test_released_parameters_have_memory_of_their_own(layer):
     assert layer.weight.tolist() == [[2.0, 2.0]]
     assert layer.bias.untyped_storage().nbytes() == 8
     assert layer.weight.grad is None
+
+
+def test_no_parameters():
+    flat = FlatParameters([])
+    assert flat.vector.shape == (0,)
+    flat.release()

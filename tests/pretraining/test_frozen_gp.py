@@ -50,6 +50,17 @@ def test_what_the_user_froze_stays():
     assert float(prior.parts.mean_module.constant) != 0
 
 
+def test_nothing_to_fit():
+    modules = ConstantMean(), RBFKernel()
+    for module in modules:
+        module.requires_grad_(False)
+    prior = PretrainedPrior(*modules, dim=2)
+    prior.trainable = dict.fromkeys(prior.trainable, False)  # nor the noise
+    fit(prior)
+    assert prior.learning_curve.loss == []
+    assert float(prior.noise) == pytest.approx(1e-2)
+
+
 def test_hyperpriors_are_not_kept():
     kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
     prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
