@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from inspect import getfullargspec
-from typing import Any, Self
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -30,15 +30,15 @@ from botorch_transfer.models.leave_one_out import (
     leave_one_out_posterior,
     observation_noise_variance,
 )
-from botorch_transfer.models.loss_terms import LogLikelihoodTerm
 from botorch_transfer.models.mixture import mixed, mixed_moments
+from botorch_transfer.models.paired import PairedGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import PriorOrData, TargetGP
 
 _LIKELIHOOD_TERM = "transfer_log_likelihood"
 
 
-class GuardedTransferGP(TargetGP):
+class GuardedTransferGP(PairedGP):
     """A transfer model and a plain GP on the same target data: transfer that gives way.
 
     The prediction is the normal distribution with the moments of a mixture of the two: with the
@@ -58,7 +58,9 @@ class GuardedTransferGP(TargetGP):
 
     Use it where old tasks may mislead, another machine, say, or an outcome whose sign was turned.
     It cannot help that the first evaluation goes to where the history says. It takes the time of
-    both models. Its observation noise is the plain GP's.
+    both models. Its observation noise is the plain GP's. BoTorch's analytic noisy expected
+    improvement rebuilds an exact GP and sees the plain one only: take
+    ``qLogNoisyExpectedImprovement``.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -93,7 +95,6 @@ class GuardedTransferGP(TargetGP):
     """
 
     source_argument = "prior"
-    transfer: TargetGP
     transfer_weight: Parameter
 
     def __init__(
@@ -163,47 +164,16 @@ class GuardedTransferGP(TargetGP):
         """The transfer model's residual kernel."""
         return self.transfer.residual_covar_module
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Takes the transfer model out for a while: what is left is the plain GP."""
-        transfer = self._modules.pop("transfer", None)
-        try:
-            yield
-        finally:
-            if transfer is not None:
-                self._modules["transfer"] = transfer
-
-    @property
-    def _is_alone(self) -> bool:
-        return "transfer" not in self._modules
-
     # ------------------------------------------------------------------------------- predictions
 
-    def plain(self, X: Tensor) -> MultivariateNormal:
-        """Evaluates the plain GP at transformed inputs, in the model's own units.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-
-        Returns:
-            The plain GP's posterior; its prior in training mode.
-        """
-        return super().__call__(X)
-
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the guarded posterior; in training mode the plain GP's prior."""
-        if self._is_alone:
-            return super().__call__(*args, **kwargs)
-        if self.training:
-            self._set_likelihood_term(self._log_likelihood(self.transfer(*args, **kwargs)))
-            return super().__call__(*args, **kwargs)
+    def _combined(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         weight = self.transfer_weight
         if bool((weight == 1).all()):
-            return self.transfer(*args, **kwargs)
-        plain = super().__call__(*args, **kwargs)
+            return self.transfer(X, **kwargs)
+        plain = self.plain(X, **kwargs)
         if bool((weight == 0).all()):
             return plain
-        return mixed(self.transfer(*args, **kwargs), plain, weight)
+        return mixed(self.transfer(X, **kwargs), plain, weight)
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
         """Predicts every target point from the others, weight and hyperparameters as they are.
@@ -292,104 +262,9 @@ class GuardedTransferGP(TargetGP):
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        transfer = self.transfer
-        transfer.custom_fit(
-            ExactMarginalLogLikelihood(transfer.likelihood, transfer), *args, **kwargs
-        )
-        with self._alone():
-            super().custom_fit(mll, *args, **kwargs)
+        super().custom_fit(mll, *args, **kwargs)
         self.update_weights()
         return mll.eval()
-
-    def _log_likelihood(self, prior: MultivariateNormal) -> Tensor:
-        """The transfer model's log marginal likelihood, in training mode."""
-        marginal = self.transfer.likelihood(prior, *self.transfer.train_inputs)
-        return marginal.log_prob(self.transfer.train_targets)
-
-    def _set_likelihood_term(self, value: Tensor | None) -> None:
-        terms: Any = self._added_loss_terms
-        terms[_LIKELIHOOD_TERM] = None if value is None else LogLikelihoodTerm(value)
-
-    def train(self, mode: bool = True) -> Self:
-        """Sets the mode.
-
-        Args:
-            mode: Whether to train.
-
-        Returns:
-            The model.
-        """
-        if not mode:
-            self._set_likelihood_term(None)
-        return super().train(mode)
-
-    # -------------------------------------------------------------------------------- data, state
-
-    def get_fantasy_model(
-        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions both models on further points; the weight stays as it is.
-
-        Args:
-            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
-            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points.
-
-        Returns:
-            A model with these points among its data.
-        """
-        X = inputs[0] if isinstance(inputs, list) else inputs
-        for model in (self.transfer, self.plain):
-            model(X)  # what is shared by all predictions has to be there already
-        with self._alone():
-            fantasies = super().get_fantasy_model(inputs, targets, **kwargs)
-        fantasies.transfer = self.transfer.get_fantasy_model(inputs, targets, **kwargs)
-        return fantasies
-
-    # BoTorch's own classes disagree on the signature.
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions both models on further points; the weight stays as it is.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points, like ``Y``.
-
-        Returns:
-            A model with these points among its data.
-        """
-        model: Any = super().condition_on_observations(X, Y, **kwargs)
-        model.transfer._original_train_inputs = model._original_train_inputs
-        return model
-
-    def set_train_data(
-        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
-    ) -> None:
-        """Replaces the data of both models.
-
-        Args:
-            inputs: The inputs.
-            targets: The outcomes, transformed.
-            strict: Whether shapes must stay as they are.
-        """
-        super().set_train_data(inputs, targets, strict)
-        if not self._is_alone:
-            transfer: Any = self.transfer
-            transfer.set_train_data(inputs, targets, strict)
-
-    def _set_transformed_inputs(self) -> None:
-        with self._alone():  # the transfer model transforms its own
-            super()._set_transformed_inputs()
-
-    def _revert_to_original_inputs(self) -> None:
-        with self._alone():
-            super()._revert_to_original_inputs()
-
-    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
-        super()._restore_targets_and_noise(Y, Yvar, strict)
-        self.transfer._restore_targets_and_noise(Y, Yvar, strict)
 
 
 def _check_options(transfer_model: Callable[..., TargetGP], options: Mapping[str, Any]) -> None:

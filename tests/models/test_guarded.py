@@ -192,12 +192,3 @@ def test_a_mixture_is_refused():
 
     with pytest.raises(ValueError, match="Ensemble predicts a mixture"):
         GuardedTransferGP(*FAMILY.target(3), PRIOR, transfer_model=Ensemble)
-
-
-def test_new_data_go_to_both_models():
-    X, Y = FAMILY.target(4)
-    model = GuardedTransferGP(X, Y, PRIOR)
-    model.set_train_data(X + 0.01, model.train_targets + 1.0)
-    for each in (model, model.transfer):
-        assert torch.equal(each.train_inputs[0], X + 0.01)
-        assert torch.equal(each.train_targets, model.train_targets)
