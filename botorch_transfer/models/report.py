@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,8 +50,8 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
           none.
         - ``verdict``: for a source ``"helpful"``, ``"inverted"``, ``"irrelevant"``, or
           ``"unclear"`` as long as points are too few or too close. For all ``"helpful"`` if most
-          are, ``"partly helpful"`` if some are; else ``"misleading"`` if a quarter is inverted, and
-          ``"irrelevant"`` if most are.
+          are, ``"partly helpful"`` if some are, and not by chance; else ``"misleading"`` if a
+          quarter is inverted, and ``"irrelevant"`` if most are.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors to ask.
@@ -68,7 +70,7 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     rows = _source_rows(model, sources, getattr(transfer or model, "weights", None))
     verdicts = [row["verdict"] for row in rows]
     last = {} if transfer is None else _guard_row(model)
-    last["verdict"] = history_verdict(verdicts)
+    last["verdict"] = history_verdict(verdicts, [row["helpful"] for row in rows])
     return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
 
 
@@ -96,22 +98,30 @@ def source_verdict(helpful: float, inverted: float, num_points: int, spread: flo
     return "irrelevant" if enough and max(helpful, inverted) <= NO_SIGN else "unclear"
 
 
-def history_verdict(verdicts: list[str]) -> str:
+def history_verdict(verdicts: Sequence[str], helpful: Sequence[float]) -> str:
     """Sums up the verdicts on the sources.
+
+    Of many sources that are unrelated to the target, one or the other looks helpful by chance. So
+    few helpful ones count only if the data speak for "at least one of all is helpful", whose Bayes
+    factor against none is the mean of theirs.
 
     Args:
         verdicts: Those of :func:`source_verdict`, at least one.
+        helpful: The sources' log Bayes factors of positive slopes.
 
     Returns:
         ``"helpful"``, ``"partly helpful"``, ``"misleading"``, ``"irrelevant"`` or ``"unclear"``.
 
     Example:
-        >>> history_verdict(["helpful", "irrelevant", "inverted"])
+        >>> history_verdict(["helpful", "irrelevant", "inverted"], [5.0, -1.0, -4.0])
         'partly helpful'
     """
     num_helpful = verdicts.count("helpful")
-    if num_helpful:
-        return "helpful" if 2 * num_helpful > len(verdicts) else "partly helpful"
+    if 2 * num_helpful > len(verdicts):
+        return "helpful"
+    any_helpful = float(np.logaddexp.reduce(helpful)) - math.log(len(helpful))
+    if num_helpful and any_helpful > CLEAR:
+        return "partly helpful"
     # Of many sources, one may look inverted by chance.
     if 4 * verdicts.count("inverted") >= len(verdicts):
         return "misleading"

@@ -86,9 +86,29 @@ def test_verdicts():
     assert source_verdict(1.0, -1.0, num_points=8) == "irrelevant"
     assert source_verdict(2.5, -1.0, num_points=8) == "unclear"
     assert source_verdict(1.0, -1.0, num_points=8, spread=0.1) == "unclear"
-    assert history_verdict(["helpful", "helpful", "inverted"]) == "helpful"
-    assert history_verdict(["helpful", "inverted", "inverted"]) == "partly helpful"
-    assert history_verdict(["irrelevant", "irrelevant", "irrelevant", "inverted"]) == "misleading"
-    assert history_verdict(["irrelevant"] * 4 + ["inverted"]) == "irrelevant"
-    assert history_verdict(["irrelevant", "irrelevant", "unclear"]) == "irrelevant"
-    assert history_verdict(["irrelevant", "unclear"]) == "unclear"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        (["helpful", "helpful", "inverted"], "helpful"),
+        (["helpful", "inverted", "inverted"], "partly helpful"),
+        (["irrelevant", "irrelevant", "irrelevant", "inverted"], "misleading"),
+        (["irrelevant"] * 4 + ["inverted"], "irrelevant"),
+        (["irrelevant", "irrelevant", "unclear"], "irrelevant"),
+        (["irrelevant", "unclear"], "unclear"),
+    ],
+)
+def test_verdicts_on_the_whole(verdicts, expected):
+    helpful = [6.0 if verdict == "helpful" else -2.0 for verdict in verdicts]
+    assert history_verdict(verdicts, helpful) == expected
+
+
+def test_one_of_many_may_look_helpful_by_chance():
+    verdicts = ["helpful"] + ["irrelevant"] * 9
+    assert history_verdict(verdicts, [4.0] + [-1.0] * 9) == "irrelevant"
+    assert history_verdict(verdicts, [6.0] + [-1.0] * 9) == "partly helpful"
+    # Two that are nearly sure each are surer together.
+    both = ["helpful", "helpful"] + ["irrelevant"] * 8
+    assert history_verdict(both, [4.8, 4.8] + [-9.0] * 8) == "partly helpful"
+    assert history_verdict(verdicts, [4.8] + [-9.0] * 9) == "irrelevant"
