@@ -18,10 +18,10 @@ from tqdm import tqdm
 from benchmarks.adversarial.analysis import (
     STARTS,
     bounds_table,
-    hedging_table,
     regret_table,
     scaled_regrets,
 )
+from benchmarks.adversarial.compositions import hedging_table, oracle_table
 from benchmarks.adversarial.histories import FAMILIES, HISTORIES, synthetic_problem
 from benchmarks.adversarial.methods import plain, transferring
 from benchmarks.adversarial.tables import table_problems
@@ -111,10 +111,24 @@ def summary(results: pd.DataFrame, problems: Sequence[TableProblem]) -> str:
             bounds_table(regret, start),
         ]
     sections += ["With random evaluations before the guarded model's:", hedging_table(regret)]
+    sections += ["Had the first evaluation followed the history, at best:", oracle_table(regret)]
+    return "\n\n".join([*sections, *report_summary(results, problems)])
+
+
+def report_summary(results: pd.DataFrame, problems: Sequence[TableProblem]) -> list[str]:
+    """Lays out what the report said.
+
+    Args:
+        results: The table of runs.
+        problems: Their problems.
+
+    Returns:
+        Paragraphs of markdown; none if the guarded model did not run.
+    """
     found = verdicts(results, [p for p in problems if p.name.split(" ")[0] in FAMILIES])
-    if len(found):
-        sections += ["What the report says after ten evaluations:", verdict_table(found)]
-    return "\n\n".join(sections)
+    if found.empty:
+        return []
+    return ["What the report says after ten evaluations:", verdict_table(found)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -126,21 +140,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out/adversarial"))
     parser.add_argument("--data", type=Path, help="the folder with the tables")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=20, help="the number of seeds")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--methods", nargs="*", help="some of the methods; all by default")
     options = parser.parse_args(arguments)
-    parts = synthetic_parts(range(options.seeds))
+    parts = synthetic_parts(range(options.first_seed, options.first_seed + options.seeds))
     if options.data is not None:
         for name in TABLES:
             problems = table_problems(name, options.data, NUM_TARGETS)
             parts.append(Part(problems, plain() | transferring()))
     parts = [part.only(options.methods) for part in parts]
     results = run(parts, options.out)
+    problems = [problem for part in parts for problem in part.problems]
     if options.methods is None:
-        problems = [problem for part in parts for problem in part.problems]
         text = summary(results, problems)
         (options.out / "summary.md").write_text(text + "\n", encoding="utf-8")
-        print(text)
+    else:
+        text = "\n\n".join(report_summary(results, problems))
+    print(text)
 
 
 if __name__ == "__main__":

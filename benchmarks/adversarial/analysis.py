@@ -104,55 +104,6 @@ def relative_to_plain(area: Mapping[str, np.ndarray]) -> np.ndarray:
     return area[GUARDED] / area[PLAIN]
 
 
-def hedged(regret: pd.DataFrame, num_random: int) -> pd.DataFrame:
-    """Puts the plain GP's first evaluations, which are random, before the guarded model's run.
-
-    The curves are composed of runs that were made: what the guarded model would learn from the
-    random points is left out, so they are bounds from above.
-
-    Args:
-        regret: What :func:`scaled_regrets` gave.
-        num_random: The number of evaluations to put first, at most as many as are random.
-
-    Returns:
-        A table like it, with the guarded model's rows replaced.
-    """
-    plain = pd.DataFrame(regret.xs(PLAIN, level="method"))
-    guarded = pd.DataFrame(regret.xs(GUARDED, level="method"))
-    first = plain.reindex(guarded.index).iloc[:, :num_random]
-    later = guarded.iloc[:, : regret.shape[1] - num_random]
-    if num_random:
-        later = later.clip(upper=first.iloc[:, -1], axis=0)
-    values = np.hstack([first.to_numpy(), later.to_numpy()])
-    composed = pd.DataFrame(values, guarded.index, regret.columns)
-    composed = pd.concat({GUARDED: composed}, names=["method"])
-    composed = composed.reorder_levels(list(map(str, regret.index.names)))
-    return pd.concat([regret.drop(index=GUARDED, level="method"), composed])
-
-
-def hedging_table(regret: pd.DataFrame) -> str:
-    """Lays out what random first evaluations cost with good history, and save with bad one.
-
-    Args:
-        regret: What :func:`scaled_regrets` gave.
-
-    Returns:
-        A markdown table: the part of the gain kept with helpful history, and the guarded model's
-        area over the plain GP's with the others.
-    """
-    area = {k: areas(hedged(regret, k)) for k in range(max(STARTS) + 1)}
-    rows = []
-    for (group, history), of_problem in area[0].groupby(level=["group", "history"], sort=False):
-        statistic = kept_gain if history in ("helpful", "other tasks") else relative_to_plain
-        what = "gain kept" if statistic is kept_gain else "guarded / plain"
-        values = [
-            float(statistic({name: a.loc[of_problem.index, name].mean() for name in a.columns}))
-            for a in area.values()
-        ]
-        rows.append([f"{group} {history}: {what}", *(f"{value:.2f}" for value in values)])
-    return markdown_table(["random evaluations first", *map(str, area)], rows)
-
-
 def regret_table(regret: pd.DataFrame) -> str:
     """Lays out regrets after some evaluations, means over the cases, in per cent of the range.
 

@@ -9,8 +9,6 @@ from benchmarks.adversarial.analysis import (
     areas,
     bootstrap,
     bounds_table,
-    hedged,
-    hedging_table,
     kept_gain,
     regret_table,
     relative_to_plain,
@@ -86,21 +84,8 @@ def test_bootstrap_resamples_pairs():
     assert high - low < 0.2
 
 
-def test_random_evaluations_first():
-    regret = scaled_regrets(results(), PROBLEMS)
-    assert hedged(regret, 0).loc[("branin", "helpful", "0", "guarded")].tolist() == [0.25, 0.0, 0.0]
-    one = hedged(regret, 1)
-    assert one.loc[("branin", "helpful", "1", "guarded")].tolist() == [1.0, 0.25, 0.0]
-    two = hedged(regret, 2)
-    assert two.loc[("branin", "helpful", "1", "guarded")].tolist() == [1.0, 0.5, 0.25]
-    assert len(one) == len(regret)
-    other = ("branin", "helpful", "1", "plain GP")
-    assert one.loc[other].tolist() == regret.loc[other].tolist()
-
-
 def test_tables():
     regret = scaled_regrets(results(), PROBLEMS)
-    assert "| branin helpful: gain kept | 0.83 | 0.17 |" in hedging_table(regret)
     bounds = bounds_table(regret, 0)
     assert "0.17 [0.17, 0.17]" in bounds
     assert "0.83 [0.83, 0.83]" in bounds

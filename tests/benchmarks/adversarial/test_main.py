@@ -21,12 +21,21 @@ def test_the_command_leaves_its_results(tmp_path, monkeypatch, capsys):
     assert "guarded" not in capsys.readouterr().out
     command.main(["--out", str(tmp_path), "--seeds", "2"])
     printed = capsys.readouterr().out
-    for expected in ("guarded / plain", "branin inverted", "after 5", "by seed"):
+    for expected in ("guarded / plain", "branin inverted", "after 5", "at best", "by seed"):
         assert expected in printed
     assert (tmp_path / "summary.md").read_text() == printed
     results = pd.read_parquet(tmp_path / "results.parquet")
     assert results["error"].isna().all()
     assert len(results) == 2 * 5 * 5
+    # The report alone, on other seeds.
+    other = ["--first-seed", "2", "--seeds", "1", "--methods", "guarded"]
+    command.main(["--out", str(tmp_path / "other"), *other])
+    printed = capsys.readouterr().out
+    assert "by seed" in printed
+    assert "guarded / plain" not in printed
+    assert set(pd.read_parquet(tmp_path / "other" / "results.parquet")["problem"]) == {
+        "branin inverted 2"
+    }
 
 
 def test_tables_are_left_out_one_task_at_a_time(tmp_path):
