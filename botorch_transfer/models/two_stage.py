@@ -40,6 +40,9 @@ class TwoStageTransferGP(EnsembleGP):
     points there is no pair to misrank, and all weights are equal, ``1 / (M + 1)``. With two there
     is one pair: the sources that rank it right share the mean with the target's own.
 
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, and so
+    sees the target's own only: take ``qLogNoisyExpectedImprovement``.
+
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
