@@ -83,7 +83,7 @@ def source_verdict(helpful: float, inverted: float, num_points: int, spread: flo
         num_points: The number of target points.
         spread: The standard deviation of the source's predictions at these points. Points all in
             one place, as around an optimum, cannot tell a source that is right from one that is
-            not.
+            not: there, one whose optimum lies a little aside would look like the opposite.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -92,9 +92,12 @@ def source_verdict(helpful: float, inverted: float, num_points: int, spread: flo
         >>> source_verdict(0.3, -2.0, num_points=4), source_verdict(0.3, -2.0, num_points=10)
         ('unclear', 'irrelevant')
     """
+    tells = spread >= ENOUGH_SPREAD
     if max(helpful, inverted) > CLEAR:
-        return "helpful" if helpful > inverted else "inverted"
-    enough = num_points >= ENOUGH_POINTS and spread >= ENOUGH_SPREAD
+        if helpful > inverted:
+            return "helpful"
+        return "inverted" if tells else "unclear"
+    enough = num_points >= ENOUGH_POINTS and tells
     return "irrelevant" if enough and max(helpful, inverted) <= NO_SIGN else "unclear"
 
 

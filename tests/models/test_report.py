@@ -86,6 +86,9 @@ def test_verdicts():
     assert source_verdict(1.0, -1.0, num_points=8) == "irrelevant"
     assert source_verdict(2.5, -1.0, num_points=8) == "unclear"
     assert source_verdict(1.0, -1.0, num_points=8, spread=0.1) == "unclear"
+    assert source_verdict(-1.0, 5.0, num_points=8) == "inverted"
+    assert source_verdict(-1.0, 5.0, num_points=8, spread=0.1) == "unclear"
+    assert source_verdict(5.0, -1.0, num_points=8, spread=0.1) == "helpful"
 
 
 @pytest.mark.parametrize(
