@@ -12,14 +12,9 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.studies.problems import TableProblem
-from botorch_transfer.test_functions import BraninFamily, Hartmann3Family
-from botorch_transfer.test_functions.family import TaskFamily
+from botorch_transfer.test_functions import BraninFamily, Hartmann3Family, TaskFamily
 
-FAMILIES: dict[str, tuple[type[TaskFamily], float]] = {
-    "branin": (BraninFamily, 1.0),
-    "hartmann3": (Hartmann3Family, 0.1),
-}
-"""Each family and the standard deviation of its observation noise, as in the papers."""
+FAMILIES: dict[str, type[TaskFamily]] = {"branin": BraninFamily, "hartmann3": Hartmann3Family}
 
 KINDS = ("helpful", "irrelevant", "inverted", "shifted")
 HISTORIES = (*KINDS, "mixed")
@@ -41,8 +36,7 @@ def synthetic_problem(family: str, history: str, seed: int) -> TableProblem:
     Returns:
         The problem. The names of its source tasks say of which kind they are.
     """
-    task_class, noise = FAMILIES[family]
-    target, *relatives = task_class.sample(NUM_TASKS + 1, seed=seed, negate=True)
+    target, *relatives = FAMILIES[family].sample(NUM_TASKS + 1, seed=seed, negate=True)
     generator = torch.Generator().manual_seed(zlib.crc32(f"{family}/{seed}".encode()))
     pool = SobolEngine(target.dim, scramble=True, seed=seed).draw(POOL_SIZE, dtype=torch.double)
     kinds = _kinds(history)
@@ -56,7 +50,7 @@ def synthetic_problem(family: str, history: str, seed: int) -> TableProblem:
         if kind == "irrelevant":  # in the target's units, as if it had been the same quantity
             values = level + spread * values
         error = torch.randn(values.shape, generator=generator, dtype=torch.double)
-        sources[f"{kind} {number}"] = (X, values + noise * error)
+        sources[f"{kind} {number}"] = (X, values + target.study_noise_std * error)
     return TableProblem(f"{family} {history} {seed}", pool, Y, sources)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.tables.shared import read_space
 from botorch_transfer.data import Domain
-from botorch_transfer.search_space import SearchSpace
 
 TABLES = ("svm", "rf", "mlp")
 
@@ -25,30 +24,15 @@ def read_domains(folder: Path, max_tasks: int, max_points: int, seed: int = 0) -
     Returns:
         A domain for each search space.
     """
-    names = json.loads((folder / "pmlb" / "space.json").read_text())["spaces"]
-    spaces = {
-        name: (folder / "pmlb" / f"{name}.parquet", folder / "pmlb" / "space.json", name)
-        for name in names
-    }
-    spaces |= {
-        name: (folder / f"{name}.parquet", folder / f"{name}.space.json", None) for name in TABLES
-    }
-    return [
-        _read_domain(name, *where, max_tasks, max_points, seed) for name, where in spaces.items()
+    paths = [
+        *sorted((folder / "pmlb").glob("*.parquet")),
+        *(folder / f"{name}.parquet" for name in TABLES),
     ]
+    return [_read_domain(path, max_tasks, max_points, seed) for path in paths]
 
 
-def _read_domain(
-    name: str,
-    table: Path,
-    json_file: Path,
-    key: str | None,
-    max_tasks: int,
-    max_points: int,
-    seed: int,
-) -> Domain:
-    frame = pd.read_parquet(table)
-    space = SearchSpace.from_json(json_file, key)
+def _read_domain(path: Path, max_tasks: int, max_points: int, seed: int) -> Domain:
+    frame, (space, _) = pd.read_parquet(path), read_space(path)
     sizes = frame.groupby("task")["y"].agg(["size", "nunique"])
     enough = sizes[(sizes["size"] >= 10) & (sizes["nunique"] > 1)].index.to_series()
     chosen = enough.sample(min(max_tasks, len(enough)), random_state=seed)
@@ -56,4 +40,4 @@ def _read_domain(
         rows.sample(min(max_points, len(rows)), random_state=seed)
         for _, rows in frame[frame["task"].isin(chosen)].groupby("task", sort=True)
     ]
-    return Domain.from_dataframe(pd.concat(kept), space, outcome="y", task="task", name=name)
+    return Domain.from_dataframe(pd.concat(kept), space, outcome="y", task="task", name=path.stem)

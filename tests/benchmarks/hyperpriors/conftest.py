@@ -25,11 +25,11 @@ def tables(tmp_path):
     rows["y"] = rng.random(len(rows)) + rows["depth"]
     folder = tmp_path / "data"
     (folder / "pmlb").mkdir(parents=True)
-    spaces = {"spaces": {"KNN": {"depth": params["depth"]}, "SVC": params}}
+    spaces = {"goal": "max", "spaces": {"KNN": {"depth": params["depth"]}, "SVC": params}}
     (folder / "pmlb" / "space.json").write_text(json.dumps(spaces))
     for name in spaces["spaces"]:
         rows.to_parquet(folder / "pmlb" / f"{name}.parquet")
     for name in TABLES:
         rows.to_parquet(folder / f"{name}.parquet")
-        (folder / f"{name}.space.json").write_text(json.dumps({"params": params}))
+        (folder / f"{name}.space.json").write_text(json.dumps({"goal": "max", "params": params}))
     return folder
