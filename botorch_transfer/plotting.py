@@ -1,7 +1,8 @@
 """Pictures of transfer models, with matplotlib (extra ``plot``).
 
-Colours are those of ``botorch_transfer.palette``, which most colour-blind readers can tell apart;
-no two things in one picture differ in colour alone.
+Colours are those of ``botorch_transfer.palette``, which most colour-blind readers can tell apart: a
+model is drawn in its method's colour, the same as in the reports of studies. No two things in one
+picture differ in colour alone. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from torch import Tensor
 from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from botorch_transfer.palette import (
+    BLACK,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    Style,
+    style_of,
+)
 from botorch_transfer.pretraining.source_gps import SourceGPs
 
 if TYPE_CHECKING:
@@ -31,6 +41,23 @@ SOURCE_LINES = (
 """Colour and line style of source tasks, one after another."""
 
 WIDTH_95 = 1.96
+
+PAPER: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "figure.figsize": (3.25, 2.2),
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+}
+"""Settings of matplotlib for a column of a paper: small letters that stay letters in a PDF."""
 
 
 def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
@@ -55,7 +82,7 @@ def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks:
     pairs = sorted(zip(model.weights.tolist(), model.prior.task_names, strict=True), reverse=True)
     weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
     ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
-    ax.barh(range(len(names)), weights, color=BLUE)
+    ax.barh(range(len(names)), weights, color=_look(model).color)
     ax.set_yticks(range(len(names)), names)
     ax.set_xlabel("weight of the source task")
     return ax
@@ -70,6 +97,8 @@ def plot_slice(
     ax: Axes | None = None,
     max_tasks: int = 3,
     num_points: int = 200,
+    input_name: str | None = None,
+    outcome_name: str = "outcome",
 ) -> Axes:
     """Draws posteriors along one input: the target's, and its source tasks' where there are any.
 
@@ -85,6 +114,8 @@ def plot_slice(
         ax: Where to draw; new axes if omitted.
         max_tasks: The most source tasks to show: those with the largest weights, or the first ones.
         num_points: The number of points along the slice.
+        input_name: What to call the input; by default its number.
+        outcome_name: What to call the outcome.
 
     Returns:
         The axes.
@@ -107,16 +138,19 @@ def plot_slice(
     x = torch.linspace(float(bounds[0, dimension]), float(bounds[1, dimension]), num_points)
     points = anchor.repeat(num_points, 1)
     points[:, dimension] = x.to(points)
-    for name, mean, deviation, (color, line) in _source_slices(model, points, max_tasks):
+    look = _look(model)
+    lines = [style for style in SOURCE_LINES if style[0] != look.color]
+    slices = _source_slices(model, points, min(max_tasks, len(lines)))
+    for (name, mean, deviation), (color, line) in zip(slices, lines, strict=False):
         _band(ax, x, mean, deviation, name, color, line)
     posterior = model.posterior(points)
     mean, deviation = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1).sqrt()
-    _band(ax, x, mean, deviation, "target", BLUE, "-")
+    _band(ax, x, mean, deviation, "target", look.color, "-")
     if dim == 1 and len(Y):
         ax.plot(X[:, 0].cpu(), Y.cpu(), "o", color=BLACK, markersize=4, label="target data")
-    ax.set_xlabel(f"input {dimension % dim}")
-    ax.set_ylabel("outcome")
-    ax.legend(frameon=False, fontsize="small")
+    ax.set_xlabel(input_name or f"input {dimension % dim}")
+    ax.set_ylabel(outcome_name)
+    ax.legend(frameon=False)
     return ax
 
 
@@ -151,7 +185,7 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     posterior: Any = loo_cv(model).posterior if own is None else own()
     mean, half = posterior.mean.flatten(), WIDTH_95 * posterior.variance.flatten().sqrt()
     hit = (Y - mean).abs() <= half
-    for chosen, marker, color in ((hit, "o", BLUE), (~hit, "x", VERMILLION)):
+    for chosen, marker, color in ((hit, "o", _look(model).color), (~hit, "x", VERMILLION)):
         ax.errorbar(
             Y[chosen].cpu(), mean[chosen].cpu(), half[chosen].cpu(), fmt=marker, color=color
         )
@@ -159,7 +193,7 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     ax.plot(ends, ends, color=BLACK, linestyle=":", linewidth=1)
     ax.set_xlabel("outcome")
     ax.set_ylabel("prediction without it")
-    ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %", fontsize="medium")
+    ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %")
     return ax
 
 
@@ -175,6 +209,14 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
         _, ax = plt.subplots(figsize=figsize, layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _look(model: TargetGP) -> Style:
+    """The look of the model's method; that of the default model if it has none yet."""
+    try:
+        return style_of(type(model))
+    except ValueError:
+        return style_of("ScaML-GP")
 
 
 def _check_single(model: TargetGP) -> None:
@@ -193,7 +235,7 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
-    """Name, mean, deviation in the target's units, and style of the sources to show."""
+    """Name, mean and deviation in the target's units, of the sources to show."""
     sources = getattr(model, "prior", None)
     if not isinstance(sources, SourceGPs):
         return
@@ -202,12 +244,12 @@ def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
     inputs = model.transform_inputs(points)
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
     transform: Any = getattr(model, "outcome_transform", None)
-    for task, style in zip(list(order)[:max_tasks], SOURCE_LINES, strict=False):
+    for task in list(order)[:max_tasks]:
         mean, deviation = means[task], variances[task].sqrt()
         if transform is not None:
             mean = transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
             deviation = deviation * transform.stdvs.squeeze()
-        yield sources.task_names[task], mean, deviation, style
+        yield sources.task_names[task], mean, deviation
 
 
 def _band(

@@ -11,10 +11,13 @@ from botorch_transfer import (
     RankWeightedGP,
     ScaMLGP,
     TwoStageTransferGP,
+    palette,
 )
+from botorch_transfer.palette import style_of
 from tests.families import ShiftedSines
 
 plt = pytest.importorskip("matplotlib.pyplot")
+colors = pytest.importorskip("matplotlib.colors")
 
 FAMILY = ShiftedSines()
 
@@ -132,6 +135,34 @@ def test_slice_of_raw_inputs():
     for line, twin in zip(ax.get_lines(), expected.get_lines(), strict=True):
         assert line.get_ydata() == pytest.approx(twin.get_ydata(), rel=1e-4)
     assert ax.get_lines()[-1].get_xdata()[[0, -1]].tolist() == [100.0, 300.0]
+
+
+def test_a_model_has_its_methods_colour_and_no_source_has_it():
+    from botorch_transfer.plotting import plot_slice, plot_weights
+
+    model = _two_inputs(RankWeightedGP)
+    ax = plot_slice(model, UNIT, input_name="heat", outcome_name="yield")
+    *sources, target = ax.get_lines()
+    assert target.get_color() == style_of("RGPE").color
+    assert target.get_color() not in [line.get_color() for line in sources]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("heat", "yield")
+    bar = plot_weights(model).patches[0]
+    assert bar.get_facecolor() == colors.to_rgba(style_of("RGPE").color)
+
+
+def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
+    from botorch_transfer.plotting import plot_slice
+
+    monkeypatch.setattr(palette, "NAMES", {})
+    ax = plot_slice(_two_inputs(), UNIT)
+    assert ax.get_lines()[-1].get_color() == palette.BLUE
+
+
+def test_settings_for_a_paper_are_matplotlibs_own():
+    from botorch_transfer.plotting import PAPER
+
+    with plt.rc_context(PAPER):
+        assert plt.rcParams["pdf.fonttype"] == 42
 
 
 def test_an_input_that_is_not_there_is_refused():
