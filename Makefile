@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := ax,plot,benchmarks,distributed,dev
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench-timing clean
+.PHONY: demo test lint docs tutorials bench-timing release-check clean
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
@@ -22,6 +22,13 @@ lint: $(VENV)/.test-installed
 # Warnings are errors; nothing outside of this machine is asked for.
 docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build/html
+
+# The tutorials in full, a few minutes each; `make test` runs them shortly.
+tutorials: $(VENV)/.test-installed
+	TUTORIALS_IN_FULL=1 $(BIN)/python -m pytest tests/test_tutorials.py --durations=0
+
+release-check: $(VENV)/.test-installed
+	.ci/release-check $(BIN)/python
 
 bench-timing: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.timing
