@@ -105,6 +105,9 @@ class SearchSpace:
                 all of these together are one composition); and maybe ``"active_if"``: ``{"kernel":
                 ["rbf"]}`` or ``"kernel==rbf"``.
 
+        Returns:
+            The space, parameters in the order of the mapping.
+
         Raises:
             ValueError: If an entry is missing, unknown or invalid.
 
@@ -123,9 +126,18 @@ class SearchSpace:
             path: The file.
             space: Which space to read from a file that holds several under ``"spaces"``.
 
+        Returns:
+            The space.
+
         Raises:
             ValueError: If the file doesn't hold the space asked for, or several without one being
                 asked for.
+
+        Example:
+            >>> from pathlib import Path
+            >>> _ = Path("space.json").write_text('{"C": {"type": "float", "low": 0, "high": 9}}')
+            >>> SearchSpace.from_json("space.json").columns
+            ['C']
         """
         with open(path, encoding="utf-8") as file:
             spec = json.load(file)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
+from enum import EnumType
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,3 +91,36 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
     report: list[str] = []
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
     assert not failed, "".join(report)
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    """All classes and functions that a facade offers, each once."""
+    seen: set[int] = set()
+    for info in [None, *pkgutil.iter_modules(botorch_transfer.__path__, "botorch_transfer.")]:
+        name = "botorch_transfer" if info is None else info.name
+        module = importlib.import_module(name)
+        for public in getattr(module, "__all__", ()):
+            found = getattr(module, public)
+            if callable(found) and inspect.getdoc(found) and id(found) not in seen:
+                seen.add(id(found))
+                yield f"{name}.{public}", found
+
+
+@pytest.mark.parametrize(("name", "found"), list(public_objects()), ids=lambda value: str(value))
+def test_arguments_are_documented(name: str, found: Any) -> None:
+    if isinstance(found, EnumType):
+        pytest.skip("values, not arguments")
+    own = [vars(base).get("__doc__") or "" for base in getattr(found, "__mro__", ())[:2]]
+    documentation = "\n".join(own) or inspect.getdoc(found)
+    for parameter in inspect.signature(found).parameters.values():
+        if isinstance(found, type) and parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        pattern = rf"^\s*\\?\*{{0,2}}{parameter.name}:"
+        assert re.search(pattern, documentation, re.MULTILINE), f"{name} has no {parameter.name}"
+
+
+@pytest.mark.parametrize(("name", "found"), list(public_objects()), ids=lambda value: str(value))
+def test_there_is_an_example(name: str, found: Any) -> None:
+    if inspect.isabstract(found) or isinstance(found, EnumType):
+        pytest.skip("nothing to build")
+    assert "Example:" in inspect.getdoc(found), name

@@ -68,15 +68,34 @@ class Parameter(ABC):
         """
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, ``size x w``; only for finite parameters."""
+        """Encodings of all values, ``size x w``; only for finite parameters.
+
+        Raises:
+            NotImplementedError: If the parameter is continuous.
+        """
         raise NotImplementedError
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw an ``n x w`` array whose decoded values are uniform on the parameter's scale."""
+        """Draw points whose decoded values are uniform on the parameter's scale.
+
+        Args:
+            n: How many.
+            rng: NumPy's generator of random numbers.
+
+        Returns:
+            An ``n x w`` array in the unit cube.
+        """
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Whether ``value`` is one of the values that a conditional parameter can ask for."""
+        """Tell whether a conditional parameter can ask for a value.
+
+        Args:
+            value: The value in its ``active_if``.
+
+        Returns:
+            Whether it is one of the values of this parameter; never for a continuous one.
+        """
         return False
 
 

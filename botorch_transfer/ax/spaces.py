@@ -32,6 +32,9 @@ class EncodedHistory(NamedTuple):
         input_transform: From Ax's model space to the unit cube; pre-train with it, so that the
             prior knows it.
         discrete_dims: Which inputs take only finitely many values.
+
+    Example:
+        See :func:`encode_history`, which makes them.
     """
 
     source_data: dict[str, SourceData]

@@ -82,6 +82,12 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     Raises:
         InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
             tasks.
+
+    Example:
+        >>> import torch
+        >>> X = torch.rand(5, 2, dtype=torch.double)
+        >>> task_names([(X, X[:, :1]), (X, X[:, 1:])])
+        ['source task 0', 'source task 1']
     """
     if isinstance(sources, str | PathLike):
         raise InputDataError(

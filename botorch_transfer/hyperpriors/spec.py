@@ -101,6 +101,12 @@ class GPHyperparameters:
         lengthscale: Each input dimension's lengthscale.
         outputscale: The signal variance.
         noise: The observation noise variance.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> noisier = Hyperparameter(None, start=0.01, lower=1e-8, upper=0.1)
+        >>> replace(SOURCE_HYPERPARAMETERS, noise=noisier).noise.start
+        0.01
     """
 
     lengthscale: Hyperparameter

@@ -64,8 +64,25 @@ class EnsembleGP(ModularTransferGP):
     """A GP that knows the target's data only, and source posteriors mixed into its predictions.
 
     As an exact GP, which is what a fit sees, it is the target's own alone; whatever calls it in
-    evaluation mode gets the ensemble. The arguments are those of the models; subclasses compute the
-    weights, and say by ``has_source_covariance`` whether deviations are weighted, too.
+    evaluation mode gets the ensemble. Subclasses compute the weights, and say by
+    ``has_source_covariance`` whether deviations are weighted, too.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`SourceGPs`, or source data to fit them from.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian.
+        covar_module: The kernel of the target's own GP.
+        outcome_transform: By default the standardization by all source and target outcomes
+            together; ``None`` if the outcomes are in the prior's units already.
+        input_transform: A frozen transform of the inputs; by default the prior's.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says which.
+        TypeError: If ``prior`` is a prior of another kind.
     """
 
     prior: SourceGPs

@@ -24,8 +24,26 @@ from botorch_transfer.pretraining.source_hierarchy import Propagate, SourceHiera
 class HierarchicalGP(ModularTransferGP):
     """What the hierarchical models share: their prior and their residual kernel.
 
-    The arguments are those of the models; subclasses say what the levels pass on to each other,
-    and whether the target's kernel has a source part.
+    Subclasses say what the levels pass on to each other, and whether the target's kernel has a
+    source part.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`SourceHierarchy`, or source data to fit one from, in the order of levels.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian.
+        covar_module: The residual kernel, of the target's difference from the last source task.
+        outcome_transform: By default the standardization by all source and target outcomes
+            together; ``None`` if the outcomes are in the prior's units already.
+        input_transform: A frozen transform of the inputs; by default the prior's.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says which.
+        TypeError: If ``prior`` is a prior of another kind.
+        ValueError: If its levels pass on something else than this model needs.
     """
 
     propagate: Propagate

@@ -42,6 +42,10 @@ def resolve_prior(
 
     Raises:
         TypeError: If it is another kind of prior.
+
+    Example:
+        >>> resolve_prior(SourceGPs, sources).task_names
+        ('monday', 'tuesday')
     """
     if isinstance(prior, prior_class):
         return prior.view()

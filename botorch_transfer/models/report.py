@@ -55,6 +55,10 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors to ask.
+
+    Example:
+        >>> transfer_report(model).loc["all sources", "verdict"]
+        'unclear'
     """
     if len(model.batch_shape):
         raise ValueError("The model is a batch of models: report on one at a time.")

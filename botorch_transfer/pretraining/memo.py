@@ -81,7 +81,11 @@ class Memo:
 
 
 def clear_memos() -> None:
-    """Forgets all results of pre-training, for instance to time it again."""
+    """Forgets all results of pre-training, for instance to time it again.
+
+    Example:
+        >>> clear_memos()
+    """
     for memo in list(Memo._all):
         with memo._lock:
             memo._results.clear()

@@ -37,6 +37,9 @@ class TransferPrior(Module, ABC):
             (``"per_task"``), all together (``"pooled"``), or as they were (``"raw"``).
         input_transform: The frozen transform from the user's inputs to the prior's, inherited by
             models.
+
+    Raises:
+        ValueError: If the input transform is not frozen.
     """
 
     input_transform: InputTransform | None
@@ -93,7 +96,15 @@ class TransferPrior(Module, ABC):
     @classmethod
     @abstractmethod
     def fit_once(cls, source_data: Any, **kwargs: Any) -> Self:
-        """Pre-trains, or recalls the prior that the same content gave before."""
+        """Pre-trains, or recalls the prior that the same content gave before.
+
+        Args:
+            source_data: The source tasks, or domains.
+            **kwargs: The options of the class's own pre-training.
+
+        Returns:
+            The prior; treat it as immutable, others may hold it.
+        """
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the prior to one safetensors file.
@@ -140,6 +151,12 @@ class TransferPrior(Module, ABC):
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, is no prior, or holds another class or an unknown
                 version.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> SourceGPs.fit([(X, X.sum(-1, keepdim=True))]).save("prior.safetensors")
+            >>> SourceGPs.load("prior.safetensors", device="cpu").dim
+            2
         """
         config, tensors = read_prior(path, cls.__name__, device)
         saved = {

@@ -28,6 +28,13 @@ class TaskFamily(SyntheticTestFunction):
         negate: Whether to negate the function, so that it is to be maximized.
         bounds: Other bounds than the family's, as pairs of a lower and an upper one.
         dtype: The dtype of the bounds.
+
+    Example:
+        >>> from botorch_transfer.test_functions import ForresterFamily
+        >>> target, sources = ForresterFamily.sample_problem(num_sources=2, seed=0, negate=True)
+        >>> history = {name: task.sample_data(20, seed=1) for name, task in sources.items()}
+        >>> SourceGPs.fit(history, num_restarts=0).task_names
+        ('source 0', 'source 1')
     """
 
     study_noise_std: ClassVar[float]

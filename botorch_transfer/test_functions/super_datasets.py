@@ -27,6 +27,11 @@ class SuperDataset:
     Args:
         domains: The domains.
         truth: The hyperparameters of each, one draw of a hyperprior a domain.
+
+    Example:
+        >>> drawn = SMALL_SUPER_DATASET.draw(num_domains=2, num_tasks=1, num_points=5)
+        >>> len(drawn.domains), drawn.truth[0].lengthscale.shape[-1] == drawn.domains[0].dim
+        (2, True)
     """
 
     domains: list[Domain]
@@ -65,7 +70,14 @@ class SuperDatasetFamily:
     num_points: int = 300
 
     def hyperprior(self, dim: int) -> Hyperprior:
-        """The true hyperprior of domains of ``dim`` inputs."""
+        """The true hyperprior of a domain.
+
+        Args:
+            dim: The domain's number of inputs.
+
+        Returns:
+            The hyperprior, in raw units.
+        """
         return Hyperprior.specified(
             constant=NormalPrior(*self.constant),
             lengthscale=GammaPrior(*self.lengthscale_gamma(dim)),
