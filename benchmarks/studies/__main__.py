@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         "fitting": options.fitting,
         "evaluations": definition.budget.evaluations,
         "initial": definition.budget.initial,
-        "command": "python -m benchmarks.studies " + " ".join(options.arguments),
+        "command": _command(options),
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     if not options.no_estimate:
@@ -74,6 +74,18 @@ def run(options: argparse.Namespace) -> None:
         limit = None if options.time_limit is None else 60 * options.time_limit
         results = run_study(study, folder, progress=not options.quiet, time_limit=limit)
     print(f"{core_hours(results):.2f} core-hours; results: {folder / RESULTS}")
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What repeats the study elsewhere: the choices, and not the folders, of a command line."""
+    words = ["python", "-m", "benchmarks.studies", "run", options.name]
+    words += ["--data", "FOLDER"] if DEFINITIONS[options.name].needs_data else []
+    for choice in ("seeds", "tasks", "acquisition"):
+        if (value := getattr(options, choice)) is not None:
+            words += [f"--{choice}", str(value)]
+    words += [] if options.fitting == "thrifty" else ["--fitting", options.fitting]
+    words += ["--methods", *options.methods] if options.methods else []
+    return shlex.join(words)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -93,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     names.set_defaults(command=list_studies)
 
     one = commands.add_parser("run", help="run a study, or what is missing of it")
-    one.set_defaults(command=run, arguments=sys.argv[1:])
+    one.set_defaults(command=run)
     one.add_argument("name", choices=DEFINITIONS)
     one.add_argument("--out", type=Path, help="its folder; by default out/NAME")
     one.add_argument("--data", type=Path, help="the folder with the tables")

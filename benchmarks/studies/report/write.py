@@ -117,8 +117,7 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
         f'"{about["fitting"]}" rule.',
         "",
         f"{core_hours(results):.2f} core-hours; {', '.join(sorted(set(results['versions'])))}. "
-        f"Run or resumed by `{about['command']}`, reported by `python -m benchmarks.studies report "
-        "FOLDER`.",
+        f"Run, or gone on with, by `{about['command']}`.",
     ]
     failed = failures(results)
     told = [f"{count} run(s) of {name}" for name, count in failed[failed > 0].items()]

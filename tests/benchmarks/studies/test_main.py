@@ -1,4 +1,5 @@
 import json
+import shlex
 
 import pandas as pd
 import pytest
@@ -42,6 +43,19 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
 
     program.main(["report", str(folder), "--methods", "plain GP", "random search"])
     assert "best of history" not in capsys.readouterr().out
+
+
+def test_report_says_how_to_repeat_the_study(tmp_path):
+    options = ["--out", str(tmp_path), "--data", str(tmp_path), "--quiet", "--no-estimate"]
+    chosen = ["--seeds", "1", "--tasks", "1", "--methods", "plain GP", "random search"]
+    program.main(["run", "svm", *options, *chosen])
+    told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
+    assert told == (
+        "python -m benchmarks.studies run svm --seeds 1 --tasks 1 "
+        "--methods 'plain GP' 'random search'"
+    )
+    program.main([*shlex.split(told)[3:], *options])
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
 
 
 def test_estimate_runs_one_seed_only(tmp_path, capsys):
