@@ -120,10 +120,12 @@ def source_gps(problem: Problem) -> SourceGPs:
     return _sources.recall(problem.key(), lambda: SourceGPs.fit(problem.history, num_restarts=0))
 
 
-def builders(table: str, steps: int) -> dict[str, Build]:
+def builders(table: str, steps: int, hold_out: float | None = None) -> dict[str, Build]:
     """The models for a table, by the methods' names."""
+    # Part of the name, by which finished runs are found again.
+    suffix = "" if hold_out is None else f", {hold_out:g} held out"
     models = {
-        name: pretrained(preset, objective, steps, OUTCOME_SCALES[table])
+        f"{name}{suffix}": pretrained(preset, objective, steps, OUTCOME_SCALES[table], hold_out)
         for name, (preset, objective) in PRETRAINED.items()
     }
     models["ScaML-GP"] = lambda X, Y, problem: ScaMLGP(X, Y, source_gps(problem))
@@ -131,11 +133,11 @@ def builders(table: str, steps: int) -> dict[str, Build]:
     return models
 
 
-def methods(table: str, steps: int) -> dict[str, Method]:
+def methods(table: str, steps: int, hold_out: float | None = None) -> dict[str, Method]:
     """All methods, those with a prior without an initial design."""
     found: dict[str, Method] = {
         name: BayesianOptimization(build, log_ei_or_ucb, initial_design=name == "plain GP")
-        for name, build in builders(table, steps).items()
+        for name, build in builders(table, steps, hold_out).items()
     }
     return {**found, "random search": RandomSearch()}
 
@@ -208,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=500, help="configurations that can be had")
     parser.add_argument("--history", type=int, default=200, help="evaluations of a source task")
     parser.add_argument("--steps", type=int, default=3000, help="steps of Adam")
+    parser.add_argument("--hold-out", type=float, help="share of source tasks to stop training by")
     parser.add_argument("--tasks", type=int, help="only the first tasks as targets")
     parser.add_argument("--out", type=Path, default=Path("out/hyperbo"))
     options = parser.parse_args(arguments)
@@ -215,8 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.tables:
         problems = read_problems(options.data, name, options.rows, options.history)[: options.tasks]
         print_table(f"\n{name}: {len(problems)} targets\n\ntest NLL\n")
-        print_table(nll_table(problems, builders(name, options.steps), range(options.seeds)))
-        runs = methods(name, options.steps)
+        chosen = name, options.steps, options.hold_out
+        print_table(nll_table(problems, builders(*chosen), range(options.seeds)))
+        runs = methods(*chosen)
         study = Study(problems, runs, range(options.seeds), Budget(AT[-1]))
         results = run_study(study, options.out / name, n_jobs=1, progress=True)
         print_table("\nregret\n")

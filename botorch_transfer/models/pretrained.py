@@ -43,8 +43,8 @@ class PretrainedGP(ModularTransferGP):
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`PretrainedPrior`, or source data to pre-train one from by HyperBO's
-            preset and default options, which takes a while: a sequence or mapping of
+        prior: The :class:`PretrainedPrior`, or source data to pre-train one from by
+            :meth:`PretrainedPrior.fit_once`, which takes a while: a sequence or mapping of
             ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are used once.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; the pre-trained one
             if omitted.

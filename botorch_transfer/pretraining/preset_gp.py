@@ -73,14 +73,15 @@ class PresetGP(FrozenGP):
 
     @classmethod
     def ablr(
-        cls, d: int, hidden: Sequence[int] = (32, 32), noise: float = 1e-2, seed: int = 0
+        cls, d: int, hidden: Sequence[int] = (32, 32), noise: float = 0.3, seed: int = 0
     ) -> Self:
         """Adaptive Bayesian linear regression: a zero mean, linear in a network's features.
 
         Args:
             d: The number of inputs.
             hidden: The widths of the network's layers.
-            noise: The noise variance to start from.
+            noise: The noise variance to start from: so much that it holds what features yet to be
+                learned cannot explain. With little noise, training ends in a poor optimum.
             seed: The seed of the initial weights.
 
         Returns:

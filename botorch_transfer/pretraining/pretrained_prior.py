@@ -20,6 +20,7 @@ from botorch_transfer.pretraining.source_loss import SourceLoss
 from botorch_transfer.pretraining.stored_gp import StoredGP
 from botorch_transfer.pretraining.training_tasks import Objective, TrainingTasks
 
+_ENOUGH_TO_HOLD_OUT = 8
 # What says how to compute a result, not what it is.
 _HOW = {"progress", "checkpoint", "checkpoint_every"}
 
@@ -170,7 +171,9 @@ class PretrainedPrior(StoredGP):
 
         Args:
             source_data: The source tasks.
-            **kwargs: The arguments of :meth:`fit`.
+            **kwargs: The arguments of :meth:`fit`. Of eight source tasks or more, a quarter is held
+                out to find the number of steps, unless ``hold_out`` or ``validation_data`` say
+                otherwise.
 
         Returns:
             The prior; treat it as immutable, others may hold it.
@@ -183,6 +186,8 @@ class PretrainedPrior(StoredGP):
             True
         """
         datasets, names = as_datasets(source_data), task_names(source_data)
+        if len(datasets) >= _ENOUGH_TO_HOLD_OUT and kwargs.get("validation_data") is None:
+            kwargs = {"hold_out": 0.25, **kwargs}
         what = {name: kwargs[name] for name in sorted(kwargs) if name not in _HOW}
         key = content_key(cls.__qualname__, datasets, names, what)
 

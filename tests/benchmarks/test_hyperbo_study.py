@@ -46,14 +46,16 @@ def test_problems(folder):
         assert problem.name.removeprefix("rnn_optimizer: ") not in problem.history
 
 
-def test_command(folder, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("hold_out", [[], ["--hold-out", "0.25"]])
+def test_command(folder, capsys, monkeypatch, tmp_path, hold_out):
     monkeypatch.setattr(study, "AT", (1, 4))
     monkeypatch.setattr(study, "NUM_CONTEXT", (0, 3))
     arguments = ["--tables", "rnn_optimizer", "--seeds", "1", "--rows", "20", "--history", "8"]
-    arguments += ["--steps", "5", "--tasks", "1", "--out", str(tmp_path / "out")]
+    arguments += ["--steps", "5", "--tasks", "1", "--out", str(tmp_path / "out"), *hold_out]
     study.main(["--data", str(folder), *arguments])
     printed = capsys.readouterr().out
-    for method in (*study.PRETRAINED, "ScaML-GP", "plain GP"):
+    suffix = ", 0.25 held out" if hold_out else ""
+    for method in (*(f"{name}{suffix}" for name in study.PRETRAINED), "ScaML-GP", "plain GP"):
         lines = [line for line in printed.splitlines() if line.startswith(f"| {method} ")]
         assert len(lines) == 2
     assert "random search" in printed

@@ -130,6 +130,20 @@ def test_fit_once_recalls_by_content():
         PretrainedGP(*FAMILY.target(2), SourceGPs.fit(FAMILY.sources(), num_restarts=0))
 
 
+def test_fit_once_holds_out_a_quarter_of_many_tasks():
+    X = FAMILY.inputs(6)
+    history = [(X, FAMILY.value(X, 0.1 * shift)) for shift in range(8)]
+    for tasks, options, looks in (
+        (history, {}, True),
+        (history[:7], {}, False),
+        (history, {"hold_out": None}, False),
+        (history, {"validation_data": history[:1]}, True),
+    ):
+        prior = PretrainedPrior.fit_once(tasks, steps=3, **options)
+        assert bool(prior.learning_curve.validation_steps) is looks
+        assert prior.num_tasks == len(tasks)
+
+
 def test_fitting_again_goes_on():
     prior = fit(PRESETS["stationary"](), optimizer="lbfgs", steps=100)
     view, models = prior.view(), PretrainedGP(*FAMILY.target(3), prior)

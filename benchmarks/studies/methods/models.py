@@ -68,6 +68,7 @@ def pretrained(
     objective: Objective,
     steps: int | None = None,
     outcome_scale: OutcomeScale = "per_task",
+    hold_out: float | None = None,
 ) -> Build:
     """HyperBO, FSBO or ABLR, pre-trained once a history.
 
@@ -76,6 +77,7 @@ def pretrained(
         objective: What is minimized.
         steps: The number of steps of Adam, `PRETRAINING_STEPS` by default.
         outcome_scale: The prior's units.
+        hold_out: The share of source tasks that find the number of steps.
 
     Returns:
         What builds the model.
@@ -87,9 +89,15 @@ def pretrained(
         def fit() -> PretrainedPrior:
             prior = getattr(PretrainedPrior, preset)(problem.dim)
             options = {} if objective == "ekl" else {"steps": num_steps}
-            return prior.fit(problem.history, objective, outcome_scale=outcome_scale, **options)
+            return prior.fit(
+                problem.history,
+                objective,
+                outcome_scale=outcome_scale,
+                hold_out=hold_out,
+                **options,
+            )
 
-        key = content_key(problem.history, preset, objective, num_steps, outcome_scale)
+        key = content_key(problem.history, preset, objective, num_steps, outcome_scale, hold_out)
         return PretrainedGP(X, Y, _priors.recall(key, fit))
 
     return build
