@@ -1,11 +1,11 @@
-"""Tune an SVM through Ax's `Client`, with and without history: `python -m benchmarks.ax_study`.
+"""Tune a classifier through Ax's `Client`, with and without history.
 
-    python -m benchmarks.ax_study --out DIR [--seeds 10] [--methods NAME ...]
+    python -m benchmarks.ax_study --out DIR [--space gbm] [--seeds 10] [--methods NAME ...]
 
 Every seed has a target task, the demo's in turn, and its own draw of old runs on tasks of other
-data sets. The black box is real: each evaluation cross-validates an SVM. All methods are generation
-strategies of one `Client` loop; the reference is the one that Ax chooses itself. Each run is one
-file in DIR, so a study that is interrupted goes on where it stopped.
+data sets. The black box is real: each evaluation cross-validates a classifier. All methods are
+generation strategies of one `Client` loop; the reference is the one that Ax chooses itself. Each
+run is one file in DIR, so a study that is interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ import pandas as pd
 import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
-from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from benchmarks.demo import TASKS
-from benchmarks.history_spaces import evaluate
+from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.markdown import markdown_table
 from botorch_transfer import (
     FloatParameter,
@@ -86,10 +85,12 @@ class Setting:
     """What a run starts from.
 
     Args:
+        space: The model to tune: one of the tuning history's search spaces.
         seed: The seed of the draw of old runs, and of the run itself.
         folder: Where priors are saved.
     """
 
+    space: str
     seed: int
     folder: Path
 
@@ -98,8 +99,9 @@ class Setting:
         """The task to tune."""
         return TASKS[self.seed % len(TASKS)]
 
-    def runs(self, space: str = "svm") -> pd.DataFrame:
-        """Old runs on tasks of other data sets."""
+    def runs(self, space: str | None = None) -> pd.DataFrame:
+        """Old runs on tasks of other data sets, by default in the same search space."""
+        space = space or self.space
         frame = load_tuning_history(space).dropna(subset=METRIC)
         frame = frame[frame["task"].str.split("_").str[0] != self.target.split("_")[0]]
         names = pd.Series(sorted(frame["task"].unique())).sample(OLD_TASKS, random_state=self.seed)
@@ -108,10 +110,10 @@ class Setting:
         columns = ["task", *(config.name for config in ax_space(space)), METRIC]
         return shuffled.groupby("task").head(OLD_RUNS).sort_values("task")[columns]
 
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[Client]:
         """The old runs as Ax experiments."""
         return [
-            old_experiment(str(task), ax_space("svm"), runs)
+            old_experiment(str(task), ax_space(self.space), runs)
             for task, runs in self.runs().groupby("task")
         ]
 
@@ -122,7 +124,7 @@ class Setting:
         return {METRIC: path}
 
 
-def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Experiment:
+def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Client:
     """An Ax experiment that holds old runs."""
     client = Client()
     client.configure_experiment(space, name=name)
@@ -130,7 +132,7 @@ def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Experi
     for row in runs.drop(columns="task").to_dict("records"):
         config = {config.name: row[config.name] for config in space}
         client.complete_trial(client.attach_trial(config), {METRIC: row[METRIC]})
-    return client._experiment
+    return client
 
 
 def _strategy(model: type, **options: Any) -> GenerationStrategy:
@@ -139,7 +141,9 @@ def _strategy(model: type, **options: Any) -> GenerationStrategy:
 
 def _from_file(model: type, pretrain: Callable[..., Any]) -> Callable[[Setting], Any]:
     def build(setting: Setting) -> GenerationStrategy:
-        data, transform, _ = encode_history(ax_space("svm"), setting.runs(), METRIC, goal="min")
+        data, transform, _ = encode_history(
+            ax_space(setting.space), setting.runs(), METRIC, goal="min"
+        )
         prior = pretrain(data, input_transform=transform)
         return _strategy(model, prior=setting.saved(prior))
 
@@ -148,7 +152,7 @@ def _from_file(model: type, pretrain: Callable[..., Any]) -> Callable[[Setting],
 
 def _from_domains(setting: Setting) -> GenerationStrategy:
     domains = []
-    for name in ("svm", "gbm", "mlp", "forest"):
+    for name in SPACES:
         runs = setting.runs(name)
         absent = {column: INACTIVE[column] for column in INACTIVE if column in runs}
         domains.append(
@@ -176,7 +180,7 @@ METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
     ),
     "PretrainedGP (c) file": _from_file(
         PretrainedGP,
-        lambda data, **k: PretrainedPrior.hyperbo(2).fit(data, steps=STEPS, **k),
+        lambda data, **k: PretrainedPrior.fit_once(data, steps=STEPS, **k),
     ),
     "HyperpriorGP (c) file": _from_domains,
 }
@@ -217,7 +221,7 @@ def run(method: str, setting: Setting) -> dict[str, Any]:
     values, seconds = [], []
     with counted_pretraining() as made:
         client = Client(random_seed=setting.seed)
-        client.configure_experiment(ax_space("svm"), name=setting.target)
+        client.configure_experiment(ax_space(setting.space), name=setting.target)
         client.configure_optimization(f"-{METRIC}")
         torch.manual_seed(setting.seed)
         if method != REFERENCE:
@@ -226,7 +230,7 @@ def run(method: str, setting: Setting) -> dict[str, Any]:
             start = time.perf_counter()
             ((trial, config),) = client.get_next_trials(1).items()
             seconds.append(time.perf_counter() - start)
-            values.append(evaluate("svm", setting.target, config)[METRIC])
+            values.append(evaluate(setting.space, setting.target, config)[METRIC])
             client.complete_trial(trial, {METRIC: values[-1]})
     return {
         "method": method,
@@ -238,10 +242,11 @@ def run(method: str, setting: Setting) -> dict[str, Any]:
     }
 
 
-def report(results: Sequence[dict[str, Any]]) -> str:
+def report(results: Sequence[dict[str, Any]], space: str) -> str:
     """The study's table.
 
     Args:
+        space: The model that was tuned.
         results: What `run` returned.
 
     Returns:
@@ -250,7 +255,7 @@ def report(results: Sequence[dict[str, Any]]) -> str:
     """
     frame = pd.DataFrame(results)
     best = pd.DataFrame(frame["values"].tolist(), index=frame.index).cummin(axis=1)
-    known = load_tuning_history("svm").groupby("task")[METRIC].min()
+    known = load_tuning_history(space).groupby("task")[METRIC].min()
     least = best.iloc[:, -1].groupby(frame["task"]).min()
     regret = best.sub(frame["task"].map(least.combine(known, min, fill_value=float("inf"))), axis=0)
     final = best.loc[frame["method"] == REFERENCE].iloc[:, -1]
@@ -274,6 +279,7 @@ def report(results: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--space", choices=SPACES, default="gbm", help="the model to tune")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     options = parser.parse_args(arguments)
@@ -284,11 +290,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for method in options.methods:
             path = options.out / f"{method.replace(' ', '_')}-{seed}.json"
             if not path.exists():
-                result = run(method, Setting(seed, options.out))
+                result = run(method, Setting(options.space, seed, options.out))
                 path.write_text(json.dumps(result))
                 print(method, seed, f"{min(result['values']):.4f}", flush=True)
             results.append(json.loads(path.read_text()))
-    print(report(results))
+    print(report(results, options.space))
 
 
 if __name__ == "__main__":

@@ -414,7 +414,7 @@ def register() -> None:
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
-    """The experiment itself."""
+    """The experiment that a client has, or the experiment itself."""
     return target._experiment if isinstance(target, Client) else target
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.models.model import Model, ModelList
-from botorch.utils.transforms import t_batch_mode_transform
+from botorch.utils.transforms import average_over_ensemble_models, t_batch_mode_transform
 from torch import Tensor
 from torch.special import log_ndtr
 
@@ -59,6 +59,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.set_X_pending(X_pending)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    @average_over_ensemble_models
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the acquisition.
 

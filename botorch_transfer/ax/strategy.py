@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core.auxiliary_source import AuxiliarySource
@@ -18,7 +19,7 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
-from botorch_transfer.ax._internals import TransferGenerators
+from botorch_transfer.ax._internals import TransferGenerators, experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
 from botorch_transfer.ax.history import TensorHistory, TransferHistory
 from botorch_transfer.ax.prior_files import describe_prior_file
@@ -29,7 +30,7 @@ Path = str | os.PathLike[str]
 History = (
     pd.DataFrame
     | Mapping[str, TensorHistory]
-    | Sequence[Experiment | AuxiliarySource]
+    | Sequence[Client | Experiment | AuxiliarySource]
     | TransferHistory
 )
 
@@ -55,9 +56,14 @@ def transfer_generation_strategy(
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
+    The strategy is stored with the experiment, in JSON files and databases: a table with it, of
+    experiments the names, of priors path and content hash. Import ``botorch_transfer.ax`` before
+    loading. An experiment that is loaded goes on as it would have; Ax's files keep ten decimals of
+    each outcome.
+
     Args:
         model: The class of the models.
-        history: Old runs, in the raw search space: (a) a sequence of Ax experiments, or of
+        history: Old runs, in the raw search space: (a) a sequence of Ax clients, experiments, or
             ``AuxiliarySource`` that also says how names map; or (b) a table with one row a run,
             with columns for the parameters, for metrics by their names, maybe for their standard
             errors (``"<metric>_sem"``), and for the task; or tensors, a mapping from metrics to
@@ -140,4 +146,5 @@ def _adapter(
         history = TransferHistory.from_tensors(history)
     if isinstance(history, TransferHistory):
         return TransferGenerators.TRANSFER, {"history": history}
-    return TransferGenerators.AUXILIARY, {"history": AuxiliaryHistory.from_experiments(history)}
+    experiments = [experiment_of(old) if isinstance(old, Client) else old for old in history]
+    return TransferGenerators.AUXILIARY, {"history": AuxiliaryHistory.from_experiments(experiments)}

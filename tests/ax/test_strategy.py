@@ -13,6 +13,7 @@ from ax.generation_strategy.center_generation_node import CenterGenerationNode
 from botorch.models import SingleTaskGP
 
 from botorch_transfer import (
+    FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     HyperpriorGP,
     PretrainedGP,
@@ -55,7 +56,8 @@ def test_a_run_with_cross_validation_pretrains_once(make_client, complete, runs,
     diagnostics = compute_diagnostics(results)
     assert np.isfinite(diagnostics["MSE"]["loss"])
     assert len(results) == 2  # the model of the last two trials knew of two
-    adapter_of(client).predict([result.observed.features for result in results])
+    config, prediction, _, _ = client.get_best_parameterization()
+    assert plain_loss(config, 0.1) == pytest.approx(prediction["loss"][0], abs=0.1)
     assert len(count_fits) == 1
 
 
@@ -199,7 +201,12 @@ def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mix
         domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed"),
     ]
     hyperprior = Hyperprior.fit(domains, kind="universal")
-    for model, saved in ((PretrainedGP, prior), (HyperpriorGP, hyperprior)):
+    cases = (
+        (PretrainedGP, prior),
+        (HyperpriorGP, hyperprior),
+        (FullyBayesianHyperpriorGP, hyperprior),
+    )
+    for model, saved in cases:
         path = tmp_path / f"{model.__name__}.safetensors"
         saved.save(path)
         client = make_client(model=model, prior={"loss": path})

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("ax")
+pytest.importorskip("sklearn")
+pytest.importorskip("statsmodels")
+
+from benchmarks.ax_study import (
+    METHODS,
+    METRIC,
+    OLD_RUNS,
+    OLD_TASKS,
+    REFERENCE,
+    Setting,
+    ax_space,
+    counted_pretraining,
+    old_experiment,
+    report,
+)
+from benchmarks.history_spaces import SPACES
+from botorch_transfer import SourceGPs
+from botorch_transfer.ax import encode_history
+from botorch_transfer.datasets import tuning_search_space
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_spaces_are_those_of_the_history(space, tmp_path):
+    names = [parameter.name for parameter in tuning_search_space(space).parameters]
+    assert [config.name for config in ax_space(space)] == names
+    runs = Setting(space, 0, tmp_path).runs()
+    missing = {"momentum": 0.0, "max_samples": 1.0}
+    encoded = encode_history(ax_space(space), runs, METRIC, goal="min", missing=missing)
+    assert len(encoded.source_data) == OLD_TASKS
+
+
+def test_old_runs_are_of_other_data_sets_and_paired_by_seed(tmp_path):
+    setting = Setting("gbm", 5, tmp_path)
+    runs = setting.runs()
+    assert setting.target == "digits_3_vs_8"
+    assert not runs["task"].str.startswith("digits").any()
+    assert (runs.groupby("task").size() == OLD_RUNS).all()
+    assert runs.equals(Setting("gbm", 5, tmp_path).runs())
+    assert not runs.equals(Setting("gbm", 6, tmp_path).runs())
+
+
+def test_old_experiments_hold_the_runs(tmp_path):
+    runs = Setting("svm", 0, tmp_path).runs().head(3)
+    client = old_experiment("old", ax_space("svm"), runs)
+    found = client.summarize()
+    assert found[METRIC].tolist() == runs[METRIC].tolist()
+    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())
+
+
+def test_pretrainings_are_counted():
+    X = torch.rand(5, 1, dtype=torch.double)
+    with counted_pretraining() as made:
+        SourceGPs.fit({"a": (X, X)}, num_restarts=0)
+    assert len(made) == 1
+    SourceGPs.fit({"a": (X, X)}, num_restarts=0)
+    assert len(made) == 1
+
+
+def test_report():
+    names = list(METHODS)
+    values = {names[0]: [0.5, 0.4, 0.3], names[1]: [0.4, 0.2, 0.1], names[2]: [0.9, 0.8, 0.7]}
+    results = [
+        {
+            "method": method,
+            "seed": 0,
+            "task": "breast_cancer",
+            "values": [*series, *[1.0] * 9],
+            "seconds": [1.0] * 12,
+            "pretrainings": 1,
+        }
+        for method, series in values.items()
+    ]
+    table = report(results, "gbm").splitlines()
+    cells = {line.split("|")[1].strip(): [c.strip() for c in line.split("|")] for line in table}
+    assert cells[REFERENCE][9:11] == ["3", "100%"]
+    assert cells[names[1]][9:11] == ["2", "100%"]
+    assert cells[names[2]][9:11] == ["inf", "0%"]
