@@ -58,8 +58,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.beta = beta
         self.set_X_pending(X_pending)
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
-    @average_over_ensemble_models
+    @t_batch_mode_transform(expected_q=1)
+    @average_over_ensemble_models  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the acquisition.
 
