@@ -7,9 +7,11 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import EnumType
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -73,11 +75,18 @@ def objects(name: str) -> dict[str, object]:
     return {"sources": sources, "dataset": dataset, "model": model}
 
 
+def modules(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
+    """Imports modules; without Ax, those that need it are left out."""
+    for name in names:
+        if find_spec("ax") is not None or not name.startswith("botorch_transfer.ax"):
+            yield name, importlib.import_module(name)
+
+
 def find_examples() -> Iterator[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    for info in pkgutil.walk_packages(botorch_transfer.__path__, "botorch_transfer."):
-        module = importlib.import_module(info.name)
-        tests = finder.find(module, info.name, globs={**PREPARED, **vars(module)})
+    walk = pkgutil.walk_packages(botorch_transfer.__path__, "botorch_transfer.")
+    for name, module in modules(info.name for info in walk):
+        tests = finder.find(module, name, globs={**PREPARED, **vars(module)})
         yield from (test for test in tests if test.examples)
 
 
@@ -96,9 +105,9 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
 def public_objects() -> Iterator[tuple[str, object]]:
     """All classes and functions that a facade offers, each once."""
     seen: set[int] = set()
-    for info in [None, *pkgutil.iter_modules(botorch_transfer.__path__, "botorch_transfer.")]:
-        name = "botorch_transfer" if info is None else info.name
-        module = importlib.import_module(name)
+    found_modules = pkgutil.iter_modules(botorch_transfer.__path__, "botorch_transfer.")
+    names = ["botorch_transfer", *(info.name for info in found_modules)]
+    for name, module in modules(names):
         for public in getattr(module, "__all__", ()):
             found = getattr(module, public)
             if callable(found) and inspect.getdoc(found) and id(found) not in seen:
