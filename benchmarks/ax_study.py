@@ -250,8 +250,9 @@ def report(results: Sequence[dict[str, Any]], space: str) -> str:
         results: What `run` returned.
 
     Returns:
-        Mean regret after some numbers of evaluations, and how many each method needs to reach the
-        reference's final value of the same seed (median; the share of seeds where it does).
+        Mean regret after some numbers of evaluations; how many each method needs until its mean
+        regret is the reference's final one; how many the median run needs to reach the reference's
+        final value of the same seed, and the share of seeds where it does.
     """
     frame = pd.DataFrame(results)
     best = pd.DataFrame(frame["values"].tolist(), index=frame.index).cummin(axis=1)
@@ -262,13 +263,21 @@ def report(results: Sequence[dict[str, Any]], space: str) -> str:
     goal = frame["seed"].map(dict(zip(frame["seed"][final.index], final, strict=True)))
     reached = best.le(goal, axis=0)
     needed = reached.idxmax(axis=1).add(1.0).where(reached.any(axis=1), float("inf"))
-    header = ["method", "seeds", *(f"after {n}" for n in AT), "evaluations to default's final"]
-    header += ["seeds that reach it", "pre-trainings", "seconds a suggestion"]
+    header = ["method", "seeds", *(f"after {n}" for n in AT), "to default's final mean"]
+    header += ["to its final of the seed", "seeds that reach it", "pre-trainings", "s a suggestion"]
     rows = []
     for method in [name for name in METHODS if name in set(frame["method"])]:
         mine = frame["method"] == method
         row = [method, str(int(mine.sum()))]
         row += [f"{regret.loc[mine, n - 1].mean():.4f}" for n in AT]
+        seeds = frame["seed"].isin(frame["seed"][mine])
+        goals = regret[seeds & (frame["method"] == REFERENCE)].iloc[:, -1].mean()
+        curve = regret[mine].mean()
+        row += [
+            f"{1 + int(curve.le(goals).argmax())}"
+            if curve.iloc[-1] <= goals
+            else f"> {EVALUATIONS}"
+        ]
         row += [f"{needed[mine].median():g}", f"{needed[mine].lt(float('inf')).mean():.0%}"]
         row += [f"{frame.loc[mine, 'pretrainings'].max()}"]
         row += [f"{frame.loc[mine, 'seconds'].map(lambda s: sum(s) / len(s)).mean():.1f}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ from botorch_transfer.pretraining import (
     SourceHierarchy,
 )
 from botorch_transfer.pretraining.prior import TransferPrior
+
+logger = logging.getLogger(__name__)
 
 
 def transfer_model_inputs(
@@ -82,11 +85,15 @@ def transfer_model_inputs(
 
 
 def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
-    """The target alone, its task column still there."""
+    """The target alone, its task column still there, its noise known of all points or of none."""
+    Yvar = dataset.Yvar
+    if Yvar is not None and not bool(Yvar.isfinite().all()):
+        logger.info("Only some trials have a standard error: the noise is inferred.")
+        Yvar = None
     return SupervisedDataset(
         X=dataset.X,
         Y=dataset.Y,
-        Yvar=dataset.Yvar,
+        Yvar=Yvar,
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
     )

@@ -71,6 +71,17 @@ def test_bounds_are_widened_to_the_sources():
     assert torch.equal(inputs["input_transform"].bounds, expected)
 
 
+def test_noise_is_known_of_all_points_or_inferred():
+    Yvar = torch.full((4, 1), 0.01, dtype=torch.double)
+    known = target(transferred=Transferred(SOURCES), Yvar=Yvar)
+    inputs = transfer_model_inputs(ScaMLGP, known, SPACE, {})
+    assert torch.equal(inputs["train_Yvar"], Yvar)
+    some = target(
+        transferred=Transferred(SOURCES), Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan)
+    )
+    assert "train_Yvar" not in transfer_model_inputs(ScaMLGP, some, SPACE, {})
+
+
 def test_options_of_any_generator_do():
     for options in ({"source_data": SOURCES}, {"prior": SOURCES}):
         inputs = transfer_model_inputs(ScaMLGP, target(), SPACE, options)

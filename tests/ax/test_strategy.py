@@ -153,6 +153,23 @@ def test_a_failed_first_trial_is_not_suggested_again(make_client, runs):
     assert fixed["C"] == pytest.approx(7.0)
 
 
+def test_batch_trials_and_known_noise(make_client, runs):
+    noisy = runs.assign(loss_sem=0.1)
+    client = make_client(history=noisy)
+    experiment, strategy = experiment_of(client), client._generation_strategy
+    trial = experiment.new_batch_trial(strategy.gen_single_trial(experiment, n=3))
+    assert len({arm.signature for arm in trial.arms}) == 3
+    trial.mark_running(no_runner_required=True).mark_abandoned()
+    for index, config in client.get_next_trials(1).items():
+        client.complete_trial(index, {"loss": (plain_loss(config, 0.1), 0.1)})
+    client.get_next_trials(1)
+    model = adapter_of(client).generator.surrogate.model
+    assert model.prior.num_tasks == 3
+    std = adapter_of(client).transforms["StandardizeByHistory"].Ystd["loss"]
+    units = model.outcome_transform.stdvs.item()
+    assert model.likelihood.noise.item() == pytest.approx((0.1 / std / units) ** 2)
+
+
 def test_constraints_with_and_without_history(make_client, runs):
     client = make_client(history=runs, constraints=["cost <= 2", "time <= 5"])
     ((trial, config),) = client.get_next_trials(1).items()

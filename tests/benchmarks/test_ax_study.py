@@ -78,6 +78,6 @@ def test_report():
     ]
     table = report(results, "gbm").splitlines()
     cells = {line.split("|")[1].strip(): [c.strip() for c in line.split("|")] for line in table}
-    assert cells[REFERENCE][9:11] == ["3", "100%"]
-    assert cells[names[1]][9:11] == ["2", "100%"]
-    assert cells[names[2]][9:11] == ["inf", "0%"]
+    assert cells[REFERENCE][9:12] == ["3", "3", "100%"]
+    assert cells[names[1]][9:12] == ["2", "2", "100%"]
+    assert cells[names[2]][9:12] == ["> 12", "inf", "0%"]
