@@ -106,7 +106,7 @@ def regrets(
     Args:
         domains: The domains to learn from.
         targets: The same domains, with the points to choose from.
-        num_tasks: The number of target tasks of each.
+        num_tasks: The number of target tasks of each, or as many as there are.
         seeds: The seeds of the first points.
         num_steps: The number of evaluations, the first three included.
         folder: Where results are kept.
@@ -124,7 +124,7 @@ def regrets(
     }
     # Domains innermost: an interrupted study has all of them, with fewer tasks.
     for task, seed in product(range(num_tasks), seeds):
-        for domain in targets:
+        for domain in (each for each in targets if task < len(each.datasets)):
             name = str(domain.name)
             for label in METHODS:
                 run = _run(domain, task, seed, label, builds[name][label], num_steps, folder)
@@ -172,8 +172,8 @@ def _run(
             score = by_model(X, Y, build, improvement)
         return normalized_regrets(Y, score, INITIAL, num_steps - INITIAL, start)
 
-    path = folder / "unseen" / f"{domain.name}-{domain.task_names[task]}-{label}-{seed}.json"
-    return remembered(path, compute)
+    name = f"{domain.name}-{domain.task_names[task]}-{label}-{seed}-{num_steps}.json"
+    return remembered(folder / "unseen" / name, compute)
 
 
 def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,19 +185,21 @@ def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:
     return points, rows
 
 
-def regret_table(found: Mapping[str, Mapping[str, list[list[float]]]]) -> str:
+def regret_table(
+    found: Mapping[str, Mapping[str, list[list[float]]]], checkpoints: Sequence[int]
+) -> str:
     """Lays out mean regrets at the checkpoints; a run that is over keeps its last regret."""
-    header = ["left out", "runs", *(f"{label} @ {at}" for at in CHECKPOINTS for label in METHODS)]
-    rows = [[name, *_cells(methods)] for name, methods in found.items()]
+    header = ["left out", "runs", *(f"{label} @ {at}" for at in checkpoints for label in METHODS)]
+    rows = [[name, *_cells(methods, checkpoints)] for name, methods in found.items()]
     together = {
         label: [run for methods in found.values() for run in methods[label]] for label in METHODS
     }
-    return markdown_table(header, [*rows, ["all", *_cells(together)]])
+    return markdown_table(header, [*rows, ["all", *_cells(together, checkpoints)]])
 
 
-def _cells(methods: Mapping[str, list[list[float]]]) -> list[str]:
+def _cells(methods: Mapping[str, list[list[float]]], checkpoints: Sequence[int]) -> list[str]:
     cells = [str(len(methods[PLAIN]))]
-    for at in CHECKPOINTS:
+    for at in checkpoints:
         cells += [f"{_at(methods[label], at).mean():.3f}" for label in METHODS]
     return cells
 
@@ -206,12 +208,17 @@ def _at(runs: Sequence[Sequence[float]], at: int) -> Tensor:
     return torch.tensor([run[min(at, len(run)) - 1] for run in runs], dtype=torch.double)
 
 
-def paired_table(found: Mapping[str, Mapping[str, list[list[float]]]], num_seeds: int) -> str:
+def paired_table(
+    found: Mapping[str, Mapping[str, list[list[float]]]],
+    num_seeds: int,
+    checkpoints: Sequence[int],
+) -> str:
     """Lays out each method's differences to the plain GP on the same task from the same points.
 
     Args:
         found: The regrets of every run, the seeds of a task one after another.
         num_seeds: The number of seeds of each task.
+        checkpoints: After how many evaluations.
 
     Returns:
         Mean differences with 95 % intervals by bootstrapping tasks, below zero where a method is
@@ -222,7 +229,7 @@ def paired_table(found: Mapping[str, Mapping[str, list[list[float]]]], num_seeds
         if label == PLAIN:
             continue
         cells = []
-        for at in CHECKPOINTS:
+        for at in checkpoints:
             of_domains = [
                 _at(methods[label], at) - _at(methods[PLAIN], at) for methods in found.values()
             ]
@@ -230,7 +237,7 @@ def paired_table(found: Mapping[str, Mapping[str, list[list[float]]]], num_seeds
             better, worse = int((tasks < -1e-9).sum()), int((tasks > 1e-9).sum())
             cells.append(f"{difference(tasks)}, {better} : {worse}")
         rows.append([label, *cells])
-    header = [f"minus {PLAIN}, better : worse", *(f"@ {at}" for at in CHECKPOINTS)]
+    header = [f"minus {PLAIN}, better : worse", *(f"@ {at}" for at in checkpoints)]
     return markdown_table(header, rows)
 
 
@@ -243,16 +250,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--candidates", type=int, default=300, help="those of each target task")
     parser.add_argument("--tasks", type=int, default=4, help="target tasks of each space")
     parser.add_argument("--seeds", type=int, default=2, help="first points of each target task")
+    parser.add_argument("--evaluations", type=int, default=max(CHECKPOINTS), help="of each run")
     given = parser.parse_args(arguments)
     domains, targets = (
         read_domains(given.data, given.source_tasks, points)
         for points in (given.points, given.candidates)
     )
-    seeds = range(given.seeds)
-    found = regrets(domains, targets, given.tasks, seeds, max(CHECKPOINTS), given.out)
-    print(regret_table(found))
+    seeds, checkpoints = range(given.seeds), [at for at in CHECKPOINTS if at <= given.evaluations]
+    found = regrets(domains, targets, given.tasks, seeds, given.evaluations, given.out)
+    print(regret_table(found, checkpoints))
     print()
-    print(paired_table(found, given.seeds))
+    print(paired_table(found, given.seeds, checkpoints))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def test_command(tables, tmp_path, capsys, monkeypatch):
     quick = partial(NetworkOptions, num_steps=5)
     monkeypatch.setattr("botorch_transfer.pretraining.hyperprior.NetworkOptions", quick)
     arguments = [str(tables), "--out", str(tmp_path / "out"), "--tasks", "1", "--points", "8"]
-    arguments += ["--seeds", "2"]
+    arguments += ["--seeds", "2", "--evaluations", "6"]
     main(arguments)
     first = capsys.readouterr().out
     for name in ("KNN", "svm", "all", "MPHD @ 4", "SingleTaskGP @ 6", "minus SingleTaskGP"):
@@ -26,13 +26,13 @@ def test_command(tables, tmp_path, capsys, monkeypatch):
     assert len(list((tmp_path / "out" / "unseen").iterdir())) == 5 * 2 * len(METHODS)
 
 
-def test_differences_are_paired(monkeypatch):
+def test_differences_are_paired():
     """Two seeds of a task are one observation, and a run that is over keeps its regret."""
-    monkeypatch.setattr("benchmarks.hyperpriors.unseen_spaces.CHECKPOINTS", (1, 9))
     runs = {label: [[0.5, 0.0], [0.3, 0.1], [0.2, 0.2], [0.2, 0.2]] for label in METHODS}
     runs["MPHD"] = [[0.1, 0.0], [0.3, 0.1], [0.2, 0.4], [0.2, 0.2]]
     assert PLAIN in METHODS
-    row = next(line for line in paired_table({"one": runs}, 2).splitlines() if "MPHD" in line)
+    table = paired_table({"one": runs}, 2, [1, 9])
+    row = next(line for line in table.splitlines() if "MPHD" in line)
     first, last = (cell.strip() for cell in row.split("|")[2:4])
     assert first == "-0.100 [-0.200, +0.000], 1 : 0"
     assert last == "+0.050 [+0.000, +0.100], 0 : 1"
