@@ -11,11 +11,13 @@ from torch.nn import Module
 
 from botorch_transfer.kernels.feature_network import FeatureNetwork
 
+# Given 20 points of targets of two public tables, these widths predicted better than no training at
+# all. Three times either one was worse, no penalty by far: the noise falls to nothing.
 WEIGHT_DEVIATION = 0.1
 """How far a network's weights are expected to move, a standard deviation."""
 
-HYPERPARAMETER_DEVIATION = 1.0
-"""How far all other parameters are; positive ones before their softplus, so about a factor e."""
+HYPERPARAMETER_DEVIATION = 0.3
+"""How far all other parameters are; positive ones before their softplus, so a third or so."""
 
 
 class PullToPretrained(AddedLossTerm):

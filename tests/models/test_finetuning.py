@@ -20,4 +20,4 @@ def test_log_density_of_each_member():
 def test_weights_of_networks_are_held_tighter():
     mean = FeatureMean(FeatureNetwork(2, hidden=(3,)))
     names = ["network.weights.0", "weight", "network.biases.0", "bias"]
-    assert deviations(mean, names) == [0.1, 1.0, 0.1, 1.0]
+    assert deviations(mean, names) == [0.1, 0.3, 0.1, 0.3]

@@ -133,7 +133,7 @@ def test_penalty_is_a_gaussian_around_the_pretrained_values():
     weight = model.mean_module.network.weights[0]
     weight.data[0, 1] += 0.3
     model.likelihood.noise_covar.raw_noise.data += 0.5
-    expected = -0.5 * (0.3 / 0.1) ** 2 - 0.5 * 0.5**2
+    expected = -0.5 * (0.3 / 0.1) ** 2 - 0.5 * (0.5 / 0.3) ** 2
     assert float(model._pull().loss().detach()) == pytest.approx(expected)
     model(*model.train_inputs)
     (term,) = model.added_loss_terms()
@@ -146,7 +146,9 @@ def test_members_of_a_batch_are_pulled_back_on_their_own():
     model = PretrainedGP(X, Y, prior(), finetune=True)
     model.mean_module.weight.data[1] += 2.0
     values = model._pull().loss()
-    torch.testing.assert_close(values, torch.tensor([0.0, -0.5 * 4 * 2.0**2, 0.0]).double())
+    torch.testing.assert_close(
+        values, torch.tensor([0.0, -0.5 * 4 * (2.0 / 0.3) ** 2, 0.0]).double()
+    )
 
 
 def test_known_noise_has_no_penalty():
