@@ -30,6 +30,9 @@ class GuardRule:
         prior_weight: The weight without evidence, above which it lies in favour of transfer.
         temperature: The part of the log evidence that counts.
         blind_points: The number of points up to which the evidence is that before any fit.
+        agreement: Without points there is no evidence but what the source tasks say of one another.
+            They are followed if they predict one another: if their mean rank correlation is more
+            than so many standard errors above zero. ``-inf`` follows them always.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -42,6 +45,7 @@ class GuardRule:
     prior_weight: float = 0.8
     temperature: float = 0.3
     blind_points: int = 2
+    agreement: float = 2.5
 
     def __post_init__(self) -> None:
         if not 0 < self.prior_weight < 1:

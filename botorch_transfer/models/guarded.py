@@ -34,6 +34,8 @@ from botorch_transfer.models.mixture import mixed, mixed_moments
 from botorch_transfer.models.paired import PairedGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import PriorOrData, TargetGP
+from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
+from botorch_transfer.pretraining.source_gps import SourceGPs
 
 _LIKELIHOOD_TERM = "transfer_log_likelihood"
 
@@ -53,13 +55,15 @@ class GuardedTransferGP(PairedGP):
     computed when the model is built and again by each fit, see :class:`~.guard_rule.GuardRule`, and
     frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
     how well both predict each point from the others, with odds in favour of transfer to begin with.
-    With one or two points it compares how likely they were before any fit; without any, the model
-    is the transfer model.
+    With one or two points it compares how likely they were before any fit. Without any, the model
+    is the transfer model, unless its prior is :class:`SourceGPs` of three tasks or more that do not
+    predict one another: such a history says nothing of a further task, and the model is the plain
+    GP, the same everywhere.
 
     Use it where old tasks may mislead, another machine, say, or an outcome whose sign was turned.
-    It cannot help that the first evaluation goes to where the history says. It takes the time of
-    both models. Its observation noise is the plain GP's. BoTorch's analytic noisy expected
-    improvement rebuilds an exact GP and sees the plain one only: take
+    If they agree, it cannot help that the first evaluation goes to where they say. It takes the
+    time of both models. Its observation noise is the plain GP's. BoTorch's analytic noisy
+    expected improvement rebuilds an exact GP and sees the plain one only: take
     ``qLogNoisyExpectedImprovement``.
 
     Args:
@@ -212,10 +216,17 @@ class GuardedTransferGP(PairedGP):
         Building and fitting do so; call it after changing hyperparameters by hand.
         """
         if self.num_target_points == 0:
-            weight = torch.ones_like(self.transfer_weight)
+            weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
         else:
             weight = self.rule.weight(self.evidence())
         self.transfer_weight.data = weight.to(self.transfer_weight)
+
+    def _is_credible(self) -> bool:
+        """Whether the source tasks, before any target point, are worth following."""
+        sources = getattr(self.transfer, "prior", None)
+        if not isinstance(sources, SourceGPs):
+            return True
+        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.

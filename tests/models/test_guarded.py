@@ -19,6 +19,7 @@ from botorch_transfer import (
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
+    SourceHierarchy,
     TwoStageTransferGP,
 )
 from botorch_transfer.models.guard_rule import GuardRule
@@ -100,6 +101,41 @@ def test_is_the_transfer_model_without_points():
     assert torch.equal(model.posterior(TEST_X).mean, transfer.posterior(TEST_X).mean)
     assert torch.equal(model.posterior(TEST_X).variance, transfer.posterior(TEST_X).variance)
     assert model.evidence() == 0
+
+
+def _at_odds():
+    """Three source tasks, each the opposite of what the others say together."""
+    A = FAMILY.inputs(15, seed=3)
+    half = A.shape[0] // 2
+    turned = torch.cat([FAMILY.value(A[:half]), -FAMILY.value(A[half:])])
+    return {"same": (A, FAMILY.value(A)), "opposite": (A, -FAMILY.value(A)), "half": (A, turned)}
+
+
+def test_without_points_a_history_at_odds_with_itself_is_not_followed():
+    prior = SourceGPs.fit(_at_odds(), num_restarts=0)
+    X, Y = FAMILY.target(0)
+    model = fit(GuardedTransferGP(X, Y, prior))
+    assert model.transfer_weight == 0
+    posterior = model.posterior(TEST_X)
+    torch.testing.assert_close(posterior.mean, plain_twin(model, X, Y).posterior(TEST_X).mean)
+    assert posterior.mean.std() < 1e-6
+    assert (posterior.variance > 0).all()
+    always = GuardedTransferGP(X, Y, prior, rule=GuardRule(agreement=-torch.inf))
+    assert always.transfer_weight == 1
+    # One point is evidence, and all that counts from then on.
+    assert GuardedTransferGP(*FAMILY.target(1), prior).transfer_weight > 0
+    near = model.condition_on_observations(*FAMILY.target(2))
+    assert near.posterior(TEST_X).mean.std() > 1e-3
+
+
+def test_without_points_other_priors_are_followed():
+    history = SourceHierarchy.fit(_at_odds(), propagate="covariance", num_restarts=0)
+    for transfer_model, prior in (
+        (SequentialHierarchicalGP, history),
+        (JointScaMLGP, FAMILY.sources()),
+    ):
+        model = GuardedTransferGP(*FAMILY.target(0), prior, transfer_model=transfer_model)
+        assert model.transfer_weight == 1
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])

@@ -1,0 +1,78 @@
+"""Whether source tasks predict one another: what speaks for a history before any target point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+
+MAX_TASKS, MAX_POINTS = 32, 32
+"""How many tasks are asked, and about how many points each; more would tell no more."""
+
+
+@torch.no_grad()
+def source_agreement(gps: ConditionedGPs) -> Tensor:
+    """Correlates each task's outcomes with what all other tasks predict for them on average.
+
+    A target is one more task like these, as far as anybody knows beforehand. If the others cannot
+    say where a task is good, they cannot be expected to say it of the target.
+
+    Args:
+        gps: The conditioned GPs of the source tasks, standardized.
+
+    Returns:
+        A tensor of rank correlations (Spearman's), one for each of at most ``MAX_TASKS`` tasks;
+        zero where outcomes or predictions are constant. Empty if there is one task only.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> Y = X.sum(-1, keepdim=True)
+        >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
+        tensor([...
+    """
+    if gps.num_tasks == 1:
+        return torch.zeros(0)
+    correlations = []
+    for task in _thinned(gps.num_tasks, MAX_TASKS):
+        rows = gps.mask[task].nonzero().flatten()
+        rows = rows[_thinned(len(rows), MAX_POINTS)]
+        means = gps.mean(gps.train_X[task, rows])
+        others = (means.sum(dim=0) - means[task]) / (gps.num_tasks - 1)
+        correlations.append(_rank_correlation(gps.train_Y[task, rows], others))
+    return torch.tensor(correlations)
+
+
+def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
+    """Judges whether tasks predict one another.
+
+    Args:
+        correlations: What :func:`source_agreement` gave.
+        significance: How many standard errors above zero the mean correlation has to be.
+
+    Returns:
+        Whether they do. Fewer than three tasks cannot tell and are given the benefit of the doubt.
+
+    Example:
+        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6])), tasks_agree(torch.tensor([0.5, -0.7, 0.3]))
+        (True, False)
+    """
+    if len(correlations) < 3:
+        return True
+    error = float(correlations.std()) / math.sqrt(len(correlations))
+    return float(correlations.mean()) > significance * error
+
+
+def _thinned(length: int, most: int) -> list[int]:
+    """Evenly spaced indices, at most so many."""
+    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist()
+
+
+def _rank_correlation(left: Tensor, right: Tensor) -> float:
+    if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
+        return 0.0
+    return float(spearmanr(left.cpu().numpy(), right.cpu().numpy()).statistic)

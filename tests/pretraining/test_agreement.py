@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from botorch_transfer import SourceGPs
+from botorch_transfer.pretraining import agreement
+from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
+from tests.families import ShiftedSines
+
+FAMILY = ShiftedSines()
+
+
+def fit(tasks):
+    return SourceGPs.fit(tasks, num_restarts=0)
+
+
+def test_correlations_by_hand():
+    tasks = FAMILY.sources()
+    prior = fit(tasks)
+    expected = []
+    for left_out, (X, Y) in enumerate(tasks.values()):
+        others = [m for m in range(3) if m != left_out]
+        predicted = prior.mean(X)[others].mean(dim=0)
+        expected.append(spearmanr(Y[:, 0].numpy(), predicted.numpy()).statistic)
+    torch.testing.assert_close(source_agreement(prior.gps), torch.tensor(expected).float())
+
+
+def test_relatives_agree_and_strangers_do_not():
+    X = FAMILY.inputs(20, seed=3)
+    relatives = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.0, 0.1, 0.2, 0.3)}
+    assert tasks_agree(source_agreement(fit(relatives).gps))
+    generator = torch.Generator().manual_seed(0)
+    strangers = [
+        (X, torch.sin(6 * X @ torch.randn(2, 1, generator=generator, dtype=X.dtype) + phase))
+        for phase in (0.0, 1.0, 3.0, 5.0)
+    ]
+    assert not tasks_agree(source_agreement(fit(strangers).gps))
+    turned = [
+        (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1), relatives.values(), strict=True)
+    ]
+    assert not tasks_agree(source_agreement(fit(turned).gps))
+
+
+def test_few_tasks_cannot_tell():
+    X, Y = FAMILY.target(10)
+    assert source_agreement(fit([(X, Y)]).gps).shape == (0,)
+    both = source_agreement(fit([(X, Y), (X, -Y)]).gps)
+    assert both.tolist() == pytest.approx([-1.0, -1.0])
+    assert tasks_agree(both)
+
+
+def test_constant_tasks_and_single_points_say_nothing():
+    X, Y = FAMILY.target(8)
+    tasks = [(X, Y), (X, torch.full_like(Y, 3.0)), (X[:1], Y[:1])]
+    correlations = source_agreement(fit(tasks).gps)
+    assert correlations.isfinite().all()
+    assert correlations[1:].tolist() == [0.0, 0.0]
+
+
+def test_the_order_of_tasks_and_float32_do_not_matter():
+    tasks = list(FAMILY.sources().values())
+    forward = source_agreement(fit(tasks).gps)
+    torch.testing.assert_close(source_agreement(fit(tasks[::-1]).gps).flip(0), forward)
+    single = fit(tasks).gps.float()
+    torch.testing.assert_close(source_agreement(single), forward, atol=0.05, rtol=0)
+
+
+def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
+    monkeypatch.setattr(agreement, "MAX_TASKS", 2)
+    monkeypatch.setattr(agreement, "MAX_POINTS", 4)
+    asked = []
+    gps = fit(FAMILY.sources()).gps
+    mean = gps.mean
+    monkeypatch.setattr(gps, "mean", lambda X: asked.append(len(X)) or mean(X))
+    assert source_agreement(gps).shape == (2,)
+    assert asked == [4, 4]
+
+
+@pytest.mark.parametrize(("significance", "expected"), [(1.0, True), (2.5, False)])
+def test_significance(significance, expected):
+    # Their mean is 0.2, its standard error 0.115.
+    assert tasks_agree(torch.tensor([0.0, 0.2, 0.4]), significance) is expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+def test_on_cuda():
+    gps = fit(FAMILY.sources()).gps
+    expected = source_agreement(gps)
+    torch.testing.assert_close(source_agreement(gps.cuda()), expected, atol=1e-6, rtol=0)
