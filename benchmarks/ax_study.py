@@ -165,7 +165,7 @@ METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
     REFERENCE: lambda setting: transfer_generation_strategy(),
     "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
     "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),
-    "ScaMLGP (c) file": _from_file(ScaMLGP, SourceGPs.fit),
+    "ScaMLGP (c) file": _from_file(ScaMLGP, lambda data, **k: SourceGPs.fit(data, **k)),
     "SequentialHierarchicalGP (a) experiments": lambda s: _strategy(
         SequentialHierarchicalGP, history=s.experiments()
     ),
@@ -173,7 +173,7 @@ METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
         SequentialHierarchicalGP, history=s.runs()
     ),
     "SequentialHierarchicalGP (c) file": _from_file(
-        SequentialHierarchicalGP, lambda *a, **k: SourceHierarchy.fit(*a, **k)
+        SequentialHierarchicalGP, lambda data, **k: SourceHierarchy.fit(data, **k)
     ),
     "PretrainedGP (b) table": lambda s: _strategy(
         PretrainedGP, history=s.runs(), pretraining={"steps": STEPS}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("sqlalchemy")
+
 from botorch_transfer import SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
 from botorch_transfer.ax._internals import experiment_of
