@@ -76,7 +76,9 @@ class PretrainedPrior(StoredGP):
                 maximized) and maybe ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie in
                 the unit cube, or are raw and ``input_transform`` maps them there.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
-                inputs; or ``"nll+ekl"``.
+                inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares no more than ``N - 1``
+                directions, so with fewer tasks than inputs most of the GP is left to chance: take
+                one of the others then.
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: Whether to standardize the outcomes of all tasks together
                 (``"pooled"``), so that a task's level counts, each task's by itself
