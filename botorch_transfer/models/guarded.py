@@ -56,7 +56,7 @@ class GuardedTransferGP(PairedGP):
     frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
     how well both predict each point from the others, with odds in favour of transfer to begin with.
     With one or two points it compares how likely they were before any fit. Without any, the model
-    is the transfer model, unless its prior is :class:`SourceGPs` of three tasks or more that do not
+    is the transfer model, unless its prior is :class:`SourceGPs` of five tasks or more that do not
     predict one another: such a history says nothing of a further task, and the model is the plain
     GP, the same everywhere.
 

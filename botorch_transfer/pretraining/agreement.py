@@ -11,6 +11,9 @@ from torch import Tensor
 
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 
+MIN_TASKS = 5
+"""Of fewer tasks, one that is of no use to the target makes all the others seem at odds."""
+
 MAX_TASKS, MAX_POINTS = 32, 32
 """How many tasks are asked, and about how many points each; more would tell no more."""
 
@@ -55,13 +58,15 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
         significance: How many standard errors above zero the mean correlation has to be.
 
     Returns:
-        Whether they do. Fewer than three tasks cannot tell and are given the benefit of the doubt.
+        Whether they do. Fewer than ``MIN_TASKS`` cannot tell and get the benefit of the doubt.
 
     Example:
-        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6])), tasks_agree(torch.tensor([0.5, -0.7, 0.3]))
-        (True, False)
+        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
+        True
+        >>> tasks_agree(torch.tensor([0.5, -0.7, 0.3, 0.1, -0.2]))
+        False
     """
-    if len(correlations) < 3:
+    if len(correlations) < MIN_TASKS or significance == -math.inf:
         return True
     error = float(correlations.std()) / math.sqrt(len(correlations))
     return float(correlations.mean()) > significance * error

@@ -104,11 +104,9 @@ def test_is_the_transfer_model_without_points():
 
 
 def _at_odds():
-    """Three source tasks, each the opposite of what the others say together."""
+    """Source tasks of which each other one is the opposite of the target."""
     A = FAMILY.inputs(15, seed=3)
-    half = A.shape[0] // 2
-    turned = torch.cat([FAMILY.value(A[:half]), -FAMILY.value(A[half:])])
-    return {"same": (A, FAMILY.value(A)), "opposite": (A, -FAMILY.value(A)), "half": (A, turned)}
+    return {f"{sign} {i}": (A, sign * FAMILY.value(A)) for i in range(3) for sign in (1, -1)}
 
 
 def test_without_points_a_history_at_odds_with_itself_is_not_followed():

@@ -29,18 +29,21 @@ def test_correlations_by_hand():
 
 def test_relatives_agree_and_strangers_do_not():
     X = FAMILY.inputs(20, seed=3)
-    relatives = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.0, 0.1, 0.2, 0.3)}
+    relatives = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.0, 0.1, 0.2, 0.3, 0.4)}
     assert tasks_agree(source_agreement(fit(relatives).gps))
     generator = torch.Generator().manual_seed(0)
     strangers = [
         (X, torch.sin(6 * X @ torch.randn(2, 1, generator=generator, dtype=X.dtype) + phase))
-        for phase in (0.0, 1.0, 3.0, 5.0)
+        for phase in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
     ]
     assert not tasks_agree(source_agreement(fit(strangers).gps))
     turned = [
-        (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1), relatives.values(), strict=True)
+        (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1, 1), relatives.values(), strict=True)
     ]
-    assert not tasks_agree(source_agreement(fit(turned).gps))
+    at_odds = source_agreement(fit(turned).gps)
+    assert not tasks_agree(at_odds)
+    assert tasks_agree(at_odds, -torch.inf)
+    assert tasks_agree(-torch.ones(6), -torch.inf)
 
 
 def test_few_tasks_cannot_tell():
@@ -78,10 +81,10 @@ def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
     assert asked == [4, 4]
 
 
-@pytest.mark.parametrize(("significance", "expected"), [(1.0, True), (2.5, False)])
+@pytest.mark.parametrize(("significance", "expected"), [(2.0, True), (3.0, False)])
 def test_significance(significance, expected):
-    # Their mean is 0.2, its standard error 0.115.
-    assert tasks_agree(torch.tensor([0.0, 0.2, 0.4]), significance) is expected
+    # Their mean is 0.2, its standard error 0.082.
+    assert tasks_agree(torch.tensor([0.0, 0.0, 0.2, 0.4, 0.4, 0.2]), significance) is expected
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
