@@ -223,7 +223,7 @@ def test_points_of_another_shape_or_scale_are_refused():
         SVM.decode(torch.full((1, 6), 1.1))
     with pytest.raises(ValueError, match="outside of the unit cube"):
         SVM.decode(torch.full((1, 6), torch.nan))
-    assert SVM.decode(torch.full((1, 6), 1 + 1e-8))["C"][0] == 100.0
+    assert SVM.decode(torch.full((1, 6), 1 + 1e-8))["C"][0] == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize(
