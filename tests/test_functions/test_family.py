@@ -97,7 +97,7 @@ def test_another_search_finds_nothing_better(family):
             vectorized=True,
             updating="deferred",
             popsize=40,
-            rng=0,
+            seed=0,
         )
         assert task.optimal_value <= other.fun + 1e-6
         reached = task(task.optimizers, noise=False)
