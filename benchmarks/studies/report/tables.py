@@ -100,15 +100,20 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
     Returns:
         A markdown table, one row a method, the smallest area first: the area under the regret curve
         relative to the reference's, with a 95 % interval of a paired bootstrap over problems and
-        seeds; the share of runs whose area is larger than the reference's; mean ranks by area and
-        by the final regret; the evaluations that the median run needs to be as good as the
-        reference at its end, the share of runs that get there, and how many times fewer evaluations
-        that is than the reference itself needed.
+        seeds, and that of the curves' first quarter and second half; the share of runs whose area
+        is larger than the reference's; mean ranks by area and by the final regret; the evaluations
+        that the median run needs to be as good as the reference at its end, the share of runs that
+        get there, and how many times fewer evaluations that is than the reference itself needed.
     """
     area, last = areas(regret), regret.iloc[:, -1].unstack("method")
     ratio, by_area, by_end = ratio_of_means(area, reference), mean_ranks(area), mean_ranks(last)
     needed = evaluations_to_reach(regret, reference).unstack("method")
     fewer = needed.rdiv(needed[reference], axis=0)
+    n = regret.shape[1]
+    early, late = (
+        ratio_of_means(areas(part), reference)["ratio"]
+        for part in (regret.iloc[:, : -(-n // 4)], regret.iloc[:, n // 2 :])
+    )
     rows = []
     for method in ratio.sort_values("ratio", kind="stable").index:
         row = ratio.loc[method]
@@ -117,6 +122,8 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
             [
                 str(method),
                 f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+                f"{early[method]:.2f}",
+                f"{late[method]:.2f}",
                 "" if method == reference else f"{worse:.0%}",
                 f"{by_area[method]:.1f}",
                 f"{by_end[method]:.1f}",
@@ -127,6 +134,8 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
     header = [
         "method",
         f"area / {reference}'s [95 %]",
+        "first quarter",
+        "second half",
         "runs worse",
         "rank, area",
         "rank, end",

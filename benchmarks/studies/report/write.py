@@ -95,10 +95,14 @@ def _sections(
     ]
     if _has_panels(raw):
         sections.append(f"![{about['regret']}, some methods problem by problem](problems.png)")
-    sections += ["## What a step costs", cost_table(results)]
+    sections += ["## What a step costs", cost_table(results), COST_NOTE]
     return sections
 
 
+COST_NOTE = (
+    "Medians. The first step pre-trains; what several methods pre-train alike counts for the one "
+    "that came first. Seconds are the wall clock's, on a machine that may have had other work."
+)
 CLAIM_NOTE = (
     'Ratios of mean areas under the normalized regret curves, below 1 (1.05 for "joint best" and '
     '"as good as") where a claim holds, with 95 % intervals of a paired bootstrap. "Rather" is '

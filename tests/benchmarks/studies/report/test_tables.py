@@ -66,9 +66,39 @@ def test_comparison_with_a_reference():
         }
     ).assign(best_known=0.0)
     table = cells(comparison_table(complete(regrets(frame)), "plain GP"))
-    assert table["fast"] == ["0.30 [0.30, 0.30]", "0%", "1.0", "1.0", "2", "100%", "2.0"]
-    assert table["plain GP"] == ["1.00 [1.00, 1.00]", "", "2.0", "2.0", "4", "100%", "1.0"]
-    assert table["slow"] == ["2.00 [2.00, 2.00]", "100%", "3.0", "3.0", "> 4", "0%", "0.0"]
+    assert table["fast"] == [
+        "0.30 [0.30, 0.30]",
+        "0.50",
+        "0.00",
+        "0%",
+        "1.0",
+        "1.0",
+        "2",
+        "100%",
+        "2.0",
+    ]
+    assert table["plain GP"] == [
+        "1.00 [1.00, 1.00]",
+        "1.00",
+        "1.00",
+        "",
+        "2.0",
+        "2.0",
+        "4",
+        "100%",
+        "1.0",
+    ]
+    assert table["slow"] == [
+        "2.00 [2.00, 2.00]",
+        "1.25",
+        "3.33",
+        "100%",
+        "3.0",
+        "3.0",
+        "> 4",
+        "0%",
+        "0.0",
+    ]
 
 
 def test_costs_leave_the_first_step_apart():
