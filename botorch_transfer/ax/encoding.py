@@ -67,9 +67,9 @@ def _encode(
     runs = history.runs(metric, list(tunable))
     features = [
         ObservationFeatures(
-            {**fixed, **{name: _value(tunable[name], row[name]) for name in tunable}}
+            {**fixed, **{name: _value(tunable[name], run[name]) for name in tunable}}
         )
-        for row in runs.to_dict("records")
+        for run in runs.parameters
     ]
     for transform in transforms.values():
         features = transform.transform_observation_features(features)
@@ -77,16 +77,16 @@ def _encode(
         [[float(cast(float, row.parameters[name])) for name in parameters] for row in features],
         dtype=torch.double,
     )
-    Y = torch.tensor(runs["mean"].to_numpy(), dtype=torch.double).unsqueeze(-1)
-    sem = torch.tensor(runs["sem"].to_numpy(), dtype=torch.double).unsqueeze(-1)
+    Y = torch.tensor(runs.means, dtype=torch.double).unsqueeze(-1)
+    sem = torch.tensor(runs.sems, dtype=torch.double).unsqueeze(-1)
     encoded: dict[str, SourceData] = {}
-    for name, indices in runs.groupby("task", sort=False).indices.items():
-        rows = torch.as_tensor(indices)
+    for name in dict.fromkeys(runs.tasks):
+        rows = torch.tensor([row for row, task in enumerate(runs.tasks) if task == name])
         outcomes, variances = (Y[rows] - mean) / std, (sem[rows] / std).square()
         if variances.isfinite().all():
-            encoded[str(name)] = (X[rows], outcomes, variances)
+            encoded[name] = (X[rows], outcomes, variances)
         elif variances.isnan().all():
-            encoded[str(name)] = (X[rows], outcomes)
+            encoded[name] = (X[rows], outcomes)
         else:
             raise UserInputError(
                 f"The old task {name!r} has a standard error of {metric!r} for some runs only: "

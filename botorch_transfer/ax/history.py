@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -17,8 +17,26 @@ from botorch_transfer.pretraining.memo import content_key
 
 logger = logging.getLogger(__name__)
 
+_TENSOR_TASK = "old task"  # not "task", which may be a metric
+
 TensorHistory = Mapping[str, tuple[Tensor, ...]]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
+
+
+class OldRuns(NamedTuple):
+    """Old runs that have a value of one metric.
+
+    Args:
+        tasks: The name of each run's task.
+        parameters: The raw parameters of each run.
+        means: The metric's values.
+        sems: Their standard errors; NaN where there is none.
+    """
+
+    tasks: list[str]
+    parameters: list[dict[str, Any]]
+    means: np.ndarray
+    sems: np.ndarray
 
 
 class TransferHistory:
@@ -86,6 +104,11 @@ class TransferHistory:
             )
         if frame.empty:
             raise UserInputError("The history has no rows: leave it out to start without one.")
+        if frame[task].isna().any():
+            raise UserInputError(
+                f"Old runs lack a name in the column {task!r}: say which task they are of, or "
+                "leave them out."
+            )
         columns = {str(name): _plain(frame[name]) for name in frame.columns}
         columns[task] = [str(name) for name in columns[task]]
         return cls(columns, task, missing)
@@ -119,7 +142,8 @@ class TransferHistory:
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
             raise UserInputError("The old tasks differ in their numbers of inputs.")
         frame = pd.concat(frames, ignore_index=True)
-        return cls({str(name): _plain(frame[name]) for name in frame.columns}, positional=True)
+        columns = {str(name): _plain(frame[name]) for name in frame.columns}
+        return cls(columns, _TENSOR_TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:
@@ -153,7 +177,7 @@ class TransferHistory:
         outcomes = np.array(self.columns[metric], dtype=float)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
-    def runs(self, metric: str, parameters: Sequence[str]) -> pd.DataFrame:
+    def runs(self, metric: str, parameters: Sequence[str]) -> OldRuns:
         """The runs that have a finite value of a metric.
 
         Args:
@@ -161,24 +185,57 @@ class TransferHistory:
             parameters: The parameters that matter, in the order of the search space.
 
         Returns:
-            A table of ``task``, the parameters, and ``mean`` and ``sem`` of the metric.
+            The runs.
 
         Raises:
-            UserInputError: If a parameter or its value is missing, or no run is left.
+            UserInputError: If a parameter or its value is missing, no run is left, or what is
+                known of parameters does not fit the search space.
         """
-        table = pd.DataFrame({"task": self.columns[self.task]})
-        for position, name in enumerate(parameters):
-            table[name] = self._values(name, str(position) if self.positional else name)
-        table["mean"] = self.columns[metric]
-        table["mean"] = table["mean"].astype(float)
-        sem = self.columns.get(f"{metric}_sem", [None] * len(table))
-        table["sem"] = np.array(sem, dtype=float)
-        finite = np.isfinite(table["mean"])
+        self._refuse_other_parameters(parameters)
+        columns = {
+            name: self._values(name, str(position) if self.positional else name)
+            for position, name in enumerate(parameters)
+        }
+        sem_column = f"{metric}_sem"
+        means = np.array(self.columns[metric], dtype=float)
+        sems = np.array(self.columns.get(sem_column, [None] * len(means)), dtype=float)
+        finite = np.isfinite(means)
         if not finite.any():
             raise UserInputError(f"The history has no finite value of {metric!r}.")
         if not finite.all():
             logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
-        return table[finite].reset_index(drop=True)
+        if (sems[finite] <= 0).any():
+            raise UserInputError(
+                f"{sem_column!r} has standard errors that are not positive: leave the column out "
+                f"if {metric!r} is known without noise, or that its noise is unknown."
+            )
+        kept = np.flatnonzero(finite)
+        return OldRuns(
+            tasks=[self.columns[self.task][row] for row in kept],
+            parameters=[{name: columns[name][row] for name in parameters} for row in kept],
+            means=means[kept],
+            sems=sems[kept],
+        )
+
+    def _refuse_other_parameters(self, parameters: Sequence[str]) -> None:
+        if not self.positional and self.task in parameters:
+            raise UserInputError(
+                f"{self.task!r} is a parameter of the search space, and the history's column with "
+                "the names of old tasks: name that column otherwise, by task=..."
+            )
+        width = sum(name.isdigit() for name in self.columns) if self.positional else None
+        if width is not None and width > len(parameters):
+            raise UserInputError(
+                f"The history's tensors have {width} columns, and the search space has the "
+                f"{len(parameters)} parameters {list(parameters)}: give one column for each, in "
+                "that order."
+            )
+        unknown = sorted(set(self.missing) - set(parameters))
+        if unknown:
+            raise UserInputError(
+                f"missing={{...}} has values of {unknown}, which are no parameters of the search "
+                f"space: it has {list(parameters)}."
+            )
 
     def _values(self, name: str, column: str) -> list[Any]:
         values = self.columns.get(column, [None] * len(self.columns[self.task]))
@@ -229,7 +286,7 @@ def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
             f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
         )
     frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame["task"] = name
+    frame[_TENSOR_TASK] = name
     frame[metric] = Y[:, 0].tolist()
     if rest:
         frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()

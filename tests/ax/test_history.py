@@ -32,7 +32,7 @@ def test_storage_is_exact_and_equal_content_has_one_key():
     assert again.key == history.key
     assert again == history
     assert hash(again) == hash(history)
-    assert again.runs("cost", ["C"])["C"].tolist() == [10.0, 1 / 3]
+    assert [run["C"] for run in again.runs("cost", ["C", "kind"]).parameters] == [10.0, 1 / 3]
     assert TransferHistory.from_frame(FRAME.assign(C=2.0)).key != history.key
     assert copy.deepcopy(history) is history
 
@@ -52,9 +52,10 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     history = TransferHistory.from_frame(FRAME, missing={"kind": "z"})
     with caplog.at_level(logging.INFO):
         runs = history.runs("loss", ["C", "kind"])
-    assert runs["mean"].tolist() == [0.1, 0.2]
+    assert runs.means.tolist() == [0.1, 0.2]
+    assert runs.tasks == ["monday", "monday"]
     assert "1 old runs have no finite loss" in caplog.text
-    assert history.runs("cost", ["kind"])["kind"].tolist() == ["b", "z"]
+    assert history.runs("cost", ["kind"]).parameters == [{"kind": "b"}, {"kind": "z"}]
     assert history.metrics(["loss", "accuracy"]) == ["loss"]
 
 
@@ -71,9 +72,28 @@ def test_tensors_are_read_in_order():
         {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
     )
     runs = history.runs("loss", ["a", "b"])
-    np.testing.assert_array_equal(runs[["a", "b"]], X)
-    np.testing.assert_allclose(runs["sem"], Y.squeeze(-1), rtol=1e-12)
-    assert set(history.runs("cost", ["a", "b"])["task"]) == {"sunday"}
+    np.testing.assert_array_equal([[run["a"], run["b"]] for run in runs.parameters], X)
+    np.testing.assert_allclose(runs.sems, Y.squeeze(-1), rtol=1e-12)
+    assert set(history.runs("cost", ["a", "b"]).tasks) == {"sunday"}
+    with pytest.raises(UserInputError, match="have 2 columns, and the search space has the 1"):
+        history.runs("cost", ["a"])
+    with pytest.raises(UserInputError, match="lack the parameter 'c'"):
+        history.runs("cost", ["a", "b", "c"])
+
+
+def test_parameters_may_have_any_name():
+    frame = pd.DataFrame(
+        {"old": ["monday", "sunday"], "task": [1.0, 2.0], "mean": [3.0, 4.0], "sem": [5.0, 6.0]}
+    )
+    history = TransferHistory.from_frame(frame.assign(loss=[0.1, 0.2]), task="old")
+    runs = history.runs("loss", ["task", "mean", "sem"])
+    assert runs.parameters == frame[["task", "mean", "sem"]].to_dict("records")
+    assert runs.tasks == ["monday", "sunday"]
+    assert runs.means.tolist() == [0.1, 0.2]
+    assert np.isnan(runs.sems).all()
+    X = torch.rand(2, 1, dtype=torch.double)
+    tensors = TransferHistory.from_tensors({"task": {"monday": (X, 2 * X)}})
+    assert tensors.runs("task", ["x"]).means.tolist() == (2 * X).flatten().tolist()
 
 
 @pytest.mark.parametrize(
@@ -81,6 +101,16 @@ def test_tensors_are_read_in_order():
     [
         (lambda: TransferHistory.from_frame(FRAME, task="day"), "no column 'day'"),
         (lambda: TransferHistory.from_frame(FRAME.head(0)), "no rows"),
+        (lambda: TransferHistory.from_frame(FRAME).runs("loss", ["task"]), "is a parameter"),
+        (lambda: TransferHistory.from_frame(FRAME.assign(task=["a", None, "b"])), "lack a name"),
+        (
+            lambda: TransferHistory.from_frame(FRAME, missing={"gama": 1.0}).runs("loss", ["C"]),
+            "values of \\['gama'\\], which are no parameters",
+        ),
+        (
+            lambda: TransferHistory.from_frame(FRAME.assign(loss_sem=0.0)).runs("loss", ["C"]),
+            "'loss_sem' has standard errors that are not positive",
+        ),
         (lambda: TransferHistory.from_frame(FRAME).runs("loss", ["gamma"]), "'gamma'"),
         (lambda: TransferHistory.from_frame(FRAME).runs("cost", ["kind"]), "'kind'"),
         (
