@@ -52,7 +52,12 @@ from botorch_transfer.ax.dataset import TransferDataset, Transferred
 from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.model_inputs import refuse_parameters, transfer_model_inputs
-from botorch_transfer.ax.optimization import directions, failed_arms, restricted_to
+from botorch_transfer.ax.optimization import (
+    directions,
+    failed_arms,
+    refuse_other_metrics,
+    restricted_to,
+)
 from botorch_transfer.ax.prior_files import load_prior_file
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
 from botorch_transfer.models.target import TargetGP
@@ -95,10 +100,11 @@ class _TransferMixin:
 
     def _model_metrics_without_history(self, plain: ModelConfig) -> None:
         """Makes these metrics' models plain GPs; the generator is new and not fitted yet."""
+        metrics, known = self._metrics(), self.history_moments()
+        refuse_other_metrics(known, metrics)
         spec = self.generator.surrogate_spec
         if self.generator._surrogate is None and spec is not None:
-            known = self.history_moments()
-            rest = {name: [plain] for name in self._metrics() if name not in known}
+            rest = {name: [plain] for name in metrics if name not in known}
             self.generator.surrogate_spec = replace(spec, metric_to_model_configs=rest)
 
     def _set_kwargs_to_save(
@@ -147,8 +153,7 @@ class TransferAdapter(_TransferMixin, TorchAdapter):
 
     Args:
         history: A :class:`TransferHistory`, or the key of one.
-        priors: What :func:`describe_prior_file` said, by metric; ``None`` for the metric if there
-            is only one objective.
+        priors: What :func:`describe_prior_file` said, by metric.
         pretraining: Options of pre-training.
 
     All further arguments are Ax's.
@@ -205,6 +210,8 @@ class TransferAdapter(_TransferMixin, TorchAdapter):
         return found
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        for name in self.priors:
+            refuse_other_metrics([name], self._metrics())
         self._model_metrics_without_history(ModelConfig(name="without history"))
         super()._fit(search_space, experiment_data, **kwargs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from ax.core.arm import Arm
 from ax.core.experiment import Experiment
 from ax.core.objective import Objective
@@ -20,6 +22,23 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
     """
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
+
+
+def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None:
+    """Refuses old runs or priors that speak of no metric of the experiment.
+
+    Args:
+        known: The metrics that they speak of.
+        metrics: Those of the experiment.
+
+    Raises:
+        UserInputError: If there is none in common.
+    """
+    if not set(known) & set(metrics):
+        raise UserInputError(
+            f"The experiment has the metrics {list(metrics)}, and the history or prior speaks of "
+            f"{sorted(known) or 'none of them'}: name them alike."
+        )
 
 
 def failed_arms(experiment: Experiment) -> list[Arm]:
