@@ -49,7 +49,7 @@ from botorch_transfer import models
 from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
-from botorch_transfer.ax.encoding import encode_runs
+from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.model_inputs import refuse_parameters, transfer_model_inputs
 from botorch_transfer.ax.optimization import (
@@ -263,6 +263,7 @@ class TransferAdapter(_TransferMixin, TorchAdapter):
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         mean, std = t.Ymean[metric], t.Ystd[metric]
         if metric in self.priors:
+            refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
             sign = directions(self._optimization_config).get(metric, 1.0)
             return Transferred(self.priors[metric], sign, mean, std)
         assert self.history is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -14,7 +15,9 @@ from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data import SourceData
+from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.prior import TransferPrior
 
 _encoded = Memo(size=32)
 
@@ -50,6 +53,63 @@ def encode_runs(
         key,
         lambda: _encode(history, metric, search_space, transforms, parameters, mean, std),
     )
+
+
+def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]:
+    """Says what the encoded parameters are, for priors that are made of them.
+
+    Args:
+        search_space: The raw search space.
+        parameters: The names of the encoded columns; where a choice has several, they begin with
+            its name.
+
+    Returns:
+        One label a column: the name, how it is scaled, and of a choice its values.
+    """
+    return [_label(name, search_space) for name in parameters]
+
+
+def _label(column: str, search_space: SearchSpace) -> str:
+    raw = search_space.parameters.get(column)
+    if raw is None:
+        origins = [name for name in search_space.parameters if column.startswith(name)]
+        raw = search_space.parameters[max(origins, key=len)]
+    if isinstance(raw, ChoiceParameter):
+        return f"{column} of {raw.values}"
+    scale = "log " if isinstance(raw, RangeParameter) and raw.log_scale else ""
+    return f"{scale}{column}"
+
+
+def refuse_other_inputs(
+    prior: TransferPrior, metric: str, search_space: SearchSpace, parameters: Sequence[str]
+) -> None:
+    """Refuses a prior whose inputs are not those of the experiment, in this order.
+
+    Args:
+        prior: The prior; one that serves any search space is welcome.
+        metric: The metric that it is for.
+        search_space: The raw search space.
+        parameters: The names of the encoded columns.
+
+    Raises:
+        UserInputError: If the prior knows its inputs, and they are others, or another number.
+    """
+    if prior.dim is None:
+        return
+    expected, known = labels_of(search_space, parameters), input_labels(prior.input_transform)
+    if prior.dim != len(expected) or known not in (None, tuple(expected)):
+        raise UserInputError(
+            f"The prior of {metric!r} was made for the inputs {list(known or range(prior.dim))}, "
+            f"and the experiment has {expected}: configure the parameters alike and in the same "
+            "order, or make a prior of what encode_history gives for this experiment."
+        )
+    if known is None:
+        warnings.warn(
+            f"The prior of {metric!r} does not know its inputs, which are taken to be {expected}, "
+            "in this order and scaled like that: one that was made with encode_history's "
+            "input_transform is checked.",
+            stacklevel=2,
+        )
 
 
 def _encode(

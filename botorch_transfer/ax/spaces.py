@@ -17,9 +17,10 @@ from ax.core.search_space import SearchSpace
 from botorch.models.transforms.input import Normalize
 
 from botorch_transfer.ax._internals import search_space_of
-from botorch_transfer.ax.encoding import encode_runs
+from botorch_transfer.ax.encoding import encode_runs, labels_of
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data import Domain, SourceData, as_datasets
+from botorch_transfer.pretraining.input_transforms import label_inputs
 
 Space = Client | Experiment | SearchSpace | Sequence[RangeParameterConfig | ChoiceParameterConfig]
 
@@ -30,7 +31,7 @@ class EncodedHistory(NamedTuple):
     Args:
         source_data: ``(X, Y)`` or ``(X, Y, Yvar)`` by old task; outcomes are to be maximized.
         input_transform: From Ax's model space to the unit cube; pre-train with it, so that the
-            prior knows it.
+            prior knows it, and which parameters its inputs are.
         discrete_dims: Which inputs take only finitely many values.
 
     Example:
@@ -95,8 +96,10 @@ def encode_history(
     bounds = torch.stack(
         [torch.minimum(bounds[0], X.amin(dim=0)), torch.maximum(bounds[1], X.amax(dim=0))]
     )
+    transform = Normalize(len(parameters), bounds=bounds)
+    label_inputs(transform, labels_of(raw, parameters))
     discrete = sorted({*digest.ordinal_features, *digest.categorical_features})
-    return EncodedHistory(data, Normalize(len(parameters), bounds=bounds), tuple(discrete))
+    return EncodedHistory(data, transform, tuple(discrete))
 
 
 def domain_from_ax(

@@ -112,6 +112,34 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
     return first
 
 
+def label_inputs(transform: InputTransform, labels: Sequence[str]) -> None:
+    """Notes what the columns are that a transform takes; a prior's file keeps it.
+
+    Args:
+        transform: The transform.
+        labels: One label a column.
+
+    Example:
+        >>> transform = Normalize(1, bounds=torch.tensor([[0.0], [2.0]]))
+        >>> label_inputs(transform, ["log10 of C"])
+        >>> input_labels(transform)
+        ('log10 of C',)
+    """
+    transform.input_labels = tuple(labels)  # type: ignore[assignment]
+
+
+def input_labels(transform: InputTransform | None) -> tuple[str, ...] | None:
+    """What the columns are that a transform takes.
+
+    Args:
+        transform: The transform, if there is one.
+
+    Returns:
+        The labels that :func:`label_inputs` noted; ``None`` if it did not.
+    """
+    return getattr(transform, "input_labels", None)
+
+
 def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor]]:
     """Says what a prior's file holds of its transform.
 
@@ -128,7 +156,10 @@ def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor
 
 
 def restore_transform(
-    kind: str | None, tensors: Mapping[str, Tensor], given: InputTransform | None
+    kind: str | None,
+    tensors: Mapping[str, Tensor],
+    given: InputTransform | None,
+    labels: Sequence[str] | None = None,
 ) -> InputTransform | None:
     """Rebuilds a transform that :func:`describe_transform` described.
 
@@ -136,6 +167,7 @@ def restore_transform(
         kind: What was saved, ``None`` for no transform.
         tensors: Its tensors.
         given: A transform that the user hands over.
+        labels: What its columns are, if the file says so.
 
     Returns:
         The transform.
@@ -143,6 +175,15 @@ def restore_transform(
     Raises:
         ValueError: If a transform is needed and not given, or given and not needed.
     """
+    restored = _restore(kind, tensors, given)
+    if restored is not None and labels is not None:
+        label_inputs(restored, labels)
+    return restored
+
+
+def _restore(
+    kind: str | None, tensors: Mapping[str, Tensor], given: InputTransform | None
+) -> InputTransform | None:
     if kind == "custom":
         if given is None:
             raise ValueError(

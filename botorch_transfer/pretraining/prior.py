@@ -17,6 +17,7 @@ from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,
+    input_labels,
     restore_transform,
 )
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
@@ -127,6 +128,8 @@ class TransferPrior(Module, ABC):
         if self.input_transform is not None:
             config["input_transform"], saved = describe_transform(self.input_transform)
             tensors |= {f"{_TRANSFORM}{name}": tensor for name, tensor in saved.items()}
+            if labels := input_labels(self.input_transform):
+                config["input_labels"] = list(labels)
         write_prior(path, type(self).__name__, config, tensors)
 
     @classmethod
@@ -164,7 +167,8 @@ class TransferPrior(Module, ABC):
             for name in list(tensors)
             if name.startswith(_TRANSFORM)
         }
-        transform = restore_transform(config.pop("input_transform", None), saved, input_transform)
+        kind, labels = config.pop("input_transform", None), config.pop("input_labels", None)
+        transform = restore_transform(kind, saved, input_transform, labels)
         return cls._restore(config, tensors, transform).to(device)
 
     def view(self) -> Self:
