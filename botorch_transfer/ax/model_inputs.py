@@ -15,16 +15,12 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.prior_files import prior_class_of
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import default_context
 from botorch_transfer.models.inputs import split_target_and_sources
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining import (
-    Hyperprior,
-    PretrainedPrior,
-    SourceGPs,
-    SourceHierarchy,
-)
+from botorch_transfer.pretraining import Hyperprior, SourceHierarchy
 from botorch_transfer.pretraining.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -163,7 +159,7 @@ def _pretrained(
         return sources
     if isinstance(sources, TransferPrior) or not given.pretraining:
         return sources
-    prior_class = _prior_class(model_class)
+    prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained: leave out the options of pre-training."
@@ -172,14 +168,6 @@ def _pretrained(
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
-
-
-def _prior_class(model_class: type[TargetGP]) -> type[TransferPrior] | None:
-    """The class of priors that a model is made of, as it is annotated."""
-    classes = (SourceGPs, SourceHierarchy, PretrainedPrior, Hyperprior)
-    named: dict[str, type[TransferPrior]] = {cls.__name__: cls for cls in classes}
-    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
-    return next((named[name] for name in annotated if name in named), None)
 
 
 def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ax.exceptions.core import UserInputError
 
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining import (
     Hyperprior,
     PretrainedPrior,
@@ -25,23 +26,46 @@ _CLASSES: dict[str, type[TransferPrior]] = {
 _loaded = Memo(size=8)
 
 
-def describe_prior_file(path: str | os.PathLike[str]) -> dict[str, str]:
+def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
+    """The class of priors that a model is made of, as it is annotated; ``None`` if there is none.
+
+    Args:
+        model_class: The model.
+    """
+    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
+    return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
+
+
+def describe_prior_file(
+    path: str | os.PathLike[str], model_class: type[TargetGP]
+) -> dict[str, str]:
     """Says of a prior's file what a generation strategy keeps.
 
     Args:
         path: The file, as ``prior.save(path)`` wrote it.
+        model_class: The model that the prior is for.
 
     Returns:
         Its absolute ``"path"`` and the ``"sha256"`` of its content.
 
     Raises:
         FileNotFoundError: If there is no such file.
+        UserInputError: If it is another kind of prior than the model takes.
         ValueError: If it is damaged, or holds no prior.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
-    load_prior_file(described)
+    if model_class.source_argument != "prior":
+        raise UserInputError(
+            f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
+        )
+    prior, expected = load_prior_file(described), prior_class_of(model_class)
+    if expected is not None and not isinstance(prior, expected):
+        raise UserInputError(
+            f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
+            f"{expected.__name__}: choose another model, or make that prior."
+        )
     return described
 
 

@@ -49,9 +49,9 @@ def transfer_generation_strategy(
 ) -> GenerationStrategy:
     """Builds a generation strategy whose models know old runs, from the very first trial on.
 
-    Give it to ``Client.set_generation_strategy``, before or after the experiment is configured. As
-    long as no outcome is known, trials are where the transferred prior's upper confidence bound is
-    largest; from then on they are what Ax's own acquisition functions say, with a transfer model
+    Give it to ``Client.set_generation_strategy`` once experiment and optimization are configured.
+    As long as no outcome is known, trials are where the transferred prior's upper confidence bound
+    is largest; from then on they are what Ax's own acquisition functions say, with a transfer model
     for each metric that has history and Ax's default model for the others.
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
@@ -71,9 +71,10 @@ def transfer_generation_strategy(
             search space. Runs without a finite value of a metric are left out there.
         prior: (c) Instead of a history, the files of saved priors, by metric. Priors speak of
             outcomes that are maximized: of a metric to minimize, that is the negated one. Make one
-            of the data that :func:`encode_history` gives. The strategy keeps path and content hash.
+            of what :func:`encode_history` gives, so that it knows its parameters: others are then
+            refused. The strategy keeps path and content hash.
         task: The column of the table with the name of the old task.
-        missing: Values of parameters that old runs lack.
+        missing: Values of parameters that the old runs of a table lack.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"steps": 500}``; for (b) only.
         generator_options: Further arguments of Ax's generator and adapter.
@@ -84,9 +85,11 @@ def transfer_generation_strategy(
         The strategy; with neither history nor prior, Ax's default one.
 
     Raises:
-        UserInputError: If both history and prior are given, or the history is unfit.
+        UserInputError: If both history and prior are given, one of them or the model is unfit, or
+            an option is given that does nothing.
         FileNotFoundError: If there is no such file.
         ValueError: If a file is damaged, or holds no prior.
+        TypeError: If the model, the history or the prior is of another kind.
 
     Example:
         >>> from ax.api.client import Client
@@ -101,11 +104,15 @@ def transfer_generation_strategy(
         >>> list(client.get_next_trials(1)[0])
         ['C']
     """
-    if history is not None and prior is not None:
-        raise UserInputError("Give either a history or priors, not both.")
-    if history is None and not prior:
+    _check_arguments(model, history, prior)
+    if history is None and prior is None:
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    generator, adapter_options = _adapter(history, prior or {}, task, missing)
+    table = isinstance(history, pd.DataFrame)
+    _refuse_idle(missing is not None and not table, "missing", "tables")
+    _refuse_idle(task != "task" and not table, "task", "tables")
+    generator, adapter_options = _adapter(model, history, prior or {}, task, missing)
+    in_memory = generator is TransferGenerators.TRANSFER and prior is None
+    _refuse_idle(bool(pretraining) and not in_memory, "pretraining", "tables and tensors")
     config = ModelConfig(
         botorch_model_class=model,
         model_options=dict(model_options or {}),
@@ -133,12 +140,44 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {model.__name__}", nodes=[node])
 
 
+def _check_arguments(model: Any, history: Any, prior: Any) -> None:
+    if not (isinstance(model, type) and issubclass(model, TargetGP)):
+        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
+    if history is not None and prior is not None:
+        raise UserInputError("Give either a history or priors, not both.")
+    kinds = pd.DataFrame | Mapping | TransferHistory | list | tuple
+    if history is not None and not isinstance(history, kinds):
+        raise TypeError(
+            f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
+            "or a list of Ax clients or experiments."
+        )
+    if isinstance(history, Mapping) and not all(isinstance(t, Mapping) for t in history.values()):
+        raise TypeError(
+            "The history's tensors are given by metric and task: {metric: {task: ...}}."
+        )
+    if isinstance(history, list | tuple) and not history:
+        raise UserInputError("The history is empty: leave it out to start without one.")
+    paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
+    if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
+
+
+def _refuse_idle(idle: bool, option: str, what: str) -> None:
+    """Refuses an option that would do nothing."""
+    if idle:
+        raise UserInputError(f"{option} is only for histories that are {what}: leave it out.")
+
+
 def _adapter(
-    history: History | None, prior: Mapping[str, Path], task: str, missing: Mapping[str, Any] | None
+    model: type[TargetGP],
+    history: History | None,
+    prior: Mapping[str, Path],
+    task: str,
+    missing: Mapping[str, Any] | None,
 ) -> tuple[TransferGenerators, dict[str, Any]]:
     """Which of the adapters to use, and what it is to know."""
     if history is None:
-        priors = {metric: describe_prior_file(path) for metric, path in prior.items()}
+        priors = {name: describe_prior_file(path, model) for name, path in prior.items()}
         return TransferGenerators.TRANSFER, {"priors": priors}
     if isinstance(history, pd.DataFrame):
         history = TransferHistory.from_frame(history, task, missing)

@@ -4,7 +4,12 @@ import pytest
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax._internals import experiment_of
-from botorch_transfer.ax.optimization import directions, failed_arms, restricted_to
+from botorch_transfer.ax.optimization import (
+    directions,
+    failed_arms,
+    refuse_other_metrics,
+    restricted_to,
+)
 
 
 def config_of(client):
@@ -36,6 +41,12 @@ def test_one_of_two_objectives_may_be_unknown(make_client):
 def test_nothing_known_of_the_objective_is_refused(make_client, objective):
     with pytest.raises(UserInputError, match="nothing of the objective"):
         restricted_to(config_of(make_client(objective=objective)), ["cost"])
+
+
+def test_metrics_of_other_names_are_refused():
+    refuse_other_metrics(["loss", "old name"], ["loss", "cost"])
+    with pytest.raises(UserInputError, match=r"metrics \['loss'\], .* speaks of \['Loss'\]"):
+        refuse_other_metrics(["Loss"], ["loss"])
 
 
 def test_failed_arms(make_client):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from ax.adapter.cross_validation import compute_diagnostics, cross_validate
 from ax.exceptions.core import UserInputError
 from ax.generation_strategy.center_generation_node import CenterGenerationNode
 from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
 
 from botorch_transfer import (
     FullyBayesianHyperpriorGP,
@@ -24,8 +26,11 @@ from botorch_transfer import (
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.ax._internals import experiment_of
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceHierarchy
+from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import clear_memos
 from tests.ax.conftest import mixed_loss, mixed_space, plain_loss, plain_space
+
+FRAME = pd.DataFrame({"task": ["monday"], "C": [1.0], "gamma": [1.0], "loss": [0.1]})
 
 
 @pytest.fixture
@@ -137,7 +142,7 @@ def test_mixed_spaces_batches_and_a_failed_trial(
     assert config["depth"] == 2
     assert config not in list(batch.values())
     assert isinstance(config["depth"], int)
-    assert config["kind"] in "abc"
+    assert config["kind"] in ("a", "b", "c")
 
 
 def test_a_failed_first_trial_is_not_suggested_again(make_client, runs):
@@ -238,11 +243,66 @@ def test_without_history_it_is_axs_own_strategy():
     assert len(nodes) == 3
 
 
-def test_what_is_refused(make_client, runs, tmp_path):
-    with pytest.raises(UserInputError, match="not both"):
-        transfer_generation_strategy(history=runs, prior={"loss": "a.safetensors"})
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        transfer_generation_strategy(prior={"loss": tmp_path / "none.safetensors"})
-    client = make_client(history=runs, objective="accuracy")
+def test_a_prior_of_other_parameters_is_refused(make_client, runs, tmp_path):
+    path = tmp_path / "prior.safetensors"
+    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
+    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
+    assert input_labels(SourceGPs.load(path).input_transform) == ("log C", "log gamma")
+    with pytest.raises(UserInputError, match=r"\['log C', 'log gamma'\], and the experiment has"):
+        make_client(plain_space()[::-1], prior={"loss": path}).get_next_trials(1)
+    bounds = transform.bounds
+    SourceGPs.fit(data, input_transform=Normalize(2, bounds=bounds), num_restarts=0).save(path)
+    client = make_client(prior={"loss": path})
+    with pytest.warns(UserWarning, match=r"taken to be \['log C', 'log gamma'\], in this order"):
+        client.get_next_trials(1)
+    with pytest.raises(
+        UserInputError, match=r"inputs \[0, 1\], and the experiment has \['log rate'"
+    ):
+        make_client(mixed_space(), prior={"loss": path}).get_next_trials(1)
+
+
+def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp_path):
+    path = tmp_path / "prior.safetensors"
+    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
+    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
+    renamed = runs.rename(columns={"loss": "Loss"}).drop(columns="cost")
+    for form in ({"history": renamed}, {"prior": {"Loss": path}}):
+        client = make_client(**form)
+        trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+        client.complete_trial(trial, {"loss": 0.3})
+        with pytest.raises(UserInputError, match=r"experiment has the metrics .*: name them alike"):
+            client.get_next_trials(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
+        ({"history": FRAME, "prior": {"loss": "a"}}, "not both"),
+        ({"history": "runs.csv"}, "is a str"),
+        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
+        ({"history": []}, "is empty"),
+        ({"prior": "a.safetensors"}, "from metrics to files"),
+        ({"prior": {}}, "from metrics to files"),
+        ({"prior": {"loss": None}}, "from metrics to files"),
+        ({"prior": {"loss": "/none.safetensors"}}, "no prior file"),
+        ({"prior": {"loss": "a"}, "task": "day"}, "task is only for"),
+        ({"prior": {"loss": "a"}, "missing": {"C": 1.0}}, "missing is only for"),
+        ({"history": FRAME, "task": "day"}, "no column 'day'"),
+    ],
+)
+def test_unfit_arguments_are_refused_at_once(options, message):
+    with pytest.raises((UserInputError, TypeError, FileNotFoundError), match=message):
+        transfer_generation_strategy(**options)
+
+
+def test_options_of_pretraining_are_for_what_is_pretrained(make_client, old_clients, runs):
+    old = old_clients(runs.head(3), plain_space())
+    with pytest.raises(UserInputError, match="pretraining is only for"):
+        transfer_generation_strategy(history=old, pretraining={"steps": 1})
+
+
+def test_a_history_of_another_objective_is_refused(make_client, runs):
+    client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
     with pytest.raises(UserInputError, match="nothing of the objective 'accuracy'"):
         client.get_next_trials(1)
