@@ -7,8 +7,10 @@ nowhere else; its tests fail should Ax change it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -42,21 +44,31 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.storage.botorch_modular_registry import register_acquisition, register_model
 from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
 from ax.storage.transform_registry import register_transform
+from ax.utils.common.constants import Keys
+from botorch.acquisition.acquisition import OneShotAcquisitionFunction
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.sampling import draw_sobol_samples
+from torch import Tensor
 
 from botorch_transfer import models
 from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
+from botorch_transfer.ax.avoidance import AvoidingAcquisition, failure_radii
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
 from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
 from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.improvement import noisy_improvement
 from botorch_transfer.ax.model_inputs import refuse_parameters, transfer_model_inputs
 from botorch_transfer.ax.optimization import (
+    awaited_arms,
     directions,
     failed_arms,
     refuse_other_metrics,
     restricted_to,
+    without_abandoned,
 )
 from botorch_transfer.ax.prior_files import load_prior_file
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
@@ -66,17 +78,142 @@ Moments = dict[str, tuple[float, float] | None]
 
 
 class TransferAcquisition(Acquisition):
-    """Ax's acquisition, and the transferred prior's as long as there is no outcome to compare."""
+    """Ax's acquisition, with three differences.
+
+    As long as there is no outcome to compare, it is the transferred prior's. Then, for one
+    candidate, one objective, and nothing pending or constrained, noisy expected improvement is
+    analytic. And points that failed, or are pending, are kept away from.
+
+    Args of ``options``: ``"failed"`` and ``"pending"``, lists of such inputs.
+    """
 
     def _instantiate_acquisition(self) -> None:
-        if self.X_observed is not None:
+        acquisition: Any = None
+        if self.X_observed is None:
+            acquisition = PriorUpperConfidenceBound(
+                self._model,
+                self._objective_weights,
+                self._outcome_constraints,
+                self.X_pending,
+                X_reference=self._spread_out(self.search_space_digest, None),
+            )
+        elif self._is_plain_improvement():
+            acquisition = noisy_improvement(self._model, self._objective_weights, self.X_observed)
+        if acquisition is None:
             super()._instantiate_acquisition()
             return
-        self.acqf = PriorUpperConfidenceBound(
-            self._model, self._objective_weights, self._outcome_constraints, self.X_pending
-        )
+        self.acqf = acquisition
         self.models_used = [self.surrogate.model_name_by_metric]
         self.acq_function_sequence = None
+
+    def _is_plain_improvement(self) -> bool:
+        return (
+            self.botorch_acqf_classes_with_options == [(qLogNoisyExpectedImprovement, {})]
+            and self.n == 1
+            and self.X_pending is None
+            and self._outcome_constraints is None
+            and self._learned_objective_preference_model is None
+            and len(self._objective_weights) == 1
+        )
+
+    def optimize(  # type: ignore[override]
+        self,
+        n: int,
+        search_space_digest: SearchSpaceDigest,
+        *,
+        inequality_constraints: Any = None,
+        fixed_features: dict[int, float] | None = None,
+        optimizer_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Generates candidates, away from points that failed or are pending; see Ax's."""
+        usual, pending = self.acqf, self.X_pending
+        options = dict(optimizer_options or {})
+        if inequality_constraints and not _is_discrete(search_space_digest):
+            # Random walks in a polytope of few dimensions forget soon where they began.
+            options["options"] = {"n_burnin": 1000, **options.get("options", {})}
+        avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
+        sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
+        if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
+            # Where constraints hold, all may be worse than what is typical elsewhere.
+            constrained = inequality_constraints or kwargs.get("equality_constraints")
+            share = 0.0 if constrained else 0.9
+            self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
+            # Wholly discrete spaces leave these out altogether.
+            self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])
+        try:
+            return super().optimize(
+                n,
+                search_space_digest,
+                inequality_constraints=inequality_constraints,
+                fixed_features=fixed_features,
+                optimizer_options=options,
+                **kwargs,
+            )
+        finally:
+            self.acqf, self.X_pending = usual, pending
+
+    def _avoiding(
+        self,
+        space: SearchSpaceDigest,
+        failed: Tensor,
+        pending: Tensor,
+        fixed_features: dict[int, float] | None,
+        share: float,
+    ) -> AvoidingAcquisition:
+        bounds = self._tensor(space.bounds).T
+        # Without outcomes, one neighbourhood is tried once; with some, one may come close.
+        dim = max(len(space.bounds) - len(fixed_features or {}), 1)
+        shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
+        failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
+        radii = failure_radii(failed, bounds, failed_radius)
+        radii = torch.cat([radii, radii.new_full(pending.shape[:1], pending_radius)])
+        if _is_discrete(space):  # only the points themselves
+            step = 0.9 * min(_smallest_step(values) for values in space.discrete_choices.values())
+            radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
+        with torch.no_grad():
+            floor = self.acqf(self._spread_out(space, fixed_features).unsqueeze(-2)).quantile(share)
+        return AvoidingAcquisition(
+            self.acqf,
+            bounds,
+            torch.cat([failed, pending]),
+            radii,
+            pending_radius,
+            space.categorical_features,
+            floor,
+        )
+
+    def _inputs(self, kind: str) -> Tensor:
+        inputs = self._tensor(self.options.get(kind, []))
+        return inputs.view(-1, len(self.search_space_digest.bounds))
+
+    def _spread_out(
+        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
+    ) -> Tensor:
+        """Inputs all over the search space."""
+        bounds = self._tensor(space.bounds).T
+        X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
+        for index, values in space.discrete_choices.items():
+            choices = self._tensor(values)
+            X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
+        for index, value in {**space.target_values, **(fixed_features or {})}.items():
+            X[:, index] = value
+        return X
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
+
+
+def _is_discrete(space: SearchSpaceDigest) -> bool:
+    discrete = {*space.ordinal_features, *space.categorical_features}
+    return len(discrete) == len(space.bounds)
+
+
+def _smallest_step(values: Sequence[float]) -> float:
+    """Between neighbours, in units of the whole width."""
+    ordered = sorted(values)
+    steps = [b - a for a, b in pairwise(ordered)]
+    return min(steps) / (ordered[-1] - ordered[0]) if steps else 1.0
 
 
 class _TransferMixin:
@@ -127,13 +264,10 @@ class _TransferMixin:
     ) -> GeneratorRun:
         """Generates candidates; see Ax's ``Adapter.gen``.
 
-        Trials that failed count as pending: a model without their outcomes would suggest them
-        again. Before there is any outcome, only metrics with history are looked at.
+        Trials that failed are not suggested again, nor are abandoned ones, which Ax takes for
+        pending. Before there is any outcome, only metrics with history are looked at.
         """
-        pending = {name: list(features) for name, features in (pending_observations or {}).items()}
-        for arm in failed_arms(self._experiment):
-            for name in self.outcomes:
-                pending.setdefault(name, []).append(ObservationFeatures.from_arm(arm))
+        pending = without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
         data: Any = self.get_training_data()  # type: ignore[attr-defined]
         if config is not None and data.observation_data.empty:
@@ -146,6 +280,36 @@ class _TransferMixin:
             fixed_features=fixed_features,
             model_gen_options=model_gen_options,
         )
+
+    def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
+        """Says which inputs failed or are pending, in the model's space.
+
+        Ax itself leaves out of what is pending what violates a constraint by rounding.
+        """
+        avoid: dict[str, Any] = {}
+        kinds = {"failed": failed_arms(self._experiment), "pending": awaited_arms(self._experiment)}
+        for kind, arms in kinds.items():
+            features = [ObservationFeatures.from_arm(arm) for arm in arms]
+            for transform in self.transforms.values():  # type: ignore[attr-defined]
+                features = transform.transform_observation_features(features)
+            if kind == "pending":  # of the same batch, too
+                features += [f for some in kwargs["pending_observations"].values() for f in some]
+            if features:
+                avoid[kind] = self._rows(features, kwargs["fixed_features"])
+        if avoid:
+            options = dict(kwargs.get("model_gen_options") or {})
+            key = Keys.AX_ACQUISITION_KWARGS.value
+            kwargs["model_gen_options"] = {**options, key: {**options.get(key, {}), **avoid}}
+        return super()._gen(n, search_space, *args, **kwargs)  # type: ignore[misc]
+
+    def _rows(
+        self, features: list[ObservationFeatures], fixed: ObservationFeatures | None
+    ) -> list[list[float]]:
+        known: dict[str, Any] = {} if fixed is None else dict(fixed.parameters)
+        points = [known | feature.parameters for feature in features]
+        names: list[str] = self.parameters  # type: ignore[attr-defined]
+        rows = dict.fromkeys(tuple(float(point[name]) for name in names) for point in points)
+        return [list(row) for row in rows]
 
 
 class TransferAdapter(_TransferMixin, TorchAdapter):

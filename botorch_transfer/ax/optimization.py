@@ -1,4 +1,4 @@
-"""What an experiment optimizes, and which of its trials failed."""
+"""What an experiment optimizes, and which of its trials came to nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from ax.core.arm import Arm
 from ax.core.experiment import Experiment
 from ax.core.objective import Objective
+from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.exceptions.core import UserInputError
 
@@ -42,10 +43,55 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
 
 
 def failed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms of trials that failed."""
-    return [
-        arm for trial in experiment.trials.values() if trial.status.is_failed for arm in trial.arms
-    ]
+    """The arms of trials that failed or were abandoned, and that nothing came of in another one.
+
+    Arms out of the search space's bounds are left out: they would not be suggested anyway.
+
+    Args:
+        experiment: The experiment.
+
+    Returns:
+        The arms, none of them twice.
+    """
+    trials = experiment.trials.values()
+    done = {arm.signature for t in trials if t.status.is_completed for arm in t.arms}
+    arms = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
+    unusable = {arm.signature: arm for arm in arms if arm.signature not in done}
+    return [arm for arm in unusable.values() if _in_bounds(experiment, arm)]
+
+
+def awaited_arms(experiment: Experiment) -> list[Arm]:
+    """The arms of trials that are still to be run, or run, within the bounds of the search space.
+
+    Ax's own list leaves out those that violate a constraint, be it by rounding.
+    """
+    trials = [t for t in experiment.trials.values() if not t.status.is_terminal]
+    return [arm for trial in trials for arm in trial.arms if _in_bounds(experiment, arm)]
+
+
+def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
+    parameters = experiment.search_space.parameters
+    return all(n in arm.parameters and p.validate(arm.parameters[n]) for n, p in parameters.items())
+
+
+def without_abandoned(
+    experiment: Experiment, pending: dict[str, list[ObservationFeatures]] | None
+) -> dict[str, list[ObservationFeatures]]:
+    """Leaves out of what is pending those trials whose outcomes will never come.
+
+    Args:
+        experiment: The experiment.
+        pending: Pending arms, by metric; Ax counts abandoned ones among them.
+
+    Returns:
+        Those that are still awaited.
+    """
+    abandoned = {t.index for t in experiment.trials.values() if t.status.is_abandoned}
+    return {
+        name: kept
+        for name, features in (pending or {}).items()
+        if (kept := [f for f in features if f.trial_index not in abandoned])
+    }
 
 
 def restricted_to(config: OptimizationConfig, metrics: list[str]) -> OptimizationConfig:

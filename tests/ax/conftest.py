@@ -89,10 +89,15 @@ def make_client() -> Callable[..., Client]:
         name: str = "new",
         storage_config: StorageConfig | None = None,
         seed: int | None = 0,
+        parameter_constraints: Sequence[str] | None = None,
         **options: Any,
     ) -> Client:
         client = Client(storage_config=storage_config, random_seed=seed)
-        client.configure_experiment(plain_space() if space is None else space, name=name)
+        client.configure_experiment(
+            plain_space() if space is None else space,
+            parameter_constraints=parameter_constraints,
+            name=name,
+        )
         client.configure_optimization(objective, outcome_constraints=constraints)
         if options:
             options = {"optimizer_options": FAST, **options}

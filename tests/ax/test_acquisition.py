@@ -6,7 +6,7 @@ from botorch.acquisition import UpperConfidenceBound
 from botorch.models import ModelListGP, SingleTaskGP
 from torch.special import log_ndtr
 
-from botorch_transfer import ScaMLGP
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP
 from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
@@ -65,3 +65,37 @@ def test_it_has_gradients_and_is_finite(pending):
     acquisition(test_X).sum().backward()
     assert test_X.grad is not None
     assert test_X.grad.isfinite().all()
+
+
+def test_units_do_not_matter_with_a_scale():
+    def bound(unit: float) -> torch.Tensor:
+        models = [SingleTaskGP(X, Y, outcome_transform=None).eval() for Y in (X, (3 * X).cos())]
+        weights = torch.tensor([[unit, 0.0]], dtype=torch.double)
+        A, b = torch.tensor([[0.0, 1.0]]).double(), torch.tensor([[0.5]]).double()
+        return PriorUpperConfidenceBound(ModelListGP(*models), weights, (A, b), X_reference=X)(
+            X.unsqueeze(-2)
+        )
+
+    torch.testing.assert_close(bound(1.0), bound(1e4))
+    one = torch.ones(1, 1, dtype=torch.double)
+    model = prior_model()
+    found = PriorUpperConfidenceBound(model, one, X_reference=X).scale
+    posterior = model.posterior(X.unsqueeze(-2))
+    expected = posterior.mean.var(correction=0) + posterior.variance.mean()
+    torch.testing.assert_close(found, expected.sqrt().view(1))
+
+
+@pytest.mark.parametrize("pending", [None, torch.tensor([[0.3]], dtype=torch.double)])
+def test_an_ensemble_counts_as_a_mixture(pending):
+    model = FullyBayesianHyperpriorGP(NONE, NONE, {"monday": (X, (5 * X).sin())}, num_members=8)
+    one = torch.ones(1, 1, dtype=torch.double)
+    test_X = torch.rand(5, 1, 1, dtype=torch.double)
+    found = PriorUpperConfidenceBound(model, one, X_pending=pending)(test_X)
+    assert found.shape == (5,)
+    posterior = model.posterior(test_X)
+    variance = posterior.mixture_variance.view(-1)
+    bound = posterior.mixture_mean.view(-1) + 3 * variance.sqrt()
+    if pending is None:
+        torch.testing.assert_close(found, bound)
+    else:
+        assert (found < bound).all()

@@ -1,0 +1,115 @@
+"""What is suggested first, and where the history's mean leads by far in a corner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from botorch.acquisition import LogExpectedImprovement
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+
+from botorch_transfer import models
+from tests.ax.conftest import plain_loss
+
+
+def corner_space() -> list[Any]:
+    return [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in "ab"]
+
+
+@pytest.fixture(scope="module")
+def corner() -> pd.DataFrame:
+    """Old runs of ``a + b``."""
+    a, b = np.random.default_rng(0).random((2, 12))
+    return pd.DataFrame({"task": "monday", "a": a, "b": b, "y": a + b})
+
+
+@pytest.fixture
+def client(make_client, corner):
+    return make_client(corner_space(), objective="y", history=corner)
+
+
+def next_point(client) -> tuple[int, np.ndarray]:
+    ((trial, config),) = client.get_next_trials(1).items()
+    return trial, np.array([config["a"], config["b"]])
+
+
+def test_trials_of_a_batch_differ_and_are_good(client):
+    batch = [np.array([c["a"], c["b"]]) for c in client.get_next_trials(4).values()]
+    assert batch[0].sum() > 1.95
+    for i, point in enumerate(batch):
+        assert point.sum() > 1.6
+        assert all(np.linalg.norm(point - other) > 0.05 for other in batch[:i])
+
+
+def test_a_corner_that_fails_is_left(client):
+    tried: list[np.ndarray] = []
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
+        tried.append(point)
+        client.mark_trial_failed(trial)
+
+
+@pytest.mark.parametrize("mark", ["mark_trial_failed", "mark_trial_abandoned", None])
+def test_with_outcomes_points_that_fail_or_are_pending_do_not_come_again(client, mark):
+    for a, b in ((0.2, 0.3), (0.8, 0.4), (0.5, 0.9)):
+        client.complete_trial(client.attach_trial({"a": a, "b": b}), {"y": a + b})
+    tried: list[np.ndarray] = []
+    for _ in range(2):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > (0.01 if mark else 0.001) for other in tried)
+        tried.append(point)
+        if mark is not None:
+            getattr(client, mark)(trial)
+
+
+def test_one_pending_by_a_linear_constraint(make_client, corner):
+    client = make_client(
+        corner_space(), objective="y", parameter_constraints=["a + b <= 1"], history=corner
+    )
+    (_, first), (_, second) = next_point(client), next_point(client)
+    assert first.sum() > 0.95
+    assert second.sum() > 0.85
+    assert np.linalg.norm(first - second) > 0.05
+
+
+def test_discrete_spaces_are_tried_out(make_client):
+    table = pd.DataFrame({"task": "a", "n": [1, 2, 3], "k": list("xyx"), "y": [1.0, 2.0, 3.0]})
+    space = [
+        RangeParameterConfig("n", (1, 3), parameter_type="int"),
+        ChoiceParameterConfig("k", ["x", "y"], parameter_type="str", is_ordered=False),
+    ]
+    client = make_client(space, objective="y", history=table)
+    tried = []
+    for trial, config in client.get_next_trials(2).items():
+        tried.append((config["n"], config["k"]))
+        client.mark_trial_failed(trial)
+    tried += [(c["n"], c["k"]) for c in client.get_next_trials(4).values()]
+    assert sorted(tried) == [(n, k) for n in (1, 2, 3) for k in "xy"]
+
+
+@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+@pytest.mark.parametrize("name", models.__all__)
+def test_every_model_makes_the_first_suggestion(make_client, corner, name):
+    options: dict[str, Any] = {"pretraining": {"steps": 5}} if name == "PretrainedGP" else {}
+    model = getattr(models, name)
+    client = make_client(corner_space(), objective="y", model=model, history=corner, **options)
+    _, point = next_point(client)
+    assert ((point >= 0) & (point <= 1)).all()
+
+
+def test_improvement_is_analytic_where_it_can_be(make_client, complete, runs):
+    client = make_client(history=runs)
+    complete(client)
+    complete(client)
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    assert isinstance(acquisition.acqf, LogExpectedImprovement)
+    first = client.get_next_trials(1)
+    ((_, config),) = client.get_next_trials(1).items()
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    assert isinstance(acquisition.acqf, qLogNoisyExpectedImprovement)
+    assert config not in list(first.values())
+    assert plain_loss(config, 0.1) < 20
