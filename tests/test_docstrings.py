@@ -115,7 +115,10 @@ def public_objects() -> Iterator[tuple[str, object]]:
                 yield f"{name}.{public}", found
 
 
-@pytest.mark.parametrize(("name", "found"), list(public_objects()), ids=lambda value: str(value))
+PUBLIC = list(public_objects())
+
+
+@pytest.mark.parametrize(("name", "found"), PUBLIC, ids=[name for name, _ in PUBLIC])
 def test_arguments_are_documented(name: str, found: Any) -> None:
     if isinstance(found, EnumType):
         pytest.skip("values, not arguments")
@@ -128,7 +131,7 @@ def test_arguments_are_documented(name: str, found: Any) -> None:
         assert re.search(pattern, documentation, re.MULTILINE), f"{name} has no {parameter.name}"
 
 
-@pytest.mark.parametrize(("name", "found"), list(public_objects()), ids=lambda value: str(value))
+@pytest.mark.parametrize(("name", "found"), PUBLIC, ids=[name for name, _ in PUBLIC])
 def test_there_is_an_example(name: str, found: Any) -> None:
     if inspect.isabstract(found) or isinstance(found, EnumType):
         pytest.skip("nothing to build")
