@@ -58,6 +58,11 @@ FAST = {"num_restarts": 4, "raw_samples": 128}
 Config = RangeParameterConfig | ChoiceParameterConfig
 
 
+def inactive(space: Sequence[Config]) -> dict[str, float]:
+    """What parameters of a space count as where they have no effect."""
+    return {config.name: INACTIVE[config.name] for config in space if config.name in INACTIVE}
+
+
 def ax_space(name: str) -> list[Config]:
     """A search space of the tuning history, as Ax's `Client` takes it."""
     return [_config(parameter) for parameter in tuning_search_space(name).parameters]
@@ -153,11 +158,9 @@ def _from_file(model: type, pretrain: Callable[..., Any]) -> Callable[[Setting],
 def _from_domains(setting: Setting) -> GenerationStrategy:
     domains = []
     for name in SPACES:
-        runs = setting.runs(name)
-        absent = {column: INACTIVE[column] for column in INACTIVE if column in runs}
-        domains.append(
-            domain_from_ax(ax_space(name), runs, METRIC, goal="min", missing=absent, name=name)
-        )
+        space, runs = ax_space(name), setting.runs(name)
+        absent = inactive(space)
+        domains.append(domain_from_ax(space, runs, METRIC, goal="min", missing=absent, name=name))
     return _strategy(HyperpriorGP, prior=setting.saved(Hyperprior.fit(domains, kind="universal")))
 
 

@@ -66,7 +66,7 @@ def test_overridden_functions_have_the_signatures_that_they_are_overridden_with(
         (
             _internals.AuxiliaryTransferAdapter,
             TransferLearningAdapter,
-            {"history", "pretraining"},
+            {"history"},
         ),
     ],
 )
@@ -121,8 +121,8 @@ def test_inputs_of_transfer_models_are_made_here():
     for name in models.__all__:
         cls = getattr(models, name)
         if issubclass(cls, TargetGP):
-            assert dispatch(cls) is _internals._transfer_model_inputs
-    assert dispatch(SingleTaskGP) is not _internals._transfer_model_inputs
+            assert dispatch(cls) is _internals.transfer_inputs_for_ax
+    assert dispatch(SingleTaskGP) is not _internals.transfer_inputs_for_ax
 
 
 def test_with_a_trial_the_key_of_the_history_is_stored(make_client, complete, runs):

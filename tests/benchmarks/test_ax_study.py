@@ -16,6 +16,7 @@ from benchmarks.ax_study import (
     Setting,
     ax_space,
     counted_pretraining,
+    inactive,
     old_experiment,
     report,
 )
@@ -30,8 +31,8 @@ def test_spaces_are_those_of_the_history(space, tmp_path):
     names = [parameter.name for parameter in tuning_search_space(space).parameters]
     assert [config.name for config in ax_space(space)] == names
     runs = Setting(space, 0, tmp_path).runs()
-    missing = {"momentum": 0.0, "max_samples": 1.0}
-    encoded = encode_history(ax_space(space), runs, METRIC, goal="min", missing=missing)
+    absent = inactive(ax_space(space))
+    encoded = encode_history(ax_space(space), runs, METRIC, goal="min", missing=absent)
     assert len(encoded.source_data) == OLD_TASKS
 
 
