@@ -9,8 +9,8 @@ def keep_freed_memory() -> None:
     """Has the allocator keep what one evaluation frees for the next one.
 
     The C library hands large freed pieces back to the system, and pays for every page of the next
-    ones, until it has seen one of 32 MiB come and go. That cost a third of a fit. Where the allocator
-    is told by ``MALLOC_...`` in the environment what to do, as in dask's workers, it stays so.
+    ones, until it has seen one of 32 MiB come and go. That cost a third of a fit.
+    Where ``MALLOC_...`` in the environment says what to do, as in dask's workers, it stays so.
 
     Example:
         >>> keep_freed_memory()
