@@ -12,7 +12,9 @@ With the posteriors `(m_i, s_i)` of the source tasks' GPs and `(m_t, s_t)` of th
 the last term the noise's (a union bound). Weights come from online learning with the bounds as
 losses: follow the leader with an entropic regularizer, so `ω_{t,i} ∝ exp(-η_t Σ_{s≤t} d̄_{s,i})`.
 
-As in App. C.4 of [Tighineanu2024scaml]: `β = τ = 3`, `δ = 0.05`, and bounds in units that don't
+The paper's text was not at hand: the formulas are our understanding of the method, and a result of
+this implementation is one of "our reading of RM-GP-UCB". As in App. C.4 of
+[Tighineanu2024scaml]: `β = τ = 3`, `δ = 0.05`, and bounds in units that don't
 depend on the outcomes'. Two things that the paper leaves to its experiments, or that weren't at
 hand, are ours: the learning rate `η_t = √(8 log M / t) / (largest - smallest bound so far)`, which
 is the usual one for bounded losses; and
