@@ -199,7 +199,7 @@ def _value(parameter: Parameter, u: float) -> Any:
         case FloatParameter():
             value = _quantile(parameter.lower, parameter.upper, bool(parameter.log), u)
             return float(f"{value:.4g}")
-    raise NotImplementedError(f"The history has no parameters such as {parameter!r}.")
+    raise TypeError(f"The history has no parameters such as {parameter!r}.")
 
 
 def _quantile(lower: float, upper: float, log: bool, u: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any, Self
 
@@ -16,22 +17,22 @@ from torch.nn import Parameter
 MIN_WEIGHT = 1e-6
 
 
-class SourceWeights(Module):
+class SourceWeights(Module, ABC):
     """Weights of source tasks, whether they are fitted or computed."""
 
     @property
+    @abstractmethod
     def batch_shape(self) -> torch.Size:
         """The batch shape of the target model."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
-        raise NotImplementedError
 
 
 class TaskWeights(SourceWeights):

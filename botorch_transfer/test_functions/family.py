@@ -140,9 +140,6 @@ class TaskFamily(SyntheticTestFunction):
         """Points that the search for the optimum starts from in any case, ``k x d``."""
         return torch.empty(0, self.dim)
 
-    def _evaluate_true(self, X: Tensor) -> Tensor:
-        raise NotImplementedError
-
 
 def _distinct(X: Tensor, tolerance: Tensor) -> Tensor:
     """The rows of ``X`` without those that are near an earlier one."""

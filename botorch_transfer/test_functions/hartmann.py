@@ -21,18 +21,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 class HartmannFamily(TaskFamily):
-    """What the Hartmann families share: four bumps with weights to draw.
-
-    Args:
-        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
-        alpha_2: Between 1.18 and 1.20.
-        alpha_3: Between 2.8 and 3.0.
-        alpha_4: Between 3.2 and 3.4.
-        noise_std: The standard deviation of the observation noise; 0.1 in the papers.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
-    """
+    """What the Hartmann families share: four bumps with weights to draw."""
 
     study_noise_std = 0.1
     _A: ClassVar[Matrix]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from botorch_transfer.ax.optimization import (
 Moments = dict[str, tuple[float, float] | None]
 
 
-class TransferMixin:
+class TransferMixin(ABC):
     """What both adapters share: metrics with and without history, and the first trials."""
 
     _experiment: Experiment
@@ -33,9 +34,9 @@ class TransferMixin:
     generator: Any
     outcomes: list[str]
 
+    @abstractmethod
     def history_moments(self) -> Moments:
         """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
-        raise NotImplementedError
 
     def _metrics(self) -> list[str]:
         return sorted(metric.signature for metric in self._experiment.metrics.values())
