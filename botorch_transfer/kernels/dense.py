@@ -128,7 +128,7 @@ class _Covariance(torch.autograd.Function):
             for_scale = products.sum_to_size(scale.shape) / scale
         # Σ_ij G_ij k(r2_ij) has the gradient 2 Σ_j (H_ij + H_ji) (x_i - x_j), H = G ∘ k'(r2).
         H = G * derivative
-        H = (H + H.mT).mul_(2)
+        H = (H + H.mT).mul_(2.0)
         for_scaled = (H.sum(dim=-1, keepdim=True) * scaled).sub_(H @ scaled)
         if ctx.needs_input_grad[1]:
             stretch = (for_scaled * scaled).sum_to_size(lengthscale.shape)
@@ -139,14 +139,15 @@ class _Covariance(torch.autograd.Function):
 
 
 # What follows are passes over large matrices: few, and in place, as there is no graph. On a CPU,
-# PyTorch has faster programs for 1 / √x and 2ˣ than for √x and eˣ.
+# PyTorch has faster programs for 1 / √x and 2ˣ than for √x and eˣ. Factors are floats, because
+# integers are converted first.
 
 
 def _squared_distance(x: Tensor) -> Tensor:
     """As ``squared_distance`` between the inputs themselves; never quite zero."""
     centred = x - x.mean(dim=-2, keepdim=True)
     squares = centred.square().sum(dim=-1, keepdim=True)
-    r2 = (centred @ (-2 * centred).mT).add_(squares).add_(squares.mT)
+    r2 = (centred @ (-2.0 * centred).mT).add_(squares).add_(squares.mT)
     r2.diagonal(dim1=-2, dim2=-1).zero_()
     return r2.clamp_min_(torch.finfo(r2.dtype).tiny)
 
@@ -162,7 +163,7 @@ def _rbf(r2: Tensor, log2_scale: Tensor) -> tuple[Tensor, Tensor]:
 
 def _matern52(r2: Tensor, log2_scale: Tensor) -> tuple[Tensor, Tensor]:
     r = r2.rsqrt().mul_(r2).mul_(SQRT5)
-    decay, linear = _exp_minus(r, log2_scale), r.add_(1)
+    decay, linear = _exp_minus(r, log2_scale), r.add_(1.0)
     value = r2.mul_(5 / 3).add_(linear).mul_(decay)
     return value, linear.mul_(decay).mul_(-5 / 6)
 
@@ -170,7 +171,7 @@ def _matern52(r2: Tensor, log2_scale: Tensor) -> tuple[Tensor, Tensor]:
 def _matern32(r2: Tensor, log2_scale: Tensor) -> tuple[Tensor, Tensor]:
     r = r2.rsqrt().mul_(r2).mul_(SQRT3)
     decay = _exp_minus(r, log2_scale)
-    return r.add_(1).mul_(decay), decay.mul_(-3 / 2)
+    return r.add_(1.0).mul_(decay), decay.mul_(-3 / 2)
 
 
 def _matern12(r2: Tensor, log2_scale: Tensor) -> tuple[Tensor, Tensor]:

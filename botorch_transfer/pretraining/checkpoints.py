@@ -40,7 +40,6 @@ class FitState:
         parameters: The parameters, by name.
         best: The parameters with the least validation loss so far; empty without validation.
         optimizer: The optimizer's state, see :func:`optimizer_state`.
-        generator: The random number generator's state.
         curve: The losses so far.
         finished: Whether there are no steps to come.
     """
@@ -49,7 +48,6 @@ class FitState:
     parameters: dict[str, Tensor]
     best: dict[str, Tensor]
     optimizer: tuple[dict[str, Tensor], dict[str, Any]]
-    generator: Tensor
     curve: LearningCurve
     finished: bool = False
 
@@ -78,7 +76,6 @@ def write_checkpoint(path: str | os.PathLike[str], key: str, state: FitState) ->
         for group, members in groups.items()
         for name, tensor in members.items()
     }
-    flat["generator"] = state.generator
     config = {"key": key, "step": state.step, "optimizer": scalars, "finished": state.finished}
     write_prior(path, _CLASS, config, flat)
 
@@ -114,7 +111,6 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
         parameters=group("parameters"),
         best=group("best"),
         optimizer=(group("optimizer"), config["optimizer"]),
-        generator=tensors["generator"],
         curve=LearningCurve.from_tensors(group("curve")),
         finished=config["finished"],
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
 from torch.nn import Parameter
 
 
 class FlatParameters:
-    """A vector whose pieces are a module's parameters.
+    """A vector whose pieces are a module's parameters, and one of their gradients.
 
     Args:
         parameters: Parameters of one dtype, on one device. Until :meth:`release` they are views of
-            the vector: what changes it changes them, and the other way round.
+            the vector: what changes it changes them, and the other way round. So it is with their
+            gradients, which add up in ``gradient`` until that is set to zero.
 
     Example:
         >>> layer = torch.nn.Linear(2, 1)
@@ -29,23 +29,16 @@ class FlatParameters:
         self.parameters = list(parameters)
         pieces = [p.detach().flatten() for p in self.parameters]
         self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
-        views = self.vector.detach().split([p.numel() for p in self.parameters])
-        for parameter, piece in zip(self.parameters, views, strict=True):
+        self.gradient = torch.zeros_like(self.vector)
+        self.vector.grad = self.gradient
+        sizes = [p.numel() for p in self.parameters]
+        views = self.vector.detach().split(sizes), self.gradient.split(sizes)
+        for parameter, piece, gradient in zip(self.parameters, *views, strict=True):
             parameter.data = piece.view_as(parameter)
-
-    def clear_gradients(self) -> None:
-        """Forgets the parameters' gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def gather_gradients(self) -> Tensor:
-        """Makes one gradient of the parameters' own, zero for what has none; returns it."""
-        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
-        self.vector.grad = torch.cat([gradient.flatten() for gradient in gradients])
-        return self.vector.grad
+            parameter.grad = gradient.view_as(parameter)  # which backward passes add to
 
     def release(self) -> None:
-        """Gives each parameter memory of its own again."""
-        self.clear_gradients()
+        """Gives each parameter memory of its own again, and no gradient."""
         for parameter in self.parameters:
+            parameter.grad = None
             parameter.data = parameter.detach().clone()

@@ -71,8 +71,6 @@ class GradientFit:
         self.validation_every = options.validation_every or max(1, self.steps // 50)
         self.checkpoint_every = options.checkpoint_every or max(1, self.steps // 20)
         self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
-        device = next(parts.parameters()).device
-        self.generator = torch.Generator(device).manual_seed(options.seed)
         self.flat = FlatParameters(self.parameters.values())
         self.optimizer = self._make_optimizer()
         self.full_loss = RememberedLoss(self.flat.vector, self._full_loss)
@@ -138,10 +136,10 @@ class GradientFit:
         learning_rate = self.options.learning_rate
         if self.options.decay:
             learning_rate *= 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
-        self.flat.clear_gradients()
-        loss = float(self.loss.sampled(self.parts, self.generator))
+        self.flat.gradient.zero_()
+        loss = float(self.loss.sampled(self.parts, self.step))
         self.curve.loss.append(loss)
-        if math.isfinite(loss) and _is_finite(self.flat.gather_gradients()):
+        if math.isfinite(loss) and _is_finite(self.flat.gradient):
             self.skipped = 0
             step: Any = self.optimizer.step
             step(learning_rate)
@@ -150,12 +148,11 @@ class GradientFit:
         return False
 
     def _full_loss(self) -> Tensor:
-        self.flat.clear_gradients()
+        self.flat.gradient.zero_()
         loss = self.loss.full(self.parts)
-        gradient = self.flat.gather_gradients()
-        if math.isfinite(float(loss)) and _is_finite(gradient):
+        if math.isfinite(float(loss)) and _is_finite(self.flat.gradient):
             return loss
-        gradient.zero_()
+        self.flat.gradient.zero_()
         return torch.full_like(loss, _UNDEFINED)
 
     def _lbfgs_step(self) -> bool:
@@ -213,7 +210,6 @@ class GradientFit:
             parameters=dict(self.parameters),
             best=self.best,
             optimizer=optimizer_state(self.optimizer),
-            generator=self.generator.get_state(),
             curve=self.curve,
             finished=finished,
         )
@@ -230,7 +226,6 @@ class GradientFit:
         self.step, self.curve, self.best = state.step, state.curve, state.best
         put_back(self.parameters, state.parameters)
         restore_optimizer(self.optimizer, *state.optimizer)
-        self.generator.set_state(state.generator)
         return state.finished
 
 

@@ -56,7 +56,7 @@ def fit_as_long_as_it_helps(
     trial = GradientFit(
         deepcopy(parts),
         loss(training, renumbered(groups, kept)),
-        TaskNLL(held, int(held.num_points.max()), len(held_out)),
+        TaskNLL(held),
         replace(options, checkpoint=_beside(options.checkpoint)),
         f"{key}-held-out",
     ).run()

@@ -44,7 +44,8 @@ class RememberedLoss:
         """Returns the loss, and sets the gradient."""
         for at, loss, gradient in self._known:
             if torch.equal(at, self.vector):
-                self.vector.grad = gradient.clone()
+                assert self.vector.grad is not None
+                self.vector.grad.copy_(gradient)
                 return loss.clone()
         loss = self._evaluate()
         assert self.vector.grad is not None

@@ -15,6 +15,7 @@ from botorch_transfer.pretraining.gp_parts import GPParts
 from botorch_transfer.pretraining.matching_groups import MatchingGroup
 from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl
 from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.random_batches import RandomBatches
 
 logger = logging.getLogger(__name__)
 
@@ -27,52 +28,37 @@ class TaskNLL:
 
     Args:
         tasks: The padded tasks, in the prior's units.
-        batch_size: The number of points of a task in a sub-sample.
-        task_batch_size: The number of tasks in a sub-sample.
+        batch_size: The number of points of a task in a sub-sample; all by default.
+        task_batch_size: The number of tasks in a sub-sample; all by default.
+        seed: The seed of the sub-samples.
     """
 
-    def __init__(self, tasks: PaddedTasks, batch_size: int, task_batch_size: int) -> None:
+    def __init__(
+        self,
+        tasks: PaddedTasks,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
         self.tasks = tasks
-        sizes = tasks.num_points
-        self.sizes: list[int] = sizes.tolist()
-        self.batch_size = min(batch_size, max(self.sizes))
-        self.task_batch_size = min(task_batch_size, len(self.sizes))
-        self.any_known_noise = bool(tasks.fixed_noise.any())
-        self.any_padding = min(self.sizes) < max(self.sizes)
-        self.every_batch_is_full = min(self.sizes) >= self.batch_size
-        # In one table, because gathering a sample costs by the call.
-        self._rows = torch.cat([tasks.X, tasks.Y.unsqueeze(-1)], dim=-1).flatten(end_dim=-2)
-        self._all = torch.arange(len(self.sizes), device=tasks.X.device)
+        self.sizes: list[int] = tasks.num_points.tolist()
+        self.batches = RandomBatches(
+            tasks, batch_size or max(self.sizes), task_batch_size or len(self.sizes), seed
+        )
 
-    def sampled(self, parts: GPParts, generator: torch.Generator) -> Tensor:
-        """Evaluates the loss on a fresh uniform sub-sample of tasks and points.
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Evaluates the loss on a step's own uniform sub-sample of tasks and points.
 
         Args:
             parts: The GP.
-            generator: A random number generator on the device of the tasks.
+            step: The number of the step.
 
         Returns:
             A differentiable tensor without dimensions.
         """
-        tasks, (M, N) = self.tasks, self.tasks.mask.shape
-        device, T = tasks.X.device, self.task_batch_size
-        chosen = self._all
-        if T < M:
-            chosen = torch.randperm(M, generator=generator, device=device)[:T]
-        # The largest of random keys are a uniform sample without repetitions.
-        keys = torch.rand(T, N, generator=generator, device=device)
-        if self.any_padding:
-            keys = torch.where(tasks.mask[chosen], keys, keys - 1.0)
-        points = keys.topk(self.batch_size, dim=-1, sorted=False).indices
-        at = chosen.unsqueeze(-1), points
-        rows = self._rows.index_select(0, (N * at[0] + points).flatten())
-        X, Y = rows.view(T, self.batch_size, -1).split([self._rows.shape[-1] - 1, 1], dim=-1)
-        mask = None if self.every_batch_is_full else tasks.mask[at]
-        noise = None
-        if self.any_known_noise:
-            fixed = tasks.fixed_noise[chosen].unsqueeze(-1)
-            noise = torch.where(fixed, tasks.Yvar[at], parts.noise)
-        return parts.nll(X, Y.squeeze(-1), mask, noise).mean()
+        X, Y, mask, known = self.batches[step]
+        noise = None if known is None else torch.where(known.isnan(), parts.noise, known)
+        return parts.nll(X, Y, mask, noise).mean()
 
     def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
         """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
@@ -177,11 +163,11 @@ class SourceLoss:
     group_ekl: GroupEKL | None
     nll_weight: float = 1.0
 
-    def sampled(self, parts: GPParts, generator: torch.Generator) -> Tensor:
-        """Adds the gradient of a sub-sample's loss to the parameters' own; returns the loss."""
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Adds the gradient of a step's sampled loss to the parameters' own; returns the loss."""
         terms = []
         if self.task_nll is not None:
-            terms.append(self.nll_weight * self.task_nll.sampled(parts, generator))
+            terms.append(self.nll_weight * self.task_nll.sampled(parts, step))
         if self.group_ekl is not None:
             terms.append(self.group_ekl.full(parts))
         total = torch.stack(terms).sum() if len(terms) > 1 else terms[0]

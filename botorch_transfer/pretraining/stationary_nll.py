@@ -105,7 +105,7 @@ class _StationaryNLL(torch.autograd.Function):
         for_scale = (0.5 * weight * misfit).sub_((diagonal * noise).sum(dim=-1))
         for_noise = diagonal.sum_to_size(noise.shape)
         H = G.mul_(derivative)
-        for_scaled = (H.sum(dim=-1, keepdim=True) * scaled).sub_(H @ scaled).mul_(4)
+        for_scaled = (H.sum(dim=-1, keepdim=True) * scaled).sub_(H @ scaled).mul_(4.0)
         for_X = for_scaled / lengthscale
         for_lengthscale = for_scaled.mul_(scaled).sum_to_size(lengthscale.shape) / -lengthscale
         return (

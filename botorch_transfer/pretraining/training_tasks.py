@@ -129,7 +129,9 @@ class TrainingTasks:
         """
         task_nll = group_ekl = None
         if "nll" in self.objective:
-            task_nll = TaskNLL(self.tasks, options.batch_size, options.task_batch_size)
+            task_nll = TaskNLL(
+                self.tasks, options.batch_size, options.task_batch_size, options.seed
+            )
         if "ekl" in self.objective:
             inputs = [X[mask] for X, mask in zip(self.tasks.X, self.tasks.mask, strict=True)]
             generator = torch.Generator().manual_seed(options.seed)
@@ -159,8 +161,7 @@ class TrainingTasks:
                 self.scale[0][:1].expand(len(datasets)),
                 self.scale[1][:1].expand(len(datasets)),
             )
-        size = int(tasks.num_points.max())
-        return TaskNLL(tasks.standardize(*scale), size, len(datasets))
+        return TaskNLL(tasks.standardize(*scale))
 
     def content(self) -> tuple[Any, ...]:
         """What the result of pre-training depends on."""

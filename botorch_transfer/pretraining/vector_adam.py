@@ -42,7 +42,9 @@ class VectorAdam:
         self.count += 1
         first.lerp_(gradient, 1 - b1)
         second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-        root = (second / (1 - b2**self.count)).sqrt_().add_(self.eps)
+        unbiased = (second / (1 - b2**self.count)).clamp_min_(torch.finfo(second.dtype).tiny)
+        # √v, which takes longer than the rest of the step where PyTorch calls upon MKL's threads.
+        root = unbiased.rsqrt().mul_(unbiased).add_(self.eps)
         self.vector.addcdiv_(first, root, value=-learning_rate / (1 - b1**self.count))
 
     def state_dict(self) -> dict[str, Any]:

@@ -246,8 +246,8 @@ def test_optimizer_states(kind):
 def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
     sampled, calls = SourceLoss.sampled, []
 
-    def sometimes(self, parts, generator):
-        loss = sampled(self, parts, generator)
+    def sometimes(self, parts, step):
+        loss = sampled(self, parts, step)
         calls.append(1)
         return loss * torch.nan if len(calls) % 3 == 0 else loss
 
