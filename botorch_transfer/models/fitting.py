@@ -21,6 +21,9 @@ from botorch_transfer._threads import single_threaded_scipy
 # LinAlgError is what PyTorch raises where linear_operator does not look.
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
 
+_FURTHER_STARTS = 4
+"""So many more are drawn, one after another, as long as the numerics of all break down."""
+
 
 def fit_from_starts(
     mll: ExactMarginalLogLikelihood,
@@ -32,7 +35,8 @@ def fit_from_starts(
 
     The model is repeated along a new batch dimension, once for each start, so that every
     evaluation of the objective serves all of them. In a model that is a batch already, each member
-    keeps its own best. Should the numerics of one start break down, each start is tried by itself.
+    keeps its own best. Should the numerics of one start break down, each start is tried by itself,
+    and as long as they do for all of them, a few more.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with target data, in training
@@ -49,7 +53,9 @@ def fit_from_starts(
     try:
         optima, value = _maximize(mll, starts, options)
     except _BREAKDOWNS:
-        optima, value = _maximize_one_by_one(mll, starts, options)
+        total = 1 + num_restarts + _FURTHER_STARTS
+        starts = _draw_starts(mll.model, parameters, total - 1, seed)
+        optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, options)
     best = value.nan_to_num(nan=-torch.inf).argmax(dim=0, keepdim=True)
     for name, parameter in parameters.items():
         index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))
@@ -72,11 +78,17 @@ def _maximize(
 
 
 def _maximize_one_by_one(
-    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], options: dict[str, Any] | None
+    mll: ExactMarginalLogLikelihood,
+    starts: dict[str, Tensor],
+    enough: int,
+    options: dict[str, Any] | None,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Optimizes each start by itself, and leaves out those whose numerics break down."""
-    results, breakdown = [], None
+    """Optimizes starts by themselves: the first ones, and others until one does not break down."""
+    results: list[tuple[dict[str, Tensor], Tensor]] = []
+    breakdown = None
     for start in range(len(next(iter(starts.values())))):
+        if start >= enough and results:
+            break
         one = {name: values[start : start + 1] for name, values in starts.items()}
         try:
             results.append(_maximize(mll, one, options))

@@ -105,11 +105,20 @@ def test_starts_are_tried_one_by_one_where_the_batch_breaks_down(monkeypatch) ->
     assert objective(mll) > objective(build(*wavy()))
 
 
+def test_more_starts_are_drawn_where_all_break_down(monkeypatch) -> None:
+    mll = build(*wavy())
+    sizes = break_down(monkeypatch, lambda sizes: len(sizes) < 5)
+    fit_from_starts(mll, num_restarts=1, seed=0)
+    assert sizes == [2, 1, 1, 1, 1]  # the second further one is found to do
+    assert objective(mll) > objective(build(*wavy()))
+
+
 def test_no_start_at_all(monkeypatch) -> None:
     mll = build(*wavy())
     before = state(mll)
-    break_down(monkeypatch, lambda sizes: True)
+    sizes = break_down(monkeypatch, lambda sizes: True)
     with pytest.raises(ModelFittingError, match="No start leads to an optimum of SingleTaskGP"):
         fit_from_starts(mll, num_restarts=1, seed=0)
+    assert sizes == [2, *6 * [1]]
     for name, value in state(mll).items():
         assert torch.equal(value, before[name])
