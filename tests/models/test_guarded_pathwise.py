@@ -6,6 +6,7 @@ from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_p
 
 from botorch_transfer import GuardedTransferGP, SourceGPs
 from tests.families import ShiftedSines
+from tests.models.drawn_functions import assert_moments
 
 FAMILY = ShiftedSines()
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
@@ -23,16 +24,6 @@ def build(n, weight, inverted=False):
     model = GuardedTransferGP(X, 100 - Y if inverted else Y, PRIOR).eval()
     model.transfer_weight.data.fill_(weight)
     return model
-
-
-@torch.no_grad()
-def assert_moments(draws, posterior, tolerance=0.1):
-    std = posterior.variance.squeeze(-1).sqrt()
-    error = draws.mean(dim=0) - posterior.mean.squeeze(-1)
-    assert (error / std).abs().max() < tolerance
-    scale = std.unsqueeze(-1) * std
-    error = torch.cov(draws.mT) - posterior.distribution.covariance_matrix
-    assert (error / scale).abs().max() < 2 * tolerance
 
 
 # The contract draws with the weight that a fit leaves, which is close to one.

@@ -11,6 +11,7 @@ from gpytorch.kernels import MaternKernel
 
 from botorch_transfer.models.joint_pathwise import JointPath
 from tests.families import ShiftedSines
+from tests.models.drawn_functions import assert_moments
 from tests.models.test_joint import MODELS, build
 
 FAMILY = ShiftedSines()
@@ -18,21 +19,13 @@ TEST_X = FAMILY.inputs(5, seed=31)
 NUM = 4096
 
 
-def assert_moments(samples, posterior):
-    mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-    scale = float(posterior.variance.detach().max())
-    torch.testing.assert_close(samples.mean(dim=0), mean, atol=0.08 * scale**0.5, rtol=0)
-    torch.testing.assert_close(torch.cov(samples.mT), covariance, atol=0.12 * scale, rtol=0)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_moments(name, n):
     model = build(name, n=n)
     sampler = partial(draw_kernel_feature_paths, num_features=2048)
     paths = draw_matheron_paths(model, torch.Size([NUM]), prior_sampler=sampler)
-    assert_moments(paths(TEST_X).squeeze(-1), model.posterior(TEST_X))
+    assert_moments(paths(TEST_X), model.posterior(TEST_X))
 
 
 def test_a_path_stays_what_it_is():

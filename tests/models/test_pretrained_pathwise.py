@@ -13,6 +13,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from botorch_transfer.kernels.feature_network import FeatureNetwork
 from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel
 from botorch_transfer.models.pretrained_pathwise import LinearFeatureMap, UnbiasedPath
+from tests.models.drawn_functions import assert_moments
 from tests.models.pretrained_models import NUM_TASKS, TEST_X, build
 
 
@@ -30,11 +31,7 @@ def test_moments_of_paths(preset, options, n):
     # The error of random features falls with the root of their number.
     sampler = partial(draw_kernel_feature_paths, num_features=2**14)
     samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(TEST_X)
-    posterior = model.posterior(TEST_X)
-    std = posterior.variance.squeeze(-1).sqrt()
-    assert ((samples.mean(dim=0) - posterior.mean.squeeze(-1)) / std).abs().max() < 0.15
-    difference = torch.cov(samples.mT) - posterior.distribution.covariance_matrix
-    assert (difference / (std.unsqueeze(-1) * std)).abs().max() < 0.25
+    assert_moments(samples, model.posterior(TEST_X), tolerance=0.15)
 
 
 def test_features_of_the_linear_kernel_are_exact():
