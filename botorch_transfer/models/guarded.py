@@ -37,8 +37,6 @@ from botorch_transfer.models.target import PriorOrData, TargetGP
 from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
 from botorch_transfer.pretraining.source_gps import SourceGPs
 
-_LIKELIHOOD_TERM = "transfer_log_likelihood"
-
 
 class GuardedTransferGP(PairedGP):
     """A transfer model and a plain GP on the same target data: transfer that gives way.
