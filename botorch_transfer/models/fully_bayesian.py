@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, cast
 
 import torch
-from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
-from botorch.posteriors.gpytorch import GPyTorchPosterior
-from botorch.posteriors.transformed import TransformedPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -21,6 +16,7 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from botorch_transfer.hyperpriors.draws import HyperparameterDraws
+from botorch_transfer.models.hyperparameter_ensemble import HyperparameterEnsembleGP
 from botorch_transfer.models.hyperprior import HyperpriorOrData
 from botorch_transfer.models.hyperprior_modules import (
     hyperprior_kernel,
@@ -28,8 +24,7 @@ from botorch_transfer.models.hyperprior_modules import (
     hyperprior_noise,
 )
 from botorch_transfer.models.inputs import check_target
-from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.models.single_points import mixture_of_single_points
+from botorch_transfer.models.modular import resolve_prior
 from botorch_transfer.pretraining.hyperprior import Hyperprior
 from botorch_transfer.pretraining.importance import (
     effective_sample_size,
@@ -48,7 +43,7 @@ _TINY = 1e-18
 """The lowest variance of a draw; draws have no other bounds."""
 
 
-class FullyBayesianHyperpriorGP(ModularTransferGP):
+class FullyBayesianHyperpriorGP(HyperparameterEnsembleGP):
     r"""A GP averaged over what its hyperparameters may be, given a pre-trained hyperprior.
 
     Hyperparameters are drawn from the hyperprior and weighted by the likelihood of the target's
@@ -101,10 +96,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         >>> bool(model.effective_sample_size > 5)
         True
     """
-
-    has_source_covariance = False
-    _is_ensemble = True
-    _supports_batched_models = False
 
     prior: Hyperprior
     mean_module: ConstantMean
@@ -171,9 +162,10 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         noise = self.likelihood.noise[0] if known and self.num_target_points > 0 else None
         draws = _conditioned(draws)
         weights = log_likelihoods(draws, X, self.train_targets[0], noise, self.prior.kernel)
+        # Where no draw can explain the data at all, all of them are as good, and worth nothing.
+        effective = effective_sample_size(weights).nan_to_num(nan=0.0).to(train_X)
         if not bool(weights.isfinite().any()):
             weights = torch.zeros_like(weights)
-        effective = effective_sample_size(weights).to(train_X)
         self.register_buffer("effective_sample_size", effective)
         if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(draws)):
             warnings.warn(
@@ -189,85 +181,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         self.covar_module.base_kernel.lengthscale = chosen.lengthscale.unsqueeze(-2)
         if not known:
             self.likelihood.noise = chosen.noise.unsqueeze(-1)
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel: all of it is the target's own."""
-        return self.covar_module
-
-    def posterior(  # type: ignore[override]
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-        **kwargs: Any,
-    ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior:
-        """Evaluates the posterior of every member.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            output_indices: Must be omitted or ``[0]``.
-            observation_noise: Whether to add the members' noise; or a ``batch_shape x q x 1``
-                tensor of noise variances, in the model's own units; with a dimension of members
-                before ``q``, each member's own.
-            posterior_transform: A transform of the posterior.
-            **kwargs: Ignored.
-
-        Returns:
-            A mixture of Gaussians with moments ``batch_shape x num_members x q x 1``.
-        """
-        plain = posterior_transform is None and output_indices is None and not kwargs
-        if plain and observation_noise is False and len(self.batch_shape) == 1:
-            mixture = mixture_of_single_points(super().posterior, X)
-            if mixture is not None:
-                return mixture
-        if isinstance(observation_noise, Tensor) and not self._is_per_member(observation_noise):
-            observation_noise = observation_noise.unsqueeze(MCMC_DIM)
-        posterior = super().posterior(
-            X=X.unsqueeze(MCMC_DIM),
-            output_indices=output_indices,
-            observation_noise=observation_noise,
-            posterior_transform=posterior_transform,
-            **kwargs,
-        )
-        if not isinstance(posterior, GPyTorchPosterior):
-            return posterior
-        return GaussianMixturePosterior(distribution=posterior.distribution)
-
-    def _is_per_member(self, values: Tensor) -> bool:
-        return values.dim() > 2 and values.shape[MCMC_DIM] == self.batch_shape[-1]
-
-    def condition_on_observations(
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
-    ) -> FullyBayesianHyperpriorGP:
-        """Conditions every member on further points; members and their weights stay as they are.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs, the same for all members; or one with a
-                dimension of members, if ``Y`` has one.
-            Y: A ``batch_shape x q x 1`` tensor of outcomes; or a ``batch_shape x num_members x q x
-                1`` tensor of each member's own.
-            noise: A tensor of known noise variances like ``Y``.
-            **kwargs: Further arguments of BoTorch's conditioning.
-
-        Returns:
-            A model with these points among its data.
-        """
-        per_member = self._is_per_member(Y)
-        if not per_member:
-            Y = _for_members(Y, self.batch_shape)
-            noise = None if noise is None else _for_members(noise, self.batch_shape)
-        if not (per_member and X.dim() == Y.dim()):
-            X = _for_members(X, self.batch_shape)
-        X = X.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *X.shape[-2:])
-        conditioned = super().condition_on_observations(X, Y, noise=noise, **kwargs)
-        return cast(FullyBayesianHyperpriorGP, conditioned)
-
-
-def _for_members(values: Tensor, members: torch.Size) -> Tensor:
-    """Repeats ``batch_shape x q x c`` values for each member, next to the last two dimensions."""
-    return values.unsqueeze(MCMC_DIM).expand(*values.shape[:-2], *members, *values.shape[-2:])
 
 
 def _conditioned(draws: HyperparameterDraws) -> HyperparameterDraws:

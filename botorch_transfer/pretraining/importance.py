@@ -62,7 +62,7 @@ def _log_likelihoods(
     value = -0.5 * whitened.square().sum(dim=-1)
     value = value - root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
     value = value - 0.5 * len(X) * math.log(2 * math.pi)
-    return value.nan_to_num(nan=-torch.inf)
+    return value.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""HyperBO+'s ensemble: its members, their weights, and the contract of BoTorch's ensembles."""
+"""HyperBO+'s ensemble: its members and their weights."""
 
 from __future__ import annotations
 
@@ -7,87 +7,22 @@ from copy import deepcopy
 
 import pytest
 import torch
-from botorch.acquisition import (
-    LogExpectedImprovement,
-    ProbabilityOfImprovement,
-    UpperConfidenceBound,
-    qLogNoisyExpectedImprovement,
-)
-from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
-from botorch.sampling.normal import SobolQMCNormalSampler
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
-from torch import Tensor
+from gpytorch.priors import GammaPrior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import default_context
 from botorch_transfer.pretraining import NetworkOptions
 from botorch_transfer.pretraining.importance import log_likelihoods
+from tests.models.members import TEST_X, build, data, hyperprior, member
 from tests.pretraining.domains import draw_domain, draw_domains
-
-PRIORS = {
-    "constant": NormalPrior(0.5, 1.0),
-    "lengthscale": GammaPrior(3.0, 6.0),
-    "outputscale": GammaPrior(2.0, 2.0),
-    "noise": GammaPrior(2.0, 200.0),
-}
-TEST_X = torch.rand(4, 2, generator=torch.Generator().manual_seed(9), dtype=torch.double)
-
-
-def hyperprior(**options) -> Hyperprior:
-    return Hyperprior.specified(**{**PRIORS, **options})
-
-
-def data(n: int, dim: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Draws a task that is what the hyperprior expects."""
-    task = draw_domain([0.5] * dim, sizes=(max(n, 1),), outputscale=1.0, seed=seed).datasets[0]
-    return task.X[:n], task.Y[:n]
-
-
-def build(n: int, **options) -> FullyBayesianHyperpriorGP:
-    options = {"num_samples": 256, "num_members": 8, **options}
-    return FullyBayesianHyperpriorGP(*data(n), hyperprior(), **options)
-
-
-def member(model: FullyBayesianHyperpriorGP, index: int, X: Tensor, Y: Tensor, Yvar=None):
-    """A plain GP with the hyperparameters of one member."""
-    kernel = ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=X.shape[-1]))
-    single = SingleTaskGP(
-        X,
-        Y,
-        Yvar,
-        likelihood=None if Yvar is not None else GaussianLikelihood().to(X),
-        covar_module=kernel,
-        mean_module=ConstantMean(),
-        outcome_transform=None,
-    )
-    single.mean_module.constant = model.mean_module.constant[index]
-    kernel.outputscale = model.covar_module.outputscale[index]
-    kernel.base_kernel.lengthscale = model.covar_module.base_kernel.lengthscale[index]
-    if Yvar is None:
-        single.likelihood.noise_covar.register_constraint("raw_noise", _Identity())
-        single.likelihood.noise_covar.raw_noise.data.copy_(model.likelihood.noise[index])
-    return single.eval()
-
-
-class _Identity(torch.nn.Module):
-    """No bounds."""
-
-    initial_value = None
-
-    def transform(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    inverse_transform = transform
-
 
 # -------------------------------------------------------------------------------- members, weights
 
@@ -151,6 +86,16 @@ def test_collapse_is_worth_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build(3)
+        build(0, num_samples=4)  # all of the few there are
+
+
+def test_data_that_no_draw_explains():
+    X, Y = data(3)
+    with pytest.warns(RuntimeWarning, match=r"worth only 0\.0 draws of 64"):
+        model = FullyBayesianHyperpriorGP(X, 1e200 * Y, hyperprior(), num_samples=64)
+    assert model.effective_sample_size == 0
+    constants = hyperprior().sample(64, 2).constant
+    assert torch.isin(constants, model.mean_module.constant).all()
 
 
 def test_without_points_it_is_the_hyperprior():
@@ -184,119 +129,6 @@ def test_an_empirical_hyperprior():
     assert torch.isin(model.covar_module.outputscale, learned.estimates.outputscale).any()
     assert list(model.named_priors()) == []
     assert len(list(build(3).named_priors())) == 4
-
-
-# ------------------------------------------------------------------------ what ensembles can do
-
-
-@pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_shapes(n, batch_shape):
-    model = build(n)
-    X = torch.rand(*batch_shape, 4, 2, dtype=torch.double)
-    posterior = model.posterior(X)
-    assert posterior.mean.shape == (*batch_shape, 8, 4, 1)
-    assert posterior.mixture_mean.shape == (*batch_shape, 4, 1)
-    assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, 8, 4, 1)
-
-
-@pytest.mark.parametrize("known_noise", [False, True])
-@pytest.mark.parametrize("n", [0, 5])
-def test_observation_noise(n, known_noise):
-    _, Y = data(n)
-    model = build(n, train_Yvar=torch.full_like(Y, 0.3) if known_noise else None)
-    latent, noisy = (model.posterior(TEST_X, observation_noise=flag) for flag in (False, True))
-    added = (noisy.variance - latent.variance).squeeze(-1)
-    expected = model.likelihood.noise.mean(dim=-1, keepdim=True).expand(8, 4)
-    torch.testing.assert_close(added, expected)
-    given = torch.full((4, 1), 0.7, dtype=torch.double)
-    added = model.posterior(TEST_X, observation_noise=given).variance - latent.variance
-    torch.testing.assert_close(added, given.expand(8, 4, 1))
-
-
-@pytest.mark.parametrize("n", [0, 4])
-def test_acquisitions_average_over_members(n):
-    model = build(n)
-    X, (_, Y) = TEST_X.unsqueeze(-2), data(4)
-    posterior = model.posterior(X)
-    mean, std = posterior.mean.squeeze(-1).squeeze(-1), posterior.variance.sqrt().squeeze()
-    normal = torch.distributions.Normal(0.0, 1.0)
-    improvement = ProbabilityOfImprovement(model, Y.max())(X)
-    expected = normal.cdf((mean - Y.max()) / std).mean(dim=-1)
-    torch.testing.assert_close(improvement, expected, rtol=1e-4, atol=1e-6)
-    bound = UpperConfidenceBound(model, beta=9.0)(X)
-    torch.testing.assert_close(bound, (mean + 3 * std).mean(dim=-1))
-    assert LogExpectedImprovement(model, Y.max())(X).isfinite().all()
-
-
-def test_noisy_improvement():
-    X, _ = data(5)
-    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
-    acquisition = qLogNoisyExpectedImprovement(build(5), X, sampler)
-    value = acquisition(TEST_X.unsqueeze(-2))
-    assert value.shape == (4,)
-    assert value.isfinite().all()
-
-
-@pytest.mark.parametrize("known_noise", [False, True])
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("batch_shape", [(), (3,)])
-def test_conditioning_equals_a_rebuilt_member(n, known_noise, batch_shape):
-    X, Y = data(n)
-    model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
-    new_X = torch.rand(*batch_shape, 2, 2, dtype=torch.double)
-    new_Y = new_X.sum(dim=-1, keepdim=True)
-    noise = torch.full_like(new_Y, 0.3) if known_noise else None
-    model.posterior(TEST_X)
-    conditioned = model.condition_on_observations(new_X, new_Y, noise=noise)
-    assert conditioned.num_target_points == n + 2
-    posterior = conditioned.posterior(TEST_X.expand(*batch_shape, 4, 2))
-    for batch in range(3) if batch_shape else [()]:
-        all_X, all_Y = (torch.cat([old, new[batch]]) for old, new in ((X, new_X), (Y, new_Y)))
-        Yvar = None
-        if noise is not None:
-            Yvar = torch.cat([torch.full_like(Y, 0.2), noise[batch]])
-        for index in (0, 7):
-            expected = member(model, index, all_X, all_Y, Yvar).posterior(TEST_X)
-            torch.testing.assert_close(
-                posterior.mean[batch][index], expected.mean, rtol=1e-5, atol=1e-7
-            )
-            torch.testing.assert_close(
-                posterior.variance[batch][index], expected.variance, rtol=1e-4, atol=1e-7
-            )
-
-
-@pytest.mark.parametrize("known_noise", [False, True])
-@pytest.mark.parametrize("n", [0, 4])
-def test_fantasies(n, known_noise):
-    _, Y = data(n)
-    model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
-    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
-    fantasies = model.fantasize(TEST_X[:2], sampler)
-    posterior = fantasies.posterior(TEST_X)
-    assert posterior.mean.shape == (3, 8, 4, 1)
-    assert (posterior.variance[..., :2, :] < model.posterior(TEST_X[:2]).variance).all()
-
-
-@pytest.mark.parametrize("known_noise", [False, True])
-def test_leave_one_out(known_noise):
-    X, Y = data(5)
-    Yvar = torch.full_like(Y, 0.2) if known_noise else None
-    model = build(5, train_Yvar=Yvar)
-    predictions = loo_cv(model).posterior
-    assert predictions.mean.shape == (5, 8, 1, 1)
-    for left_out in range(5):
-        rows = torch.arange(5) != left_out
-        noise = None if Yvar is None else Yvar[rows]
-        single = member(model, 3, X[rows], Y[rows], noise)
-        expected = single.posterior(X[left_out : left_out + 1])
-        added = model.likelihood.noise[3].mean()
-        torch.testing.assert_close(
-            predictions.mean[left_out, 3], expected.mean, rtol=1e-5, atol=1e-6
-        )
-        torch.testing.assert_close(
-            predictions.variance[left_out, 3], expected.variance + added, rtol=1e-4, atol=1e-6
-        )
 
 
 # -------------------------------------------------------------------------- fits, states, units
@@ -342,6 +174,23 @@ def test_standardized_outcomes(outcome_scale):
     scale, offset = 1000 * Y.std(), 1000 * Y.mean() + 7
     torch.testing.assert_close(found.mean, expected.mean * scale + offset)
     torch.testing.assert_close(found.variance, expected.variance * scale**2)
+
+
+@pytest.mark.parametrize("task_feature", [None, 1])
+def test_raw_inputs_have_the_weights_of_transformed_ones(task_feature):
+    X, Y = data(6)
+    bounds = torch.tensor([[-3.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=bounds)
+    raw = transform.untransform(X)
+    if task_feature is not None:
+        raw = torch.stack([raw[:, 0], torch.full((6,), 7.0), raw[:, 1]], dim=-1)
+    prior = hyperprior(outcome_scale="per_task")
+    prior.input_transform = transform.eval()
+    options = {"num_samples": 256, "num_members": 8}
+    model = FullyBayesianHyperpriorGP(raw, Y, prior, task_feature=task_feature, **options)
+    expected = FullyBayesianHyperpriorGP(X, Y, hyperprior(outcome_scale="per_task"), **options)
+    torch.testing.assert_close(model.effective_sample_size, expected.effective_sample_size)
+    torch.testing.assert_close(model.posterior(raw).mean, expected.posterior(X).mean)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")

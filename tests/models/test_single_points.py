@@ -10,7 +10,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
-from botorch_transfer.models import fully_bayesian, single_points
+from botorch_transfer.models import hyperparameter_ensemble, single_points
 from botorch_transfer.models.single_points import mixture_of_single_points
 from tests.families import ShiftedSines
 
@@ -34,7 +34,7 @@ def batches(monkeypatch):
     """Turns the way around batches off."""
 
     def turn_off() -> None:
-        monkeypatch.setattr(fully_bayesian, "mixture_of_single_points", lambda *args: None)
+        monkeypatch.setattr(hyperparameter_ensemble, "mixture_of_single_points", lambda *args: None)
 
     return turn_off
 
