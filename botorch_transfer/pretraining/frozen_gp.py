@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from typing import Any, get_args
 
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from gpytorch.kernels import Kernel
@@ -13,7 +15,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining.gp_parts import GPParts, freeze, spread, thaw
+from botorch_transfer.pretraining.gp_parts import MIN_NOISE, GPParts, freeze, spread, thaw
 from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
 from botorch_transfer.pretraining.prior import TransferPrior
@@ -29,7 +31,7 @@ class FrozenGP(TransferPrior):
         noise: The noise variance, in the prior's units.
 
     Raises:
-        ValueError: If there is no input.
+        ValueError: If there is no input, or the noise variance is too small.
     """
 
     outcome_mean: Tensor
@@ -41,6 +43,8 @@ class FrozenGP(TransferPrior):
         super().__init__("raw")
         if dim < 1:
             raise ValueError(f"dim={dim} must be positive.")
+        if not MIN_NOISE < noise < math.inf:
+            raise ValueError(f"noise={noise} must be a variance of more than {MIN_NOISE}.")
         self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
         self.trainable = freeze(self.parts)
         self._dim = dim
@@ -114,7 +118,12 @@ class FrozenGP(TransferPrior):
         return parts
 
     def _transformed(self, X: Tensor) -> Tensor:
-        return X if self.input_transform is None else self.input_transform(X)
+        x = X if self.input_transform is None else self.input_transform(X)
+        if x.shape[-1] != self.dim:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim}."
+            )
+        return x
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.

@@ -103,11 +103,7 @@ class Hyperprior(HyperparameterDistribution):
         _check_kind(kind)
         domains = check_domains(domains)
         kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
-        if outcome_scale == "pooled":
-            raise ValueError(
-                "A Hyperprior has the outcome_scale 'per_task' or 'raw': domains of different "
-                "units have no common scale."
-            )
+        _check_units(outcome_scale)
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
         return cls._from_estimates(
             estimates,
@@ -144,7 +140,8 @@ class Hyperprior(HyperparameterDistribution):
             The hyperprior, for any number of inputs.
 
         Raises:
-            ValueError: If a distribution is of another kind, or may be negative where it must not.
+            ValueError: If a distribution is of another kind, or may be negative where it must not,
+                or there are no such kernel or units.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -152,6 +149,7 @@ class Hyperprior(HyperparameterDistribution):
             >>> positive = GammaPrior(2.0, 4.0)
             >>> hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, noise)
         """
+        _check_units(outcome_scale)
         priors = {
             "constant": constant,
             "lengthscale": lengthscale,
@@ -272,6 +270,14 @@ class Hyperprior(HyperparameterDistribution):
                 input_transform=self.input_transform,
             )
             .to(self.constant_parameters.device)
+        )
+
+
+def _check_units(outcome_scale: str) -> None:
+    if outcome_scale == "pooled":
+        raise ValueError(
+            "A Hyperprior has the outcome_scale 'per_task' or 'raw': domains of different units "
+            "have no common scale."
         )
 
 

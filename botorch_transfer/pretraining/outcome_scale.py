@@ -14,6 +14,20 @@ OutcomeScale = Literal["per_task", "pooled", "raw"]
 """Source outcomes standardized one by one, all together, or as they were."""
 
 
+def check_outcome_scale(scale: str) -> None:
+    """Checks that there are such units.
+
+    Args:
+        scale: Their name.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    if scale not in get_args(OutcomeScale):
+        names = ", ".join(repr(name) for name in get_args(OutcomeScale))
+        raise ValueError(f"Unknown outcome_scale {scale!r}: choose one of {names}.")
+
+
 def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Tensor]:
     """Finds what to subtract from each task's outcomes, and what to divide them by.
 
@@ -27,9 +41,7 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     Raises:
         ValueError: If there are no such units.
     """
-    if scale not in get_args(OutcomeScale):
-        names = ", ".join(repr(name) for name in get_args(OutcomeScale))
-        raise ValueError(f"Unknown outcome_scale {scale!r}: choose one of {names}.")
+    check_outcome_scale(scale)
     mean, std = tasks.moments()
     if scale == "raw":
         return mean.new_zeros(mean.shape), std.new_ones(std.shape)

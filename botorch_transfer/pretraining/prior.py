@@ -20,7 +20,7 @@ from botorch_transfer.pretraining.input_transforms import (
     input_labels,
     restore_transform,
 )
-from botorch_transfer.pretraining.outcome_scale import OutcomeScale
+from botorch_transfer.pretraining.outcome_scale import OutcomeScale, check_outcome_scale
 from botorch_transfer.pretraining.saving import read_prior, write_prior
 
 _TRANSFORM = "input_transform."
@@ -40,7 +40,7 @@ class TransferPrior(Module, ABC):
             models.
 
     Raises:
-        ValueError: If the input transform is not frozen.
+        ValueError: If the input transform is not frozen, or there are no such units.
     """
 
     input_transform: InputTransform | None
@@ -50,6 +50,7 @@ class TransferPrior(Module, ABC):
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
     ) -> None:
         super().__init__()
+        check_outcome_scale(outcome_scale)
         self.outcome_scale = outcome_scale
         # In the state_dict, so that it cannot be loaded into a prior that speaks in other units.
         index = get_args(OutcomeScale).index(outcome_scale)
@@ -161,6 +162,16 @@ class TransferPrior(Module, ABC):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
+        return cls._restore(*cls._read(path, device, input_transform)).to(device)
+
+    @classmethod
+    def _read(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None,
+        input_transform: InputTransform | None,
+    ) -> tuple[dict[str, Any], dict[str, Tensor], InputTransform | None]:
+        """Reads what :meth:`_restore` takes from a file."""
         config, tensors = read_prior(path, cls.__name__, device)
         saved = {
             name.removeprefix(_TRANSFORM): tensors.pop(name)
@@ -168,8 +179,7 @@ class TransferPrior(Module, ABC):
             if name.startswith(_TRANSFORM)
         }
         kind, labels = config.pop("input_transform", None), config.pop("input_labels", None)
-        transform = restore_transform(kind, saved, input_transform, labels)
-        return cls._restore(config, tensors, transform).to(device)
+        return config, tensors, restore_transform(kind, saved, input_transform, labels)
 
     def view(self) -> Self:
         """Another prior on the same tensors: moving or loading one does not change the other."""

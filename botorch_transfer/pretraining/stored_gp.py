@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import Any, Self
 
 import torch
@@ -17,10 +16,6 @@ from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.preset_gp import PresetGP
 
 _CURVE = "learning_curve."
-# The modules of the user that `load` hands to what rebuilds a prior.
-_given_modules: ContextVar[tuple[Mean | None, Kernel | None]] = ContextVar(
-    "given_modules", default=(None, None)
-)
 
 
 class StoredGP(PresetGP):
@@ -85,11 +80,8 @@ class StoredGP(PresetGP):
             >>> torch.equal(loaded.noise, prior.noise)
             True
         """
-        token = _given_modules.set((mean_module, covar_module))
-        try:
-            return super().load(path, device, input_transform)
-        finally:
-            _given_modules.reset(token)
+        saved = cls._read(path, device, input_transform)
+        return cls._restore(*saved, mean_module, covar_module).to(device)
 
     @classmethod
     def _restore(
@@ -97,8 +89,10 @@ class StoredGP(PresetGP):
         config: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
         input_transform: InputTransform | None,
+        mean_module: Mean | None = None,
+        covar_module: Kernel | None = None,
     ) -> Self:
-        prior = cls._untrained(config, *_given_modules.get())
+        prior = cls._untrained(config, mean_module, covar_module)
         prior._set_units(config["outcome_scale"], input_transform)
         prior.num_tasks, prior.num_points = config["num_tasks"], config["num_points"]
         own = dict(prior.named_buffers())

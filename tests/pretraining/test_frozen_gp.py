@@ -6,13 +6,14 @@ from copy import deepcopy
 
 import pytest
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior
 
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
-from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit
+from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
 @pytest.fixture(params=PRESETS)
@@ -81,6 +82,39 @@ def test_moving_or_loading_a_view_leaves_the_prior(preset):
         assert tensor.dtype == before[name].dtype
     assert not torch.equal(view.covariance(TEST_X), prior.covariance(TEST_X))
     assert_same(copied, prior)
+
+
+def test_each_member_of_a_batch_has_a_gp_of_its_own(preset):
+    prior, shape = fit(preset), torch.Size([3, 2])
+    for is_fitted in (False, True):
+        parts, one = prior.gp(shape, is_fitted), prior.gp(torch.Size(), is_fitted)
+        assert parts.covar_module.batch_shape == shape
+        for (name, parameter), single in zip(
+            parts.named_parameters(), one.parameters(), strict=True
+        ):
+            assert parameter.shape == shape + single.shape, name
+            assert torch.equal(parameter, single.expand_as(parameter))
+            assert parameter.requires_grad is is_fitted
+
+
+def test_frozen_modules_of_the_users_own_serve_all_members():
+    prior = fit(PretrainedPrior(*own_modules(), dim=2))
+    parts = prior.gp(torch.Size([3]), fit=False)
+    assert parts.likelihood.noise.shape == (3, 1)
+    assert parts.covar_module.batch_shape == torch.Size()
+    assert prior.gp(torch.Size([3]), fit=True).covar_module.batch_shape == (3,)
+
+
+@pytest.mark.parametrize("noise", [0.0, -1.0, 1e-6, torch.inf, torch.nan])
+def test_too_little_noise_is_refused(noise):
+    with pytest.raises(ValueError, match=f"noise={noise} must be a variance of more than 1e-06"):
+        PretrainedPrior.stationary(2, noise=noise)
+
+
+def test_inputs_of_another_dimension_are_refused(preset):
+    for evaluate in (preset.mean, preset.covariance):
+        with pytest.raises(BotorchTensorDimensionError, match=r"3 columns, but.*built for 2"):
+            evaluate(torch.rand(4, 3))
 
 
 def test_repr():

@@ -164,6 +164,15 @@ def test_positive_hyperparameters_need_positive_distributions(name, prior):
         specified(**{name: prior})
 
 
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [("pooled", "'per_task' or 'raw'"), ("log", "Unknown outcome_scale 'log': choose one of")],
+)
+def test_units_that_make_no_sense_are_refused(scale, message):
+    with pytest.raises(ValueError, match=message):
+        specified(outcome_scale=scale)
+
+
 def test_other_distributions_are_refused():
     with pytest.raises(ValueError, match="LogNormalPrior can't be a hyperprior here"):
         specified(noise=LogNormalPrior(0.0, 1.0))

@@ -16,7 +16,7 @@ from botorch_transfer.kernels.features import FeatureKernel
 from botorch_transfer.means.features import FeatureMean
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior, SourceGPs
-from tests.pretraining.pretrained import FAMILY, PRESETS, assert_same, fit, own_modules
+from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
 @pytest.fixture(params=PRESETS)
@@ -64,6 +64,17 @@ def test_modules_of_the_user_are_handed_over(tmp_path):
     loaded = PretrainedPrior.load(tmp_path / "prior", mean_module=mean, covar_module=kernel)
     assert_same(loaded, prior)
     assert mean.weights.dtype == torch.float  # copies are loaded into
+
+
+def test_what_the_user_froze_stays_so(tmp_path):
+    mean, kernel = own_modules()
+    prior = fit(PretrainedPrior(mean, kernel.requires_grad_(False), dim=2))
+    prior.save(tmp_path / "prior")
+    loaded = PretrainedPrior.load(tmp_path / "prior", None, None, *own_modules())
+    assert loaded.trainable == prior.trainable
+    trained = fit(loaded, steps=2)
+    assert torch.equal(trained.covariance(TEST_X), prior.covariance(TEST_X))
+    assert not torch.equal(trained.mean(TEST_X), prior.mean(TEST_X))
 
 
 def test_a_shared_network_of_the_user(tmp_path):
