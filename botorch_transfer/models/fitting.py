@@ -12,9 +12,11 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters, sample_all_priors
 from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
+from torch.nn import Module
 
 from botorch_transfer._threads import single_threaded_scipy
 
@@ -47,7 +49,9 @@ def fit_from_starts(
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
+        ValueError: If members of a batch share the parameters of a kernel or a noise.
     """
+    _check_batch_shapes(mll.model)
     parameters = get_parameters(mll, requires_grad=True)
     starts = _draw_starts(mll.model, parameters, num_restarts, seed)
     try:
@@ -61,6 +65,26 @@ def fit_from_starts(
         index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))
         chosen = optima[name].gather(0, index.expand(1, *parameter.shape))
         parameter.data.copy_(chosen.squeeze(0))
+
+
+def _check_batch_shapes(model: SingleTaskGP) -> None:
+    """Refuses to fit what members of a batch share, as each one is to keep its own best."""
+    expected = model._aug_batch_shape
+    for module in model.modules():
+        found = _own_batch_shape(module)
+        is_fitted = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+        if is_fitted and found not in (None, expected):
+            raise ValueError(
+                f"The {type(module).__name__} has the batch shape {tuple(found)}, but the model "
+                f"{tuple(expected)}: build it with batch_shape=torch.Size({list(expected)})."
+            )
+
+
+def _own_batch_shape(module: Module) -> torch.Size | None:
+    """The batch shape of a module's own parameters, if one can tell."""
+    if isinstance(module, Kernel):
+        return module._batch_shape
+    return module.raw_noise.shape[:-1] if isinstance(module, HomoskedasticNoise) else None
 
 
 def _maximize(
@@ -126,11 +150,18 @@ def _repeat(
     """Copies a marginal log likelihood along a new first batch dimension, one copy a start."""
     repeated = deepcopy(mll)
     model = repeated.model
+    own = (None, model._aug_batch_shape)
+    shared = {
+        parameter
+        for module in model.modules()
+        if _own_batch_shape(module) not in own
+        for parameter in module.parameters(recurse=False)
+    }
     for name, parameter in repeated.named_parameters():
-        values = starts.get(name)
-        parameter.data = (
-            parameter.data.expand(num_starts, *parameter.shape) if values is None else values
-        )
+        if name in starts:
+            parameter.data = starts[name]
+        elif parameter not in shared:
+            parameter.data = parameter.data.expand(num_starts, *parameter.shape)
     first = torch.Size([num_starts])
     for module in model.modules():
         # Kernels that only combine others have no batch of their own in a batched model.

@@ -7,7 +7,8 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.models import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NotPSDError
@@ -122,3 +123,33 @@ def test_no_start_at_all(monkeypatch) -> None:
     assert sizes == [2, *6 * [1]]
     for name, value in state(mll).items():
         assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_members_that_share_parameters_are_refused(batch: int) -> None:
+    mll = build(*wavy(batch=batch))
+    mll.model.covar_module = RBFKernel().double()
+    message = (
+        rf"The RBFKernel has the batch shape \(\), but the model \({batch},\): build it with "
+        rf"batch_shape=torch.Size\(\[{batch}\]\)\."
+    )
+    with pytest.raises(ValueError, match=message):
+        fit_from_starts(mll, num_restarts=1, seed=0)
+    mll = build(*wavy(batch=batch))
+    mll.model.likelihood = mll.likelihood = GaussianLikelihood().double()
+    with pytest.raises(ValueError, match=r"The HomoskedasticNoise has the batch shape \(\), but"):
+        fit_from_starts(mll, num_restarts=1, seed=0)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_what_is_not_fitted_may_be_shared(batch: int) -> None:
+    mlls = []
+    for shape in (torch.Size(), torch.Size([batch])):
+        mll = build(*wavy(batch=batch))
+        likelihood = GaussianLikelihood(batch_shape=shape).double().requires_grad_(False)
+        frozen = ScaleKernel(RBFKernel(batch_shape=shape), batch_shape=shape).double()
+        mll.model.covar_module = mll.model.covar_module + frozen.requires_grad_(False)
+        mll.model.likelihood = mll.likelihood = likelihood
+        fit_from_starts(mll.train(), num_restarts=1, seed=0)
+        mlls.append(mll)
+    torch.testing.assert_close(objective(mlls[0]), objective(mlls[1]))
