@@ -9,6 +9,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import Hyperprior
 from botorch_transfer.data import default_context
+from botorch_transfer.hyperpriors.log_density import LogDensityGammaPrior
 from botorch_transfer.models.hyperprior_modules import (
     hyperprior_kernel,
     hyperprior_mean,
@@ -43,8 +44,8 @@ def test_kernel_starts_at_its_hyperpriors_means():
     lengthscale = kernel.base_kernel.lengthscale
     torch.testing.assert_close(lengthscale, torch.full((3, 1, 4), 1 / 3).double())
     torch.testing.assert_close(kernel.outputscale, torch.full((3,), 0.5).double())
-    assert isinstance(kernel.base_kernel.lengthscale_prior, GammaPrior)
-    assert isinstance(kernel.outputscale_prior, GammaPrior)
+    assert isinstance(kernel.base_kernel.lengthscale_prior, LogDensityGammaPrior)
+    assert isinstance(kernel.outputscale_prior, LogDensityGammaPrior)
     assert kernel.base_kernel.nu == 2.5
 
 
@@ -91,6 +92,7 @@ def test_noise():
 def test_noise_is_no_less_than_can_be_factorized():
     """However little noise a hyperprior expects, relative to the signal."""
     noise = hyperprior_noise(specified(noise=GammaPrior(2.0, 1e9)))
+    assert isinstance(noise.prior(), LogDensityGammaPrior)
     assert noise.lower == noise.start == pytest.approx(1e-6 * 0.5)
 
 

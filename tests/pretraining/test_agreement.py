@@ -52,6 +52,8 @@ def test_few_tasks_cannot_tell():
     both = source_agreement(fit([(X, Y), (X, -Y)]).gps)
     assert both.tolist() == pytest.approx([-1.0, -1.0])
     assert tasks_agree(both)
+    assert tasks_agree(-torch.ones(4))
+    assert not tasks_agree(-torch.ones(5))
 
 
 def test_constant_tasks_and_single_points_say_nothing():
@@ -74,11 +76,13 @@ def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
     monkeypatch.setattr(agreement, "MAX_TASKS", 2)
     monkeypatch.setattr(agreement, "MAX_POINTS", 4)
     asked = []
-    gps = fit(FAMILY.sources()).gps
+    gps = fit(FAMILY.sources((9, 6, 12))).gps
     mean = gps.mean
-    monkeypatch.setattr(gps, "mean", lambda X: asked.append(len(X)) or mean(X))
+    monkeypatch.setattr(gps, "mean", lambda X: asked.append(X) or mean(X))
     assert source_agreement(gps).shape == (2,)
-    assert asked == [4, 4]
+    # Evenly spaced, the first and the last one among them.
+    torch.testing.assert_close(asked[0], gps.train_X[0, [0, 3, 5, 8]])
+    torch.testing.assert_close(asked[1], gps.train_X[2, [0, 4, 7, 11]])
 
 
 @pytest.mark.parametrize(("significance", "expected"), [(2.0, True), (3.0, False)])

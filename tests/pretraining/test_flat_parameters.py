@@ -54,6 +54,7 @@ def test_a_step_of_an_optimizer_is_the_same(layer):
 def test_released_parameters_have_memory_of_their_own(layer):
     flat = FlatParameters(layer.parameters())
     flat.vector.data.fill_(2.0)
+    layer.weight.sum().backward()
     flat.release()
     flat.vector.data.fill_(7.0)
     assert layer.weight.tolist() == [[2.0, 2.0]]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -48,29 +49,32 @@ def test_threads_side_by_side():
         jobs = [(value,) for value in range(4)]
         found = list(run_jobs("work", work, jobs, 1, Memo(size=9), num_threads=2))
         assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor() as later:  # threads begin with what was set last
+            assert later.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
     assert found == [(value, 1) for value in range(4)]
 
 
 def test_what_threads_finished_outlives_an_error():
-    calls, first_is_done = [], threading.Event()
+    calls, other_is_kept = [], threading.Event()
 
     def work(value, fails):
         calls.append(value)
         if not value:
             return value
-        assert first_is_done.wait(60)
+        assert other_is_kept.wait(60)
         return 1 / (not fails)
 
     class Watching(Memo):
         def __setitem__(self, key, result):
             super().__setitem__(key, result)
-            first_is_done.set()
+            other_is_kept.set()
 
     finished = Watching(size=9)
     with pytest.raises(ZeroDivisionError):
-        list(run_jobs("work", work, [(0, True), (1, True)], 1, finished, num_threads=2))
+        # The one that fails comes first, so the other's result is never handed over.
+        list(run_jobs("work", work, [(1, True), (0, True)], 1, finished, num_threads=2))
     calls.clear()
     assert list(run_jobs("work", work, [(0, True)], 1, finished, num_threads=2)) == [0]
     assert calls == []

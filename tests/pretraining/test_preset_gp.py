@@ -38,6 +38,23 @@ def test_ablr_s_kernel():
     torch.testing.assert_close(prior.covariance(TEST_X), expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "default"), [("hyperbo", 0.01), ("fsbo", 0.01), ("ablr", 0.3), ("stationary", 0.01)]
+)
+def test_noise_to_start_from(name, default):
+    build = getattr(PretrainedPrior, name)
+    assert float(build(2).noise) == pytest.approx(default)
+    assert float(build(2, noise=0.05).noise) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("name", ["hyperbo", "fsbo", "ablr"])
+def test_the_seed_is_that_of_the_weights(name):
+    build = getattr(PretrainedPrior, name)
+    first, same, other = (build(2, seed=seed).covariance(TEST_X) for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
 def test_unknown_presets_are_refused():
     with pytest.raises(ValueError, match="Unknown mean 'linear'"):
         PretrainedPrior.stationary(2, mean="linear")

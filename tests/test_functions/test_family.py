@@ -186,3 +186,21 @@ def test_cuda(family):
     assert values.is_cuda
     (fresh,) = family.sample(1, seed=0)
     assert fresh.cuda().optimal_value == pytest.approx(best, abs=1e-6)
+
+
+class Well(TaskFamily):
+    """Flat but for a narrow well, of which no gradient tells from afar."""
+
+    dim = 1
+    continuous_inds = [0]  # noqa: RUF012
+    study_noise_std = 0.1
+    _bounds = [(0.0, 1.0)]  # noqa: RUF012
+
+    def _evaluate_true(self, X):
+        return -torch.exp(-((X.squeeze(-1) - 0.777) / 0.002).square())
+
+
+def test_the_search_for_the_optimum_begins_where_it_is_low():
+    task = Well()
+    assert task.optimal_value == pytest.approx(-1.0)
+    assert task.optimizers.item() == pytest.approx(0.777, abs=1e-5)

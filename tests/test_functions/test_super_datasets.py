@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
@@ -87,3 +89,10 @@ def test_the_truth_as_a_hyperprior():
     lengthscale = prior.lengthscale_prior(14)
     assert float(lengthscale.concentration) == pytest.approx(shape)
     assert float(lengthscale.rate) == pytest.approx(rate)
+
+
+def test_outcomes_are_noisy():
+    noisy = replace(SMALL_SUPER_DATASET, outputscale=(1.0, 1e6), noise=(1e4, 1e4))
+    drawn = noisy.draw(num_domains=1, num_tasks=1, num_points=400)
+    deviation = drawn.domains[0].datasets[0].Y - drawn.truth[0].constant
+    assert float(deviation.square().mean()) == pytest.approx(1.0, rel=0.2)
