@@ -17,6 +17,7 @@ from uuid import uuid4
 from weakref import WeakSet
 
 import numpy as np
+import torch
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 from torch.nn import Module
@@ -75,7 +76,10 @@ class Memo:
         """
         with suppress(KeyError):
             return self[key]
-        result = compute()
+        # Whoever builds a model may have no use for gradients, but pre-training has, and so may
+        # whoever recalls its result.
+        with torch.inference_mode(False), torch.enable_grad():
+            result = compute()
         self[key] = result
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -18,6 +19,7 @@ PRESETS = ("hyperbo", "fsbo", "ablr", "stationary")
 
 
 @cache
+@torch.enable_grad()  # some tests that ask for one need no gradients themselves
 def prior(preset="hyperbo", num_tasks=NUM_TASKS):
     options = {} if preset == "stationary" else {"hidden": (6, 4)}
     sizes = [7 + index % 3 for index in range(num_tasks)]

@@ -7,7 +7,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.pretraining import SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining import (
+    PretrainedPrior,
+    SourceGPs,
+    SourceHierarchy,
+    clear_memos,
+)
 from tests.families import OFFSET, ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -54,3 +59,19 @@ def test_mean_and_kernel_are_those_given_in_the_priors_units() -> None:
         *FAMILY.target(0), prior, ConstantMean(), ScaleKernel(RBFKernel()), outcome_transform=None
     )
     assert torch.equal(raw.posterior(FAMILY.inputs(3)).mean, torch.zeros(3, 1).double())
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    ("prior_class", "options"),
+    [(SourceGPs, QUICK), (SourceHierarchy, QUICK), (PretrainedPrior, {"steps": 2})],
+)
+def test_pretraining_where_gradients_are_off(prior_class, options, without) -> None:
+    clear_memos()
+    with without():
+        sources = {name: (X.clone(), Y.clone()) for name, (X, Y) in FAMILY.sources().items()}
+        resolve_prior(prior_class, sources, **options)
+    X = FAMILY.inputs(3, seed=7).requires_grad_()
+    prior = resolve_prior(prior_class, FAMILY.sources(), **options)
+    (gradient,) = torch.autograd.grad(prior.mean(X).sum(), X)
+    assert gradient.abs().sum() > 0

@@ -165,3 +165,19 @@ def test_clear_memos() -> None:
         memo["key"] = 1
     clear_memos()
     assert not any("key" in memo for memo in memos)
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_what_is_remembered_serves_gradients(without) -> None:
+    memo = Memo(size=1)
+    x = torch.ones((), requires_grad=True)
+
+    def compute() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.autograd.grad(x.square(), x)[0], torch.ones(())
+
+    with without():
+        memo.recall("key", compute)
+        assert not torch.is_grad_enabled()
+    gradient, buffer = memo.recall("key", compute)
+    assert gradient == 2
+    (x * buffer).backward()
