@@ -19,7 +19,7 @@ def sqlite(path: Path, create: bool = False) -> StorageConfig:
     """A database in a file."""
     url = f"sqlite:///{path}"
     if create:
-        init_engine_and_session_factory(url=url)
+        init_engine_and_session_factory(url=url, force_init=True)  # one at a time
         create_all_tables(get_engine())
     return StorageConfig(url=url)
 

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from ax.api.client import Client
-from ax.api.configs import RangeParameterConfig
 from ax.core.auxiliary_source import AuxiliarySource
-from ax.core.experiment import Experiment
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax._internals import experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
-from tests.ax.conftest import plain_loss, plain_space
-
-C, GAMMA = plain_space()
-COST = RangeParameterConfig("cost", (1e-2, 1e3), parameter_type="float", scaling="log")
-WIDE = RangeParameterConfig("C", (1e-4, 1e5), parameter_type="float", scaling="log")
-SHRINK = RangeParameterConfig("shrink", (0.0, 1.0), parameter_type="float")
-
-
-def old_experiment(space, metric="loss", baseline=None, name="old") -> Experiment:
-    client, rng = Client(), np.random.default_rng(0)
-    client.configure_experiment(space, name=name)
-    client.configure_optimization(f"-{metric}")
-    if baseline is not None:
-        client.attach_baseline(baseline)
-    for _ in range(9):
-        config = {
-            p.name: float(
-                10 ** rng.uniform(*np.log10(p.bounds))
-                if p.scaling == "log"
-                else rng.uniform(*p.bounds)
-            )
-            for p in space
-        }
-        known = {"C": config.get("C", config.get("cost")), "gamma": config.get("gamma", 0.01)}
-        loss = plain_loss(known, 0.0) + config.get("shrink", 0.0)
-        client.complete_trial(client.attach_trial(config), {metric: loss})
-    return experiment_of(client)
+from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import pytest
+from ax.core.observation import ObservationFeatures
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax._internals import experiment_of
 from botorch_transfer.ax.optimization import (
+    awaited_arms,
     directions,
     failed_arms,
+    metrics_of,
     refuse_other_metrics,
-    restricted_to,
+    without_abandoned,
 )
 
 
@@ -20,27 +23,13 @@ def test_directions(make_client):
     config = config_of(make_client(objective="-loss, score"))
     assert directions(config) == {"loss": -1.0, "score": 1.0}
     assert directions(None) == {}
+    sums = config_of(make_client(objective="-2*loss + score"))
+    assert directions(sums) == {"loss": -1.0, "score": 1.0}
 
 
-def test_constraints_on_unknown_metrics_are_left_out(make_client):
-    config = config_of(make_client(constraints=["cost <= 3", "time <= 4"]))
-    kept = restricted_to(config, ["loss", "cost"])
-    assert [c.metric_signatures for c in kept.outcome_constraints] == [["cost"]]
-    assert len(config.outcome_constraints) == 2
-
-
-def test_one_of_two_objectives_may_be_unknown(make_client):
-    config = config_of(make_client(objective="-loss, score"))
-    kept = restricted_to(config, ["loss"])
-    assert directions(kept) == {"loss": -1.0}
-    assert kept.objective.is_single_objective
-    assert restricted_to(config, ["loss", "score"]).objective == config.objective
-
-
-@pytest.mark.parametrize("objective", ["-loss", "-2*loss - cost"])
-def test_nothing_known_of_the_objective_is_refused(make_client, objective):
-    with pytest.raises(UserInputError, match="nothing of the objective"):
-        restricted_to(config_of(make_client(objective=objective)), ["cost"])
+def test_metrics_of_objectives_and_constraints(make_client):
+    client = make_client(objective="-loss, score", constraints=["cost <= 3"])
+    assert metrics_of(experiment_of(client)) == ["cost", "loss", "score"]
 
 
 def test_metrics_of_other_names_are_refused():
@@ -49,9 +38,43 @@ def test_metrics_of_other_names_are_refused():
         refuse_other_metrics(["Loss"], ["loss"])
 
 
-def test_failed_arms(make_client):
+def parameters_of(arms):
+    return sorted(arm.parameters["C"] for arm in arms)
+
+
+def test_failed_and_awaited_arms(make_client):
     client = make_client()
-    first = client.attach_trial({"C": 1.0, "gamma": 1.0})
-    client.attach_trial({"C": 2.0, "gamma": 1.0})
-    client.mark_trial_failed(first)
-    assert [arm.parameters["C"] for arm in failed_arms(experiment_of(client))] == [1.0]
+    configs = [{"C": float(C), "gamma": 1.0} for C in (1, 2, 3, 4, 5, 1)]
+    failed, _, abandoned, done, beyond, again = map(client.attach_trial, configs)
+    client.mark_trial_failed(failed)
+    client.mark_trial_abandoned(abandoned)
+    client.complete_trial(done, {"loss": 1.0})
+    client.mark_trial_failed(beyond)
+    client.mark_trial_failed(again)
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0, 5.0]
+    assert parameters_of(awaited_arms(experiment_of(client))) == [2.0]
+    space = experiment_of(client).search_space
+    space.parameters["C"].update_range(upper=4.5)
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0]
+
+
+def test_what_failed_and_then_succeeded_did_not_fail(make_client):
+    client = make_client()
+    for mark in ("mark_trial_failed", None):
+        trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+        if mark:
+            getattr(client, mark)(trial)
+    assert len(failed_arms(experiment_of(client))) == 1
+    client.complete_trial(trial, {"loss": 1.0})
+    assert failed_arms(experiment_of(client)) == []
+
+
+def test_abandoned_trials_are_not_pending(make_client):
+    client = make_client()
+    trials = [client.attach_trial({"C": C, "gamma": 1.0}) for C in (1.0, 2.0)]
+    client.mark_trial_abandoned(trials[0])
+    features = [ObservationFeatures({"C": C}, trial_index=t) for t, C in enumerate((1.0, 2.0))]
+    experiment = experiment_of(client)
+    kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
+    assert kept == {"loss": features[1:]}
+    assert without_abandoned(experiment, None) == {}

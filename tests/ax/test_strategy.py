@@ -304,5 +304,5 @@ def test_options_of_pretraining_are_for_what_is_pretrained(make_client, old_clie
 
 def test_a_history_of_another_objective_is_refused(make_client, runs):
     client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
-    with pytest.raises(UserInputError, match="nothing of the objective 'accuracy'"):
+    with pytest.raises(UserInputError, match=r"no \['accuracy'\] of the objective"):
         client.get_next_trials(1)

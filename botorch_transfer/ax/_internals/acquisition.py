@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from ax.core.search_space import SearchSpaceDigest
-from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
+from ax.generators.utils import mk_discrete_choices
 from botorch.acquisition.acquisition import OneShotAcquisitionFunction
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
@@ -73,9 +74,13 @@ class TransferAcquisition(Acquisition):
         """Generates candidates, away from points that failed or are pending; see Ax's."""
         usual, pending = self.acqf, self.X_pending
         options = dict(optimizer_options or {})
-        if inequality_constraints and not _is_discrete(search_space_digest):
-            # Random walks in a polytope of few dimensions forget soon where they began.
-            options["options"] = {"n_burnin": 1000, **options.get("options", {})}
+        if inequality_constraints and self._optimizer_of(search_space_digest, fixed_features) in (
+            "optimize_acqf",
+            "optimize_acqf_mixed",
+        ):
+            # Random walks in a polytope of few dimensions forget soon where they began. And
+            # restarts that are one problem to SLSQP end where the steepest throws them.
+            options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
@@ -96,6 +101,13 @@ class TransferAcquisition(Acquisition):
             )
         finally:
             self.acqf, self.X_pending = usual, pending
+
+    def _optimizer_of(
+        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
+    ) -> str:
+        """The name of BoTorch's function that Ax will call."""
+        choices = mk_discrete_choices(space, fixed_features)
+        return determine_optimizer(space, self.acqf, choices)
 
     def _avoiding(
         self,

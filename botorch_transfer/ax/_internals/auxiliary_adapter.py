@@ -21,6 +21,7 @@ from botorch.models.gp_regression import SingleTaskGP
 from botorch_transfer.ax._internals.shared import Moments, TransferMixin
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
 from botorch_transfer.ax.model_inputs import refuse_parameters
+from botorch_transfer.ax.optimization import metrics_of
 from botorch_transfer.ax.units import moments_of
 
 
@@ -52,6 +53,7 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
     ) -> None:
         if history is not None:
             history.attach(experiment)
+        self._target = experiment
         super().__init__(
             experiment=experiment,
             generator=generator,
@@ -69,14 +71,21 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
 
     def history_moments(self) -> Moments:
         """Mean and deviation of old outcomes, by metric."""
-        moments: Moments = {}
-        for name in self._metrics():
-            outcomes = auxiliary_outcomes(self.auxiliary_sources, name)
-            if outcomes is not None:
-                moments[name] = moments_of(outcomes)
-                for source in self.auxiliary_sources:  # which may call the metric otherwise
-                    for other in source.transfer_metric_config.get(name, ()):
-                        moments.setdefault(other, moments[name])
+        found = {
+            name: auxiliary_outcomes(self.auxiliary_sources, name)
+            for name in metrics_of(self._target)
+        }
+        moments: Moments = {
+            name: moments_of(outcomes) for name, outcomes in found.items() if outcomes is not None
+        }
+        for source in self.auxiliary_sources:
+            # Ax puts it in the new one's place while its data are transformed.
+            if source.experiment is self._experiment:
+                return {
+                    other: moments[name]
+                    for name in moments
+                    for other in source.transfer_metric_config.get(name, {name})
+                }
         return moments
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:

@@ -14,12 +14,13 @@ from ax.core.search_space import SearchSpace
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
 
+from botorch_transfer.ax._internals.objectives import restricted_to
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.optimization import (
     awaited_arms,
     failed_arms,
+    metrics_of,
     refuse_other_metrics,
-    restricted_to,
     without_abandoned,
 )
 
@@ -39,7 +40,7 @@ class TransferMixin(ABC):
         """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
 
     def _metrics(self) -> list[str]:
-        return sorted(metric.signature for metric in self._experiment.metrics.values())
+        return metrics_of(self._experiment)
 
     def _optimized(self) -> list[str]:
         config = self._optimization_config

@@ -7,12 +7,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
+from ax.generators.utils import mk_discrete_choices
 from botorch.acquisition import LogExpectedImprovement
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 
 from botorch_transfer import models
+from botorch_transfer.ax._internals.acquisition import TransferAcquisition
 from tests.ax.conftest import plain_loss
+from tests.ax.signatures import parameters
+
+
+def test_ax_is_as_it_is_overridden():
+    assert parameters(Acquisition._instantiate_acquisition) == ["self"]
+    given = ["search_space_digest", "acqf", "discrete_choices"]
+    assert parameters(determine_optimizer) == given
+    assert parameters(mk_discrete_choices)[:2] == ["ssd", "fixed_features"]
+    expected = set(parameters(Acquisition.optimize))
+    assert set(parameters(TransferAcquisition.optimize)) - {"kwargs"} <= expected
 
 
 def corner_space() -> list[Any]:
@@ -74,6 +88,49 @@ def test_one_pending_by_a_linear_constraint(make_client, corner):
     assert first.sum() > 0.95
     assert second.sum() > 0.85
     assert np.linalg.norm(first - second) > 0.05
+
+
+def bowl(a: Any, b: Any, shift: float) -> Any:
+    return (a - 0.2 - shift) ** 2 + (b - 0.7 + shift) ** 2
+
+
+def bowls() -> pd.DataFrame:
+    """Old runs of three tasks whose optima lie about (0.2, 0.7)."""
+    rng, frames = np.random.default_rng(0), []
+    for task, shift in (("x", -0.15), ("y", 0.1), ("z", 0.2)):
+        a, b = rng.random((10, 2)).T
+        frames.append(pd.DataFrame({"task": task, "a": a, "b": b, "loss": bowl(a, b, shift)}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_client):
+    """SLSQP, given several restarts as one problem, throws them into a far corner."""
+    constraint = ["a - b >= 0.1"]
+    client = make_client(corner_space(), parameter_constraints=constraint, history=bowls())
+    random = torch.rand(500, 1, 2, dtype=torch.double)
+    random = random[random[:, 0, 0] - random[:, 0, 1] >= 0.1]
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert point[0] - point[1] > 0.1 - 1e-6
+        acquisition = client._generation_strategy.adapter.generator._acquisition.acqf
+        with torch.no_grad():
+            here = acquisition(torch.from_numpy(point).view(1, 1, 2))
+            assert here > acquisition(random).max() - 0.1
+        client.complete_trial(trial, {"loss": bowl(*point, 0.03)})
+
+
+@pytest.mark.parametrize("steps", [3, 12])
+def test_constraints_in_mixed_spaces(make_client, steps):
+    """Of more than ten combinations, Ax uses another optimizer, which takes other options."""
+    table = bowls().assign(n=[1, 2, 3] * 10)
+    n = RangeParameterConfig("n", (1, steps), parameter_type="int")
+    client = make_client(
+        [*corner_space(), n], parameter_constraints=["a + b <= 0.6"], history=table
+    )
+    for _ in range(2):
+        ((trial, config),) = client.get_next_trials(1).items()
+        assert config["a"] + config["b"] < 0.6 + 1e-6
+        client.complete_trial(trial, {"loss": bowl(config["a"], config["b"], 0.03)})
 
 
 def test_discrete_spaces_are_tried_out(make_client):

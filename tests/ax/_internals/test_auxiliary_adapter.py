@@ -1,0 +1,121 @@
+"""Ax's adapter with auxiliary experiments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
+from ax.core.auxiliary_source import AuxiliarySource
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer.ax import TransferGenerators
+from botorch_transfer.ax._internals import AuxiliaryTransferAdapter, experiment_of
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
+from tests.ax.adapters import adapter_of
+from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
+from tests.ax.signatures import parameters
+
+
+def with_history(client: Any, *old: Any, **options: Any) -> Any:
+    history = AuxiliaryHistory.from_experiments(old)
+    return adapter_of(client, TransferGenerators.AUXILIARY, history=history, **options)
+
+
+def renamed(level: float = 0.0) -> AuxiliarySource:
+    old = old_experiment([C, GAMMA], metric="error", name="renamed", level=level)
+    return AuxiliarySource(old, transfer_metric_config={"loss": {"error"}})
+
+
+def old_outcomes(*old: Any) -> np.ndarray:
+    return np.concatenate([source.lookup_data().df["mean"] for source in old])
+
+
+def test_ax_is_as_it_is_overridden():
+    expected = ["self", "search_space", "experiment_data", "kwargs"]
+    assert parameters(TransferLearningAdapter._fit) == expected
+    taken = parameters(TransferLearningAdapter._gen)
+    assert taken[:3] == ["self", "n", "search_space"]
+    assert {"pending_observations", "fixed_features", "model_gen_options"} <= set(taken)
+
+
+def test_it_takes_all_that_axs_takes():
+    theirs = set(parameters(TransferLearningAdapter))
+    assert set(parameters(AuxiliaryTransferAdapter)) == theirs | {"history"}
+    assert parameters(AuxiliaryTransferAdapter.gen) == parameters(TransferLearningAdapter.gen)
+
+
+def test_moments_are_those_of_all_old_experiments(make_client):
+    old = [
+        old_experiment([C, GAMMA], name=name, level=level) for name, level in (("a", 0), ("b", 9))
+    ]
+    client = make_client(constraints=["time <= 5"])
+    adapter = with_history(client, *old)
+    outcomes = old_outcomes(*old)
+    expected = pytest.approx((outcomes.mean(), outcomes.std(ddof=1)))
+    assert adapter.history_moments() == {"loss": expected}
+    assert auxiliary_names(experiment_of(client)) == ["a", "b"]
+    again = adapter_of(client, TransferGenerators.AUXILIARY)
+    assert again.history_moments() == adapter.history_moments()
+
+
+def test_a_renamed_metric_has_the_scale_of_the_others(make_client):
+    """One old experiment calls it otherwise: all are standardized alike."""
+    other, source = old_experiment([C, GAMMA], level=9.0), renamed(level=-5.0)
+    adapter = with_history(make_client(), source, other)
+    outcomes = old_outcomes(source.experiment, other)
+    mean, std = outcomes.mean(), outcomes.std(ddof=1)
+    assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
+    found = adapter.get_transferable_datasets(adapter.parameters, "loss")
+    for name, expected in (("renamed", outcomes[:9]), ("old", outcomes[9:])):
+        (dataset,) = found[name]
+        np.testing.assert_allclose(dataset.Y.squeeze(-1), (expected - mean) / std)
+    assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
+
+
+def test_names_may_be_swapped(make_client):
+    """What an old experiment calls by the name of another metric of the new one."""
+    source, other = renamed(), old_experiment([C, GAMMA], metric="error", level=7.0)
+    adapter = with_history(make_client(constraints=["error <= 9"]), source, other)
+    loss = auxiliary_outcomes(adapter.auxiliary_sources[:1], "loss")
+    (dataset,) = adapter.get_transferable_datasets(adapter.parameters, "loss")["renamed"]
+    np.testing.assert_allclose(dataset.Y.squeeze(-1), (loss - loss.mean()) / loss.std(ddof=1))
+
+
+def test_before_any_outcome_only_what_has_history_is_modelled(make_client):
+    client = make_client(constraints=["time <= 5"])
+    adapter = with_history(client, old_experiment([C, GAMMA]))
+    assert adapter.outcomes == ["loss"]
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    client.complete_trial(trial, {"loss": 1.0, "time": 2.0})
+    assert with_history(client, old_experiment([C, GAMMA])).outcomes == ["loss", "time"]
+
+
+def test_old_experiments_may_differ_in_their_metrics(make_client):
+    costly = old_experiment([C, GAMMA], metric="cost", name="costly")
+    client = make_client(constraints=["cost <= 2"])
+    with pytest.warns(UserWarning, match="Skipping this source for"):
+        adapter = with_history(client, old_experiment([C, GAMMA]), costly)
+    models = dict(zip(adapter.outcomes, adapter.generator.surrogate.model.models, strict=True))
+    tasks = {name: model.prior.task_names for name, model in models.items()}
+    assert tasks == {"cost": ("costly_cost",), "loss": ("old_loss",)}
+
+
+def test_what_only_old_experiments_have_stays_where_it_is(make_client):
+    baseline = {"C": 1.0, "gamma": 1.0, "shrink": 0.25}
+    adapter = with_history(make_client(), old_experiment([C, GAMMA, SHRINK], baseline=baseline))
+    shown = list(adapter.parameters)
+    (arm,) = adapter.gen(1).arms
+    assert set(arm.parameters) == {"C", "gamma"}
+    assert adapter.parameters == shown
+
+
+def test_parameters_of_unknown_value_are_refused(make_client):
+    with pytest.raises(UserInputError, match=r"\['shrink'\] are not in all"):
+        with_history(make_client(), old_experiment([C, GAMMA, SHRINK]))
+
+
+def test_names_alone_need_the_experiments_attached(make_client):
+    with pytest.raises(UserInputError, match=r"\['old'\] are not attached"):
+        adapter_of(make_client(), TransferGenerators.AUXILIARY, history=AuxiliaryHistory(["old"]))

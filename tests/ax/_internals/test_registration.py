@@ -1,0 +1,112 @@
+"""What Ax is told of this package."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from ax.adapter.registry import GENERATOR_KEY_TO_GENERATOR_SETUP
+from ax.core.search_space import SearchSpaceDigest
+from ax.generation_strategy.generator_spec import GeneratorSpec
+from ax.generators.torch.botorch_modular import surrogate
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.surrogate import Surrogate
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import CLASS_TO_REVERSE_REGISTRY
+from ax.storage.json_store.decoder import object_from_json
+from ax.storage.json_store.encoder import object_to_json
+from ax.storage.transform_registry import TRANSFORM_REGISTRY
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from gpytorch.kernels import RBFKernel
+
+from botorch_transfer import ScaMLGP, models
+from botorch_transfer.ax import TransferGenerators, _internals
+from botorch_transfer.ax._internals.acquisition import TransferAcquisition
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory
+from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.units import StandardizeByHistory
+from botorch_transfer.models.target import TargetGP
+from tests.ax.signatures import parameters
+
+
+def test_ax_is_as_it_is_used():
+    taken = ["model_config", "dataset", "search_space_digest", "botorch_model_class"]
+    assert parameters(surrogate._construct_submodules) == taken
+    ours, theirs = _internals.transfer_inputs_for_ax, surrogate.submodel_input_constructor
+    default = theirs.dispatch(SingleTaskGP)
+    assert parameters(ours) == parameters(default)
+
+
+def test_models_are_known_to_storage():
+    for name in models.__all__:
+        cls = getattr(models, name)
+        assert CLASS_TO_REVERSE_REGISTRY[Model][name] is cls
+        config = ModelConfig(botorch_model_class=cls, model_options={"a": 1})
+        stored = json.loads(json.dumps(object_to_json(config)))
+        assert object_from_json(stored).botorch_model_class is cls
+
+
+def test_generators_and_histories_are_known_to_storage():
+    history = TransferHistory({"task": ["monday"], "C": [0.1], "loss": [1 / 3]})
+    spec = GeneratorSpec(TransferGenerators.TRANSFER, {"history": history})
+    again = object_from_json(json.loads(json.dumps(object_to_json(spec))))
+    assert again.generator_enum is TransferGenerators.TRANSFER
+    assert again.generator_kwargs["history"] == history
+    names = object_from_json(object_to_json(AuxiliaryHistory(["a", "b"])))
+    assert (names.names, names.sources) == (["a", "b"], None)
+
+
+def test_acquisition_and_transform_are_known_to_storage():
+    assert CLASS_TO_REVERSE_REGISTRY[Acquisition]["TransferAcquisition"] is TransferAcquisition
+    assert StandardizeByHistory in TRANSFORM_REGISTRY
+
+
+def test_each_generator_has_its_adapter():
+    setups = {key: GENERATOR_KEY_TO_GENERATOR_SETUP[key.value] for key in TransferGenerators}
+    assert {key.name: setup.adapter_class for key, setup in setups.items()} == {
+        "TRANSFER": _internals.TransferAdapter,
+        "AUXILIARY": _internals.AuxiliaryTransferAdapter,
+    }
+    for setup in setups.values():
+        assert setup.transforms[-1] is StandardizeByHistory
+        assert setup.default_generator_kwargs == {"acquisition_class": TransferAcquisition}
+
+
+def test_inputs_of_transfer_models_are_made_here():
+    dispatch = surrogate.submodel_input_constructor.dispatch
+    for name in models.__all__:
+        cls = getattr(models, name)
+        if issubclass(cls, TargetGP):
+            assert dispatch(cls) is _internals.transfer_inputs_for_ax
+    assert dispatch(SingleTaskGP) is not _internals.transfer_inputs_for_ax
+
+
+def test_the_users_kernel_is_constructed():
+    X = torch.rand(4, 2, dtype=torch.double)
+    names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
+    sources = {"monday": (X, X[:, :1])}
+    dataset = TransferDataset(X, X[:, 1:], transferred=Transferred(sources), **names)
+    config = ModelConfig(
+        botorch_model_class=ScaMLGP,
+        covar_module_class=RBFKernel,
+        covar_module_options={"ard_num_dims": 2},
+    )
+    space = SearchSpaceDigest(feature_names=["a", "b"], bounds=[(0.0, 1.0)] * 2)
+    inputs = _internals.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
+    assert isinstance(inputs["covar_module"], RBFKernel)
+    model = ScaMLGP(**inputs)
+    assert isinstance(model.residual_covar_module, RBFKernel)
+
+
+def test_registration_may_be_repeated():
+    before = len(GENERATOR_KEY_TO_GENERATOR_SETUP)
+    _internals.register()
+    assert len(GENERATOR_KEY_TO_GENERATOR_SETUP) == before
+
+
+@pytest.mark.parametrize("key", [key.value for key in TransferGenerators])
+def test_keys_do_not_collide_with_axs(key):
+    assert key.startswith("botorch_transfer")

@@ -1,0 +1,30 @@
+"""Adapters without a client or a generation strategy around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ax.adapter.torch import TorchAdapter
+from ax.api.client import Client
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from botorch.utils.datasets import SupervisedDataset
+
+from botorch_transfer import ScaMLGP
+from botorch_transfer.ax import TransferGenerators
+from botorch_transfer.ax._internals import experiment_of
+
+
+def adapter_of(
+    client: Client, generator: TransferGenerators = TransferGenerators.TRANSFER, **options: Any
+) -> Any:
+    """Makes an adapter of a client's experiment, fitted to the data that it has."""
+    config = ModelConfig(botorch_model_class=ScaMLGP, name="transfer")
+    spec = SurrogateSpec(model_configs=[config], allow_batched_models=False)
+    return generator(experiment=experiment_of(client), surrogate_spec=spec, **options)
+
+
+def datasets_of(adapter: TorchAdapter) -> dict[str, SupervisedDataset]:
+    """What the models were made of, by metric."""
+    surrogate = adapter.generator.surrogate
+    return dict(zip(adapter.outcomes, surrogate.training_data, strict=True))
