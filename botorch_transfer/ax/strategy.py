@@ -61,8 +61,9 @@ def transfer_generation_strategy(
 
     The strategy is stored with the experiment, in JSON files and databases: a table with it, of
     experiments the names, of priors path and content hash. Import ``botorch_transfer.ax`` before
-    loading. An experiment that is loaded goes on as it would have; Ax's files keep ten decimals of
-    each outcome.
+    loading. An experiment that is loaded goes on as it would have under the same seed of PyTorch;
+    Ax's files keep ten decimals of each outcome, and not the ``random_seed`` of a ``Client``: call
+    ``torch.manual_seed`` with it before each ``get_next_trials`` of a client that was loaded.
 
     Args:
         model: The class of the models.
@@ -73,7 +74,8 @@ def transfer_generation_strategy(
             mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, columns in the order of the
             search space. Runs without a finite value of a metric are left out there.
         prior: (c) Instead of a history, the files of saved priors, by metric. Priors speak of
-            outcomes that are maximized: of a metric to minimize, that is the negated one. Make one
+            outcomes that are maximized: of a metric to minimize, that is the negated one, and of
+            one that is only constrained, the metric as it is. Make one
             of what :func:`encode_history` gives, so that it knows its parameters: others are then
             refused. The strategy keeps path and content hash.
         task: The column of the table with the name of the old task.

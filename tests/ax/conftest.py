@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ pytest.importorskip("ax")
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig, StorageConfig
 
-from botorch_transfer.ax import transfer_generation_strategy
+from botorch_transfer import SourceGPs
+from botorch_transfer.ax import encode_history, transfer_generation_strategy
 
 logging.getLogger("ax").setLevel(logging.ERROR)
 
 FAST = {"num_restarts": 2, "raw_samples": 32}
+FORMS = ["experiments", "table", "file"]
 Space = list[RangeParameterConfig | ChoiceParameterConfig]
 
 
@@ -47,6 +50,23 @@ def mixed_space() -> Space:
 def mixed_loss(config: Any, shift: float = 0.0) -> float:
     rate = np.log10(config["rate"]) + 2 + shift
     return float(rate**2 + 0.2 * (config["depth"] - 3) ** 2 + (config["kind"] != "b"))
+
+
+def corner_space() -> Space:
+    return [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in "ab"]
+
+
+def bowl(a: Any, b: Any, shift: float) -> Any:
+    return (a - 0.2 - shift) ** 2 + (b - 0.7 + shift) ** 2
+
+
+def bowls() -> pd.DataFrame:
+    """Old runs of three tasks whose optima lie about (0.2, 0.7)."""
+    rng, frames = np.random.default_rng(0), []
+    for task, shift in (("x", -0.15), ("y", 0.1), ("z", 0.2)):
+        a, b = rng.random((10, 2)).T
+        frames.append(pd.DataFrame({"task": task, "a": a, "b": b, "loss": bowl(a, b, shift)}))
+    return pd.concat(frames, ignore_index=True)
 
 
 @pytest.fixture(scope="session")
@@ -112,16 +132,46 @@ def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client
     """Turns a table of old runs into Ax clients, one an old task."""
 
     def make(
-        frame: pd.DataFrame, space: Space, storage: StorageConfig | None = None
+        frame: pd.DataFrame,
+        space: Space,
+        storage: StorageConfig | None = None,
+        metrics: Sequence[str] = ("loss",),
     ) -> list[Client]:
         clients = []
+        further = [f"{metric} <= 100" for metric in metrics if metric != "loss"]
         for task, rows in frame.groupby("task", sort=False):
-            client = make_client([*space], name=str(task), storage_config=storage)
+            client = make_client(
+                [*space], name=str(task), storage_config=storage, constraints=further
+            )
             for row in rows.to_dict("records"):
                 trial = client.attach_trial({config.name: row[config.name] for config in space})
-                client.complete_trial(trial, {"loss": row["loss"]})
+                client.complete_trial(trial, {metric: row[metric] for metric in metrics})
             clients.append(client)
         return clients
+
+    return make
+
+
+@pytest.fixture
+def options_of(
+    old_clients: Callable[..., list[Client]], tmp_path: Path
+) -> Callable[..., dict[str, Any]]:
+    """Says in each of the forms what old runs tell of metrics; priors by what they maximize."""
+
+    def make(
+        form: str, frame: pd.DataFrame, space: Space, goals: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        goals = goals or {"loss": "min"}
+        if form == "experiments":
+            return {"history": old_clients(frame, space, metrics=list(goals))}
+        if form == "table":
+            return {"history": frame}
+        paths = {metric: tmp_path / f"{metric}.safetensors" for metric in goals}
+        for metric, goal in goals.items():
+            encoded = encode_history(space, frame, metric, goal=goal)
+            prior = SourceGPs.fit_once(encoded.source_data, input_transform=encoded.input_transform)
+            prior.save(paths[metric])
+        return {"prior": paths}
 
     return make
 

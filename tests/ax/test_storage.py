@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("sqlalchemy")
 
@@ -81,6 +82,20 @@ def test_experiments_that_json_drops_are_named_and_can_be_attached_again(stored)
     attach_history(client, old)
     again = go_on(client, 1)
     np.testing.assert_allclose(np.log(again), np.log(going_on["experiments"]), rtol=0, atol=1e-6)
+
+
+def test_a_clients_own_seed_is_not_stored_by_ax(make_client, complete, runs, tmp_path):
+    client = make_client(history=runs.groupby("task").head(5), seed=3)
+    complete(client)
+    path = tmp_path / "seeded.json"
+    client.save_to_json_file(str(path))
+    uninterrupted = [list(complete(client)[0].values()) for _ in range(2)]
+    loaded, found = load(path, ""), []
+    assert loaded._random_seed is None  # if it is stored one day, the documentation says so
+    for _ in range(2):
+        torch.manual_seed(3)
+        found.append(list(complete(loaded)[0].values()))
+    np.testing.assert_allclose(np.log(found), np.log(uninterrupted), rtol=0, atol=1e-6)
 
 
 def test_path_and_hash_are_stored_and_not_the_tensors(stored):

@@ -28,7 +28,7 @@ from botorch_transfer.ax._internals import experiment_of
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceHierarchy
 from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import clear_memos
-from tests.ax.conftest import mixed_loss, mixed_space, plain_loss, plain_space
+from tests.ax.conftest import FORMS, mixed_loss, mixed_space, plain_loss, plain_space
 
 FRAME = pd.DataFrame({"task": ["monday"], "C": [1.0], "gamma": [1.0], "loss": [0.1]})
 
@@ -118,19 +118,9 @@ def test_experiments_tables_tensors_and_files_say_the_same(
     np.testing.assert_allclose(variances, variances[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["experiments", "table", "file"])
-def test_mixed_spaces_batches_and_a_failed_trial(
-    make_client, old_clients, mixed_runs, tmp_path, form
-):
-    if form == "experiments":
-        clients = old_clients(mixed_runs, mixed_space())
-        options = {"history": [experiment_of(client) for client in clients]}
-    elif form == "table":
-        options = {"history": mixed_runs}
-    else:
-        data, transform, _ = encode_history(mixed_space(), mixed_runs, "loss", goal="min")
-        SourceGPs.fit(data, input_transform=transform).save(tmp_path / "a.safetensors")
-        options = {"prior": {"loss": tmp_path / "a.safetensors"}}
+@pytest.mark.parametrize("form", FORMS)
+def test_mixed_spaces_batches_and_a_failed_trial(make_client, options_of, mixed_runs, form):
+    options = options_of(form, mixed_runs, mixed_space())
     client = make_client(mixed_space(), **options)
     batch = client.get_next_trials(3)
     assert len({tuple(sorted(config.items())) for config in batch.values()}) == 3
@@ -173,32 +163,6 @@ def test_batch_trials_and_known_noise(make_client, runs):
     std = adapter_of(client).transforms["StandardizeByHistory"].Ystd["loss"]
     units = model.outcome_transform.stdvs.item()
     assert model.likelihood.noise.item() == pytest.approx((0.1 / std / units) ** 2)
-
-
-def test_constraints_with_and_without_history(make_client, runs):
-    client = make_client(history=runs, constraints=["cost <= 2", "time <= 5"])
-    ((trial, config),) = client.get_next_trials(1).items()
-    assert np.log10(config["C"]) + 2 < 2.5  # the history knows what it costs
-    outcome = {"loss": plain_loss(config, 0.1), "cost": np.log10(config["C"]) + 2, "time": 4.0}
-    client.complete_trial(trial, outcome)
-    client.get_next_trials(1)
-    models = adapter_of(client).generator.surrogate.model.models
-    assert [type(model) for model in models] == [ScaMLGP, ScaMLGP, SingleTaskGP]
-
-
-def test_two_objectives_one_of_them_without_history(make_client, runs):
-    client = make_client(history=runs, objective="-loss, score")
-    ((trial, config),) = client.get_next_trials(1).items()
-    client.complete_trial(trial, {"loss": plain_loss(config, 0.1), "score": config["C"]})
-    ((_, config),) = client.get_next_trials(1).items()
-    assert set(config) == {"C", "gamma"}
-
-
-def test_maximizing_the_negated_history_is_minimizing(make_client, runs):
-    negated = runs.assign(score=-runs["loss"]).drop(columns=["loss", "cost"])
-    ((_, down),) = make_client(history=runs).get_next_trials(1).items()
-    ((_, up),) = make_client(history=negated, objective="score").get_next_trials(1).items()
-    np.testing.assert_allclose(np.log10(list(up.values())), np.log10(list(down.values())), atol=0.1)
 
 
 @pytest.mark.parametrize(

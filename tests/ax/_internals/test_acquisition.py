@@ -16,7 +16,7 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 
 from botorch_transfer import models
 from botorch_transfer.ax._internals.acquisition import TransferAcquisition
-from tests.ax.conftest import plain_loss
+from tests.ax.conftest import bowl, bowls, corner_space, plain_loss
 from tests.ax.signatures import parameters
 
 
@@ -27,10 +27,6 @@ def test_ax_is_as_it_is_overridden():
     assert parameters(mk_discrete_choices)[:2] == ["ssd", "fixed_features"]
     expected = set(parameters(Acquisition.optimize))
     assert set(parameters(TransferAcquisition.optimize)) - {"kwargs"} <= expected
-
-
-def corner_space() -> list[Any]:
-    return [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in "ab"]
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +84,6 @@ def test_one_pending_by_a_linear_constraint(make_client, corner):
     assert first.sum() > 0.95
     assert second.sum() > 0.85
     assert np.linalg.norm(first - second) > 0.05
-
-
-def bowl(a: Any, b: Any, shift: float) -> Any:
-    return (a - 0.2 - shift) ** 2 + (b - 0.7 + shift) ** 2
-
-
-def bowls() -> pd.DataFrame:
-    """Old runs of three tasks whose optima lie about (0.2, 0.7)."""
-    rng, frames = np.random.default_rng(0), []
-    for task, shift in (("x", -0.15), ("y", 0.1), ("z", 0.2)):
-        a, b = rng.random((10, 2)).T
-        frames.append(pd.DataFrame({"task": task, "a": a, "b": b, "loss": bowl(a, b, shift)}))
-    return pd.concat(frames, ignore_index=True)
 
 
 def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_client):
