@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import gpytorch
 import pandas as pd
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.fit import _fit_fallback
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
@@ -174,8 +174,30 @@ class TargetGP(SingleTaskGP):
         """The number of target points ``n`` (in each batch)."""
         return self.train_inputs[0].shape[-2]
 
+    def subset_output(self, idcs: list[int]) -> Self:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
+
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the posterior: the transferred prior, if there are no target points."""
+        (train_X,) = self.train_inputs
+        if args[0].shape[-1] != train_X.shape[-1]:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {args[0].shape[-1]} columns, but those of the model have "
+                f"{train_X.shape[-1]}."
+            )
         no_data = not self.training and self.num_target_points == 0
         with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
             mvn = super().__call__(*args, **kwargs)

@@ -8,6 +8,7 @@ from botorch.acquisition.objective import (
     ExpectationPosteriorTransform,
     ScalarizedPosteriorTransform,
 )
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 
 from tests.families import SCALE, ShiftedSines
@@ -32,6 +33,12 @@ def test_shapes_of_batches(model, batch_shape, q):
     assert posterior.distribution.covariance_matrix.shape == (*batch_shape, q, q)
     assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, q, 1)
     assert (posterior.variance > 0).all()
+
+
+def test_inputs_of_another_dimension_are_refused(case):
+    for n in (0, 3):
+        with pytest.raises(BotorchTensorDimensionError, match="The inputs have 5 columns, but"):
+            case.target(n).posterior(torch.rand(4, 5, dtype=torch.double))
 
 
 def test_batches_are_independent_of_each_other(model):

@@ -44,6 +44,18 @@ def test_state_dict_round_trip(case, n):
     assert_same_posterior(other.posterior(TEST_X), model.posterior(TEST_X))
 
 
+@pytest.mark.parametrize("n", [0, 3])
+def test_the_only_outcome_can_be_selected(case, n):
+    model = case.target(n)
+    for index in (0, -1):
+        subset = model.subset_output([index])
+        assert subset is not model
+        assert_same_posterior(subset.posterior(TEST_X), model.posterior(TEST_X))
+    for indices in ([1], [0, 0], []):
+        with pytest.raises(ValueError, match="no subset"):
+            model.subset_output(indices)
+
+
 @pytest.mark.gaussian
 @pytest.mark.parametrize(("n", "m"), [(5, 4), (4, 5), (5, 0), (0, 5), (1, 0), (0, 1)])
 @pytest.mark.parametrize("known_noise", [False, True])

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -76,6 +77,21 @@ def test_new_data_go_to_both():
     for each in (model, model.transfer):
         assert torch.equal(each.train_inputs[0], X + 0.01)
         assert torch.equal(each.train_targets, model.train_targets)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_both_know_their_raw_inputs_once_they_are_conditioned(n):
+    transform = Normalize(2, bounds=torch.tensor([[-1.0, 5.0], [1.0, 9.0]], dtype=torch.double))
+    X, Y = FAMILY.target(n)
+    raw, new = transform.untransform(X), transform.untransform(FAMILY.inputs(2, seed=9))
+    model = GuardedTransferGP(raw, Y, PRIOR, input_transform=transform)
+    model.posterior(new)
+    conditioned = model.condition_on_observations(new, FAMILY.value(transform(new)))
+    before = conditioned.posterior(new).mean
+    conditioned.train()
+    for each in (conditioned, conditioned.transfer):
+        torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
+    torch.testing.assert_close(conditioned.posterior(new).mean, before)
 
 
 @pytest.mark.parametrize("n", [0, 4])
