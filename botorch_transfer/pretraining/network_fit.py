@@ -2,13 +2,15 @@ r"""Step 2 of MPHD's pre-training: the network that maps contexts to Gamma distr
 
 It minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` over the lengthscales ``ℓ_j`` of step 1 and
 their contexts ``s_j`` [Fan2024mphd]_. By itself that is unbounded: a context that just one
-lengthscale has could get a Gamma distribution as narrow as the network can make it. A standard
-normal prior on the network's weights, half the sum of their squares, keeps contexts alike unless
-the estimates say otherwise.
+lengthscale has could get a Gamma distribution as narrow as the network can make it. Two priors,
+which are not the paper's, keep it from that: a standard normal one on the network's weights makes
+contexts alike unless the estimates say otherwise, and a log-normal one on each context's shape
+makes a few estimates that happen to be close together no reason to be sure of the next one.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +30,10 @@ class NetworkOptions:
             does.
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
-        weight_penalty: The factor of half the weights' sum of squares; zero is the paper's
-            objective, which overfits few domains.
+        weight_penalty: The factor of half the weights' sum of squares.
+        shape_spread: How far the logarithms of contexts' shapes deviate, a priori, from that of the
+            shape of all lengthscales; without effect on a bounded head. The paper's objective,
+            which overfits few domains, is ``weight_penalty=0, shape_spread=math.inf``.
         seed: The seed of the network's first weights.
 
     Raises:
@@ -45,12 +49,15 @@ class NetworkOptions:
     num_steps: int = 10_000
     learning_rate: float = 1e-3
     weight_penalty: float = 1.0
+    shape_spread: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1 or self.weight_penalty < 0 or not self.learning_rate > 0:
+        positive = min(self.num_steps, self.learning_rate, self.shape_spread) > 0
+        if not positive or self.weight_penalty < 0:
             raise ValueError(
-                "num_steps and learning_rate must be positive, and weight_penalty not negative."
+                "num_steps, learning_rate and shape_spread must be positive, and weight_penalty "
+                "not negative."
             )
         if any(width < 1 for width in self.hidden):
             raise ValueError("The widths of the hidden layers must be positive.")
@@ -76,8 +83,29 @@ def gamma_negative_log_likelihood(shape: Tensor, rate: Tensor, value: Tensor) ->
     return -(log_density + torch.special.xlogy(shape - 1, value) - rate * value).sum()
 
 
+def context_shares(context: Tensor) -> Tensor:
+    """Divides one among the lengthscales of each context.
+
+    Args:
+        context: A ``D x s`` tensor.
+
+    Returns:
+        A ``D`` tensor: one over the number of rows that are equal to a row.
+
+    Example:
+        >>> context_shares(torch.tensor([[1.0], [2.0], [1.0]]))
+        tensor([0.5000, 1.0000, 0.5000])
+    """
+    _, inverse, count = context.unique(dim=0, return_inverse=True, return_counts=True)
+    return 1.0 / count[inverse].to(context)
+
+
 def network_objective(
-    network: ContextNetwork, context: Tensor, lengthscale: Tensor, weight_penalty: float
+    network: ContextNetwork,
+    context: Tensor,
+    lengthscale: Tensor,
+    share: Tensor,
+    options: NetworkOptions,
 ) -> Tensor:
     """Evaluates the objective of step 2.
 
@@ -85,7 +113,8 @@ def network_objective(
         network: The network.
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        weight_penalty: The factor of half the weights' sum of squares; biases are free.
+        share: What :func:`context_shares` says: the prior of a shape counts once a context.
+        options: The priors; the network's biases are free.
 
     Returns:
         A scalar tensor, differentiable in the network's parameters.
@@ -94,7 +123,11 @@ def network_objective(
     loss = gamma_negative_log_likelihood(shape, rate, lengthscale)
     weights = [layer.weight for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([weight.square().sum() for weight in weights]).sum()
-    return loss + 0.5 * weight_penalty * squares
+    loss = loss + 0.5 * options.weight_penalty * squares
+    if network.bounded_head or math.isinf(options.shape_spread):
+        return loss
+    deviation = (shape / network.base[0]).log() / options.shape_spread
+    return loss + 0.5 * (share * deviation.square()).sum()
 
 
 def fit_network(
@@ -121,9 +154,10 @@ def fit_network(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
+    share = context_shares(context)
     adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate, fused=True)
     for _ in range(options.num_steps):
         adam.zero_grad()
-        network_objective(network, context, lengthscale, options.weight_penalty).backward()
+        network_objective(network, context, lengthscale, share, options).backward()
         adam.step()
     return network.freeze()

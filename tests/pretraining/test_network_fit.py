@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from botorch_transfer.hyperpriors.context_network import ContextNetwork
 from botorch_transfer.hyperpriors.maximum_likelihood import fit_gamma
 from botorch_transfer.pretraining.network_fit import (
     NetworkOptions,
+    context_shares,
     fit_network,
     gamma_negative_log_likelihood,
     network_objective,
@@ -17,15 +21,26 @@ from botorch_transfer.pretraining.network_fit import (
 CONTEXT = torch.tensor([[0.0, 1.0], [0.0, 3.0], [1.0, 3.0], [1.0, 6.0]], dtype=torch.double)
 LENGTHSCALE = torch.tensor([0.2, 0.5, 0.1, 3.0], dtype=torch.double)
 BASE = fit_gamma(LENGTHSCALE)
+PAPER = NetworkOptions(weight_penalty=0.0, shape_spread=math.inf)
 
 
-def test_objective_equals_a_direct_evaluation():
-    network = ContextNetwork(CONTEXT, BASE, hidden=(5,))
-    found = network_objective(network, CONTEXT, LENGTHSCALE, weight_penalty=0.7)
-    shape, rate = network(CONTEXT)
+def objective(network, context=CONTEXT, lengthscale=LENGTHSCALE, options=PAPER):
+    return network_objective(network, context, lengthscale, context_shares(context), options)
+
+
+@pytest.mark.parametrize("bounded_head", [False, True])
+def test_objective_equals_a_direct_evaluation(bounded_head):
+    context = CONTEXT[[0, 1, 1, 3]]
+    network = ContextNetwork(context, BASE, hidden=(5,), bounded_head=bounded_head)
+    options = NetworkOptions(weight_penalty=0.7, shape_spread=0.4)
+    found = objective(network, context, options=options)
+    shape, rate = network(context)
     expected = -torch.distributions.Gamma(shape, rate).log_prob(LENGTHSCALE).sum()
     weights = [network.layers[0].weight, network.layers[2].weight]
     expected = expected + 0.35 * sum(weight.square().sum() for weight in weights)
+    if not bounded_head:
+        for alpha in shape[[0, 1, 3]]:  # once a context
+            expected = expected + 0.5 * ((alpha.log() - BASE[0].log()) / 0.4) ** 2
     torch.testing.assert_close(found, expected)
     parameters = list(network.parameters())
     for left, right in zip(
@@ -60,21 +75,35 @@ def test_derivatives_in_the_network_are_those_of_differences(bounded_head):
 
 
 def test_training_improves_and_freezes():
-    options = NetworkOptions(num_steps=200, learning_rate=1e-2, weight_penalty=0.0)
+    options = replace(PAPER, num_steps=200, learning_rate=1e-2)
     network = fit_network(CONTEXT, LENGTHSCALE, BASE, options)
-    after = network_objective(network, CONTEXT, LENGTHSCALE, 0.0)
+    after = objective(network)
     universal = gamma_negative_log_likelihood(*BASE.unbind(), LENGTHSCALE)
     assert after < universal - 1
     assert list(network.parameters()) == []
 
 
-def test_the_penalty_keeps_single_estimates_from_narrow_distributions():
-    def largest_shape(weight_penalty):
-        options = NetworkOptions(num_steps=600, learning_rate=2e-2, weight_penalty=weight_penalty)
-        network = fit_network(CONTEXT, LENGTHSCALE, BASE, options)
-        return float(network(CONTEXT)[0].max())
+@pytest.mark.parametrize("change", [{"weight_penalty": 1.0}, {"shape_spread": 0.5}])
+def test_priors_keep_single_estimates_from_narrow_distributions(change):
+    def largest_shape(**changes):
+        options = replace(PAPER, num_steps=600, learning_rate=2e-2, **changes)
+        return float(fit_network(CONTEXT, LENGTHSCALE, BASE, options)(CONTEXT)[0].max())
 
-    assert largest_shape(1.0) < 50 < largest_shape(0.0)
+    assert largest_shape(**change) < 50 < largest_shape()
+
+
+def test_estimates_that_happen_to_be_close_are_no_reason_to_be_sure():
+    """Two domains with two inputs each, whose lengthscales are nearly alike."""
+    context = torch.tensor([[2.0], [2.0], [3.0], [3.0]], dtype=torch.double)
+    lengthscale = torch.tensor([0.500, 0.501, 0.900, 0.901], dtype=torch.double)
+    base = fit_gamma(lengthscale)
+    options = NetworkOptions(num_steps=1500, learning_rate=1e-2)
+
+    def largest_factor(options):
+        shape, _ = fit_network(context, lengthscale, base, options)(context)
+        return float((shape / base[0]).max())
+
+    assert largest_factor(options) < 2 < 5 < largest_factor(replace(options, shape_spread=math.inf))
 
 
 def test_a_seed_decides():
@@ -96,7 +125,13 @@ def test_the_random_state_stays():
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_steps": 0}, {"learning_rate": 0.0}, {"weight_penalty": -1.0}, {"hidden": (16, 0)}],
+    [
+        {"num_steps": 0},
+        {"learning_rate": 0.0},
+        {"weight_penalty": -1.0},
+        {"shape_spread": 0.0},
+        {"hidden": (16, 0)},
+    ],
 )
 def test_unfit_options_are_refused(options):
     with pytest.raises(ValueError, match="positive"):
