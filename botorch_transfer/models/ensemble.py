@@ -25,13 +25,13 @@ from botorch_transfer.kernels.ensemble_weights import EnsembleWeights
 from botorch_transfer.kernels.residual import residual_kernel
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
 from botorch_transfer.means.weighted_sum import WeightedSumMean
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.leave_one_out import (
     exact_leave_one_out,
     leave_one_out_posterior,
     observation_noise_variance,
 )
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.models.target import PriorOrData
 from botorch_transfer.pretraining.source_gps import SourceGPs
 
 

@@ -23,6 +23,7 @@ from gpytorch.settings import prior_mode
 from torch import Tensor
 from torch.nn import Parameter
 
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.ensemble import own_kernel, own_mean
 from botorch_transfer.models.guard_rule import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.models.leave_one_out import (
@@ -33,7 +34,7 @@ from botorch_transfer.models.leave_one_out import (
 from botorch_transfer.models.mixture import mixed, mixed_moments
 from botorch_transfer.models.paired import PairedGP
 from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.target import PriorOrData, TargetGP
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
 from botorch_transfer.pretraining.source_gps import SourceGPs
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from botorch_transfer.kernels.residual import residual_kernel
 from botorch_transfer.means.weighted_sum import WeightedSumMean
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.models.target import PriorOrData
 from botorch_transfer.pretraining.source_hierarchy import Propagate, SourceHierarchy
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.data import Domain
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.hyperprior_modules import (
     hyperprior_kernel,
     hyperprior_mean,
@@ -24,7 +25,6 @@ from botorch_transfer.models.hyperprior_modules import (
 )
 from botorch_transfer.models.inputs import check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.models.target import PriorOrData
 from botorch_transfer.pretraining.hyperprior import Hyperprior
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels.hierarchy import BoostedHierarchy
 from botorch_transfer.models.adjusted_hierarchical import AdjustedHierarchicalGP
-from botorch_transfer.models.target import PriorOrData
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.pretraining.source_hierarchy import Propagate
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
-from botorch_transfer.models.target import PriorOrData, TargetGP
+from botorch_transfer.models.construction import PriorOrData
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 from botorch_transfer.pretraining.prior import TransferPrior
 

@@ -23,10 +23,10 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.finetuning import PullToPretrained, deviations
 from botorch_transfer.models.likelihoods import UnseenNoiseLikelihood
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.models.target import PriorOrData
 from botorch_transfer.pretraining.gp_parts import GPParts
 from botorch_transfer.pretraining.pretrained_prior import PretrainedPrior
 

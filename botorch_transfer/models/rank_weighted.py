@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
+from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.ranking import (
     canonical_order,
@@ -23,7 +24,6 @@ from botorch_transfer.models.ranking import (
     misranked_pairs,
     symmetric_root,
 )
-from botorch_transfer.models.target import PriorOrData
 
 MAX_ELEMENTS = 2**22
 """The size of the largest array of draws; more points are drawn for in parts."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from inspect import getfullargspec
 from typing import Any, ClassVar, Self, cast
 
 import gpytorch
 import pandas as pd
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import _fit_fallback
-from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -25,30 +21,20 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from botorch_transfer.data import SourceData
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
+from botorch_transfer.models.construction import ConstructedFromDatasets
 from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.inputs import (
-    check_target,
-    split_target_and_sources,
-    without_task_feature,
-)
+from botorch_transfer.models.inputs import check_target, without_task_feature
 from botorch_transfer.models.likelihoods import default_likelihood
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.input_transforms import warn_outside_unit_cube
-from botorch_transfer.pretraining.prior import TransferPrior
-
-logger = logging.getLogger(__name__)
-
-PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
 
-class TargetGP(SingleTaskGP):
+class TargetGP(ConstructedFromDatasets):
     r"""A ``SingleTaskGP`` that knows the target only, and source tasks through its mean and kernel.
 
     This class sees to what all transfer models share: no target points at all, fitting from several
-    starts, an ignored task column, construction from data sets. Subclasses provide the mean and
-    the kernel.
+    starts, an ignored task column. Subclasses provide the mean and the kernel.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -70,9 +56,6 @@ class TargetGP(SingleTaskGP):
     """
 
     _supports_batched_models = False  # one outcome a model, as Ax asks
-
-    source_argument: ClassVar[str]
-    """The constructor's name for the source tasks."""
 
     max_fit_iterations: ClassVar[int | None] = None
     """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
@@ -112,62 +95,6 @@ class TargetGP(SingleTaskGP):
         if likelihood is not None and not custom_likelihood:
             del self._is_custom_likelihood
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset | MultiTaskDataset,
-        prior: PriorOrData | None = None,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
-        categorical_features: list[int] | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Makes constructor arguments of data sets.
-
-        Args:
-            training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
-            prior: The prior, or source data; it goes before those inside ``training_data``.
-            source_data: Source data, another word for a ``prior`` that is yet to be pre-trained.
-            categorical_features: Indices of inputs that are categories coded as numbers. Kernels
-                take them for ordered numbers, which is exact for two categories; encode more of
-                them one-hot, as ``SearchSpace`` does.
-            **options: Further arguments of the constructor, handed through.
-
-        Returns:
-            ``train_X``, ``train_Y``, the source tasks, maybe ``train_Yvar``, and the options; a
-            task column is stripped.
-
-        Raises:
-            InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
-            ValueError: If the constructor has no such option.
-
-        Example:
-            >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
-            >>> model = ScaMLGP(**inputs)
-        """
-        if prior is not None and source_data is not None:
-            raise InputDataError("Give either a prior or source_data, not both.")
-        unknown = set(options) - set(getfullargspec(cls).args)
-        if unknown:
-            raise ValueError(f"{cls.__name__} has no option {sorted(unknown)[0]!r}.")
-        target, inside = split_target_and_sources(training_data)
-        handed_over = source_data if prior is None else prior
-        if handed_over is None and not inside:
-            raise InputDataError(
-                f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
-                "MultiTaskDataset that has them."
-            )
-        if handed_over is not None and inside:
-            logger.info("The given source tasks go before those of the MultiTaskDataset.")
-        if categorical_features:
-            logger.info(
-                "%s takes the categorical features %s for ordered numbers.",
-                cls.__name__,
-                categorical_features,
-            )
-        inputs = super().construct_inputs(target)
-        sources = inside if handed_over is None else handed_over
-        return {**inputs, cls.source_argument: sources, **options}
 
     @property
     def num_target_points(self) -> int:

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -112,17 +110,3 @@ def test_fit_takes_what_it_knows_only() -> None:
     before = model.covar_module.outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
     assert model.covar_module.outputscale.item() != before
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({}, InputDataError, "PlainTarget needs source tasks: give a prior or source_data"),
-        ({"prior": [], "source_data": []}, InputDataError, "either a prior or source_data"),
-        ({"prior": [], "kernel": 1}, ValueError, "PlainTarget has no option 'kernel'"),
-    ],
-)
-def test_unfit_options_are_refused(options: dict, error: type[Exception], message: str) -> None:
-    dataset = SupervisedDataset(*FAMILY.target(3), feature_names=["a", "b"], outcome_names=["y"])
-    with pytest.raises(error, match=message):
-        PlainTarget.construct_inputs(dataset, **options)
