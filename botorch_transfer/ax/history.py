@@ -10,17 +10,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pandas as pd
 from ax.exceptions.core import UserInputError
-from torch import Tensor
 
+from botorch_transfer.ax import tables
 from botorch_transfer.ax.units import moments_of
 from botorch_transfer.pretraining.memo import content_key
 
 logger = logging.getLogger(__name__)
-
-_TENSOR_TASK = "old task"  # not "task", which may be a metric
-
-TensorHistory = Mapping[str, tuple[Tensor, ...]]
-"""Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
 
 
 class OldRuns(NamedTuple):
@@ -90,36 +85,22 @@ class TransferHistory:
             The history.
 
         Raises:
-            UserInputError: If there are no rows, or no column of that name.
+            UserInputError: If it has no rows, columns of one name, or rows of no task.
 
         Example:
             >>> frame = pd.DataFrame({"task": ["monday"], "C": [10.0], "loss": [0.3]})
             >>> TransferHistory.from_frame(frame)
             TransferHistory(1 runs of 1 tasks)
         """
-        if task not in frame.columns:
-            raise UserInputError(
-                f"The history has no column {task!r} that says which old task a run is of: name it "
-                "by task=..."
-            )
-        if frame.empty:
-            raise UserInputError("The history has no rows: leave it out to start without one.")
-        if frame[task].isna().any():
-            raise UserInputError(
-                f"Old runs lack a name in the column {task!r}: say which task they are of, or "
-                "leave them out."
-            )
-        columns = {str(name): _plain(frame[name]) for name in frame.columns}
-        columns[task] = [str(name) for name in columns[task]]
-        return cls(columns, task, missing)
+        return cls(tables.columns_of_frame(frame, task), str(task), missing)
 
     @classmethod
-    def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
+    def from_tensors(cls, metrics: Mapping[str, tables.TensorHistory]) -> Self:
         """Reads tensors whose columns are in the order of the search space's parameters.
 
         Args:
             metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-                ``Yvar`` (``n_i x 1``), all in the raw units of the search space and the metric.
+                ``Yvar`` (``n_i x 1``), in raw units.
 
         Returns:
             The history.
@@ -132,18 +113,7 @@ class TransferHistory:
             >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
             TransferHistory(4 runs of 1 tasks)
         """
-        frames = [
-            _frame(name, data, metric)
-            for metric, tasks in metrics.items()
-            for name, data in tasks.items()
-        ]
-        if not frames or all(frame.empty for frame in frames):
-            raise UserInputError("The history has no runs: leave it out to start without one.")
-        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-            raise UserInputError("The old tasks differ in their numbers of inputs.")
-        frame = pd.concat(frames, ignore_index=True)
-        columns = {str(name): _plain(frame[name]) for name in frame.columns}
-        return cls(columns, _TENSOR_TASK, positional=True)
+        return cls(tables.columns_of_tensors(metrics), tables.TENSOR_TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:
@@ -174,7 +144,7 @@ class TransferHistory:
 
     def moments(self, metric: str) -> tuple[float, float]:
         """Mean and standard deviation of all old outcomes, the latter one for constant ones."""
-        outcomes = np.array(self.columns[metric], dtype=float)
+        outcomes = self._outcomes(metric)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
     def runs(self, metric: str, parameters: Sequence[str]) -> OldRuns:
@@ -197,11 +167,9 @@ class TransferHistory:
             for position, name in enumerate(parameters)
         }
         sem_column = f"{metric}_sem"
-        means = np.array(self.columns[metric], dtype=float)
-        sems = np.array(self.columns.get(sem_column, [None] * len(means)), dtype=float)
+        means = self._outcomes(metric)
+        sems = self._numbers(sem_column) if sem_column in self.columns else means * np.nan
         finite = np.isfinite(means)
-        if not finite.any():
-            raise UserInputError(f"The history has no finite value of {metric!r}.")
         if not finite.all():
             logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
         if (sems[finite] <= 0).any():
@@ -216,6 +184,20 @@ class TransferHistory:
             means=means[kept],
             sems=sems[kept],
         )
+
+    def _outcomes(self, metric: str) -> np.ndarray:
+        outcomes = self._numbers(metric)
+        if not np.isfinite(outcomes).any():
+            raise UserInputError(f"The history has no finite value of {metric!r}.")
+        return outcomes
+
+    def _numbers(self, column: str) -> np.ndarray:
+        try:
+            return np.array(self.columns[column], dtype=float)
+        except (TypeError, ValueError) as error:
+            raise UserInputError(
+                f"The history's column {column!r} has values that are no numbers."
+            ) from error
 
     def _refuse_other_parameters(self, parameters: Sequence[str]) -> None:
         if not self.positional and self.task in parameters:
@@ -269,25 +251,3 @@ class TransferHistory:
     def __repr__(self) -> str:
         tasks = self.columns[self.task]
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
-
-
-def _plain(column: pd.Series) -> list[Any]:
-    """Values that JSON holds exactly; ``None`` where there is none."""
-    values = column.astype(object).where(column.notna(), None).tolist()
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
-def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
-    X, Y, *rest = (part.detach().cpu().numpy() for part in data)
-    shapes = [part.shape for part in (Y, *rest)]
-    if X.ndim != 2 or len(rest) > 1 or any(shape != (len(X), 1) for shape in shapes):
-        raise UserInputError(
-            f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
-            f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
-        )
-    frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[_TENSOR_TASK] = name
-    frame[metric] = Y[:, 0].tolist()
-    if rest:
-        frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
-    return frame

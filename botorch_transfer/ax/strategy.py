@@ -21,8 +21,9 @@ from ax.generators.torch.botorch_modular.surrogate import ModelConfig, Surrogate
 
 from botorch_transfer.ax._internals import TransferGenerators, experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.history import TensorHistory, TransferHistory
+from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.prior_files import describe_prior_file
+from botorch_transfer.ax.tables import TensorHistory
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 

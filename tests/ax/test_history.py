@@ -99,10 +99,7 @@ def test_parameters_may_have_any_name():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TransferHistory.from_frame(FRAME, task="day"), "no column 'day'"),
-        (lambda: TransferHistory.from_frame(FRAME.head(0)), "no rows"),
         (lambda: TransferHistory.from_frame(FRAME).runs("loss", ["task"]), "is a parameter"),
-        (lambda: TransferHistory.from_frame(FRAME.assign(task=["a", None, "b"])), "lack a name"),
         (
             lambda: TransferHistory.from_frame(FRAME, missing={"gama": 1.0}).runs("loss", ["C"]),
             "values of \\['gama'\\], which are no parameters",
@@ -117,24 +114,17 @@ def test_parameters_may_have_any_name():
             lambda: TransferHistory.from_frame(FRAME.assign(loss=np.nan)).runs("loss", ["C"]),
             "no finite value",
         ),
-        (lambda: TransferHistory.from_tensors({}), "no runs"),
-        (lambda: TransferHistory.from_tensors({"loss": {"a": (torch.ones(3, 1),) * 4}}), "n x d"),
         (
-            lambda: TransferHistory.from_tensors(
-                {"loss": {"a": (torch.ones(3, 1), torch.ones(3))}}
-            ),
-            "n x d",
+            lambda: TransferHistory.from_frame(FRAME.assign(loss=np.nan)).moments("loss"),
+            "no finite value",
         ),
         (
-            lambda: TransferHistory.from_tensors(
-                {
-                    "loss": {
-                        "a": (torch.ones(3, 1), torch.ones(3, 1)),
-                        "b": (torch.ones(3, 2), torch.ones(3, 1)),
-                    }
-                }
-            ),
-            "differ in their numbers of inputs",
+            lambda: TransferHistory.from_frame(FRAME.assign(loss="low")).moments("loss"),
+            "'loss' has values that are no numbers",
+        ),
+        (
+            lambda: TransferHistory.from_frame(FRAME.assign(loss_sem="?")).runs("loss", ["C"]),
+            "'loss_sem' has values that are no numbers",
         ),
     ],
 )

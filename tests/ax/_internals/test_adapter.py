@@ -10,6 +10,7 @@ import pytest
 import torch
 from ax.adapter.torch import TorchAdapter
 from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from botorch.models.transforms.input import Normalize
 
 from botorch_transfer import ScaMLGP, SourceGPs
@@ -116,13 +117,19 @@ def test_data_of_metrics_with_and_without_history(make_client, runs, history):
     np.testing.assert_allclose(datasets["loss"].Yvar, [[(0.5 / runs["loss"].std()) ** 2]])
 
 
-def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history):
+def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history, monkeypatch):
     """As one that is measured later than the others."""
+    given, fit = {}, BoTorchGenerator.fit
+    monkeypatch.setattr(
+        BoTorchGenerator, "fit", lambda self, **kw: given.update(kw) or fit(self, **kw)
+    )
     client = make_client(constraints=["cost <= 2"])
     trial = client.attach_trial({"C": 10.0, "gamma": 0.1})
     client.attach_data(trial, {"loss": 2.0})
     datasets = datasets_of(adapter_of(client, history=history))
     assert {name: len(data.X) for name, data in datasets.items()} == {"cost": 0, "loss": 1}
+    none, one = given["candidate_metadata"]
+    assert (len(none), len(one)) == (0, 1)
 
 
 def test_a_prior_of_other_inputs_is_refused(make_client, runs, prior_file, tmp_path):

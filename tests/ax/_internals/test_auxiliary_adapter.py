@@ -9,12 +9,13 @@ import pytest
 from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax._internals import AuxiliaryTransferAdapter, experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
 from tests.ax.adapters import adapter_of
-from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
+from tests.ax.old_experiments import COST, GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters
 
 
@@ -84,12 +85,15 @@ def test_names_may_be_swapped(make_client):
 
 
 def test_before_any_outcome_only_what_has_history_is_modelled(make_client):
-    client = make_client(constraints=["time <= 5"])
-    adapter = with_history(client, old_experiment([C, GAMMA]))
+    """Ax fits an adapter again as outcomes arrive."""
+    client = make_client(history=[old_experiment([C, GAMMA])], constraints=["time <= 5"])
+    (trial,) = client.get_next_trials(1)
+    adapter = client._generation_strategy.adapter
     assert adapter.outcomes == ["loss"]
-    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
     client.complete_trial(trial, {"loss": 1.0, "time": 2.0})
-    assert with_history(client, old_experiment([C, GAMMA])).outcomes == ["loss", "time"]
+    client.get_next_trials(1)
+    assert client._generation_strategy.adapter is adapter
+    assert adapter.outcomes == ["loss", "time"]
 
 
 def test_old_experiments_may_differ_in_their_metrics(make_client):
@@ -102,13 +106,19 @@ def test_old_experiments_may_differ_in_their_metrics(make_client):
     assert tasks == {"cost": ("costly_cost",), "loss": ("old_loss",)}
 
 
-def test_what_only_old_experiments_have_stays_where_it_is(make_client):
-    baseline = {"C": 1.0, "gamma": 1.0, "shrink": 0.25}
-    adapter = with_history(make_client(), old_experiment([C, GAMMA, SHRINK], baseline=baseline))
+def test_what_only_old_experiments_have_stays_where_it_is(make_client, monkeypatch):
+    baseline = {"C": 1.0, "gamma": 1.0, "cost": 10.0}
+    adapter = with_history(make_client(), old_experiment([C, GAMMA, COST], baseline=baseline))
+    given, gen = {}, BoTorchGenerator.gen
+    monkeypatch.setattr(
+        BoTorchGenerator, "gen", lambda self, **kw: given.update(kw) or gen(self, **kw)
+    )
     shown = list(adapter.parameters)
     (arm,) = adapter.gen(1).arms
     assert set(arm.parameters) == {"C", "gamma"}
     assert adapter.parameters == shown
+    position = given["search_space_digest"].feature_names.index("cost")
+    assert given["torch_opt_config"].fixed_features[position] == pytest.approx(1.0)  # log10
 
 
 def test_parameters_of_unknown_value_are_refused(make_client):

@@ -19,6 +19,7 @@ from ax.storage.json_store.encoder import object_to_json
 from ax.storage.transform_registry import TRANSFORM_REGISTRY
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
@@ -84,19 +85,21 @@ def test_inputs_of_transfer_models_are_made_here():
     assert dispatch(SingleTaskGP) is not _internals.transfer_inputs_for_ax
 
 
-def test_the_users_kernel_is_constructed():
+def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
+    """Ax's own Normalize knows nothing of where source tasks were evaluated."""
     X = torch.rand(4, 2, dtype=torch.double)
     names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
-    sources = {"monday": (X, X[:, :1])}
+    sources = {"monday": (torch.cat([X, X.new_full((1, 2), 3.0)]), torch.rand(5, 1).to(X))}
     dataset = TransferDataset(X, X[:, 1:], transferred=Transferred(sources), **names)
     config = ModelConfig(
         botorch_model_class=ScaMLGP,
+        input_transform_classes=[Normalize],
         covar_module_class=RBFKernel,
         covar_module_options={"ard_num_dims": 2},
     )
     space = SearchSpaceDigest(feature_names=["a", "b"], bounds=[(0.0, 1.0)] * 2)
     inputs = _internals.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
-    assert isinstance(inputs["covar_module"], RBFKernel)
+    assert inputs["input_transform"].bounds.tolist() == [[0.0, 0.0], [3.0, 3.0]]
     model = ScaMLGP(**inputs)
     assert isinstance(model.residual_covar_module, RBFKernel)
 

@@ -12,6 +12,7 @@ import pytest
 from ax.adapter.base import Adapter
 from ax.adapter.torch import TorchAdapter
 from ax.api.client import Client
+from ax.core.arm import Arm
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
@@ -19,11 +20,12 @@ from botorch.models import SingleTaskGP
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators, encode_history
+from botorch_transfer.ax._internals import experiment_of
 from botorch_transfer.ax._internals.shared import TransferMixin
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
 from botorch_transfer.ax.history import TransferHistory
 from tests.ax.adapters import adapter_of
-from tests.ax.conftest import mixed_loss, mixed_space
+from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters
 
@@ -126,6 +128,16 @@ def test_what_failed_or_is_pending_is_avoided_in_the_models_space(make_client, m
     client.complete_trial(pending, {"loss": mixed_loss(configs[2])})
     client.get_next_trials(1)
     np.testing.assert_allclose(avoided(client)["pending"], encoded([dict(config)]))
+
+
+def test_what_rounding_moved_out_of_a_constraint_is_pending(make_client):
+    """Of such arms Ax says nothing."""
+    client = make_client(corner_space(), parameter_constraints=["a + b <= 1"], history=bowls())
+    trial = experiment_of(client).new_trial()
+    trial.add_arm(Arm({"a": 0.5, "b": 0.500001}))
+    trial.mark_running(no_runner_required=True)
+    client.get_next_trials(1)
+    assert avoided(client)["pending"] == [[0.5, 0.500001]]
 
 
 def test_of_a_batch_what_is_suggested_already_is_pending(make_client, runs):
