@@ -99,12 +99,16 @@ class SuperDatasetFamily:
             num_domains: The number of domains; the paper's if omitted, and so below.
             num_tasks: The number of tasks of each domain.
             num_points: The number of points of each task, uniform in the unit cube.
-            seed: The seed; the first domains, and their first tasks, are the same whatever the
-                numbers.
+            seed: The seed; the first domains, and their first tasks, are the same however many
+                there are of them.
 
         Returns:
             The domains in double precision, called "domain 0", "domain 1" and so on.
+
+        Raises:
+            InputDataError: If there would be no tasks, or tasks without points.
         """
+        num_points = self.num_points if num_points is None else num_points
         domains, truth = [], []
         for number in range(self.num_domains if num_domains is None else num_domains):
             generator = torch.Generator().manual_seed(1_000_003 * seed + number)
@@ -113,7 +117,7 @@ class SuperDatasetFamily:
             domain_seed = int(torch.randint(2**62, (1,), generator=generator))
             hyperparameters = self.hyperprior(dim).sample(1, dim, seed=domain_seed)
             tasks = [
-                self._draw_task(hyperparameters, num_points or self.num_points, generator)
+                self._draw_task(hyperparameters, num_points, generator)
                 for _ in range(self.num_tasks if num_tasks is None else num_tasks)
             ]
             domains.append(Domain(tasks, name=f"domain {number}"))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel
 
 from botorch_transfer.test_functions import LARGE_SUPER_DATASET, SMALL_SUPER_DATASET
@@ -96,3 +97,9 @@ def test_outcomes_are_noisy():
     drawn = noisy.draw(num_domains=1, num_tasks=1, num_points=400)
     deviation = drawn.domains[0].datasets[0].Y - drawn.truth[0].constant
     assert float(deviation.square().mean()) == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize("size", ["num_tasks", "num_points"])
+def test_nothing_is_no_data(size):
+    with pytest.raises(InputDataError, match=r"no source tasks|is empty"):
+        SMALL_SUPER_DATASET.draw(num_domains=1, **{size: 0})
