@@ -108,6 +108,18 @@ def test_points_may_be_each_members_own(of_members):
         torch.testing.assert_close(posterior.mean[index], expected.mean, rtol=1e-5, atol=1e-7)
 
 
+def test_outcomes_of_batches_may_be_each_members_own():
+    model = build(4)
+    X = torch.rand(3, 2, 2, dtype=torch.double)
+    Y = torch.rand(3, 8, 2, 1, dtype=torch.double)
+    model.posterior(TEST_X)
+    posterior = model.condition_on_observations(X, Y).posterior(TEST_X)
+    assert posterior.mean.shape == (3, 8, 4, 1)
+    for batch in range(3):
+        alone = model.condition_on_observations(X[batch], Y[batch]).posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[batch], alone.mean)
+
+
 @pytest.mark.parametrize("known_noise", [False, True])
 @pytest.mark.parametrize("n", [0, 4])
 def test_fantasies(n, known_noise):

@@ -74,6 +74,17 @@ def test_weights_of_losses():
     torch.testing.assert_close(rank_weights(sources, own), expected)
 
 
+def test_which_sources_are_left_out():
+    own = torch.arange(101.0)  # its 95th percentile is 95
+    for median, is_left_out in ((94.0, False), (95.0, False), (96.0, True)):
+        # Half of the draws misrank nothing: the mean is no measure.
+        losses = torch.cat([torch.zeros(50), torch.full((51,), median)])
+        assert bool(rank_weights(losses.unsqueeze(0), own)[0] == 0) is is_left_out
+    # Nor is it one of a few draws that misrank far more than the others.
+    losses = torch.cat([torch.full((60,), 1.0), torch.full((41,), 1e4)])
+    assert rank_weights(losses.unsqueeze(0), own)[0] > 0
+
+
 def test_draws_follow_from_the_seed():
     X, Y = FAMILY.target(6)
     Y = Y + 3 * torch.sin(20 * X[:, :1])
