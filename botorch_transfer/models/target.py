@@ -119,10 +119,11 @@ class TargetGP(ConstructedFromDatasets):
 
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the posterior: the transferred prior, if there are no target points."""
-        (train_X,) = self.train_inputs
-        if args[0].shape[-1] != train_X.shape[-1]:
+        (train_X,), X = self.train_inputs, args[0]
+        columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
+        if columns != train_X.shape[-1]:
             raise BotorchTensorDimensionError(
-                f"The inputs have {args[0].shape[-1]} columns, but those of the model have "
+                f"The inputs have {columns} columns, but those of the model have "
                 f"{train_X.shape[-1]}."
             )
         no_data = not self.training and self.num_target_points == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
@@ -100,6 +101,16 @@ def test_a_task_column_is_no_input() -> None:
     assert model.num_inputs == 2
     at = torch.cat([FAMILY.inputs(4), torch.zeros(4, 1).double()], dim=-1)
     assert_same_posterior(model.posterior(at), PlainTarget(X, Y).posterior(FAMILY.inputs(4)))
+
+
+def test_inputs_may_be_one_vector() -> None:
+    family = ShiftedSines(dim=1)
+    model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
+    torch.testing.assert_close(model(X.squeeze(-1)).mean, model(X).mean)
+    with pytest.raises(
+        BotorchTensorDimensionError, match="1 columns, but those of the model have 2"
+    ):
+        PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
 
 
 def test_fit_takes_what_it_knows_only() -> None:
