@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,11 +52,17 @@ def _like(target_Y: Tensor, Y: Tensor) -> Tensor:
 
 def transfer(model_class: Callable[..., SingleTaskGP], **options: Any) -> Build:
     """A model class of the package, given the raw history; it pre-trains once a history."""
+    return partial(_of_history, model_class, options)
 
-    def build(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
-        return model_class(X, Y, problem.history, **options)
 
-    return build
+def _of_history(
+    model_class: Callable[..., SingleTaskGP],
+    options: Mapping[str, Any],
+    X: Tensor,
+    Y: Tensor,
+    problem: Problem,
+) -> SingleTaskGP:
+    return model_class(X, Y, problem.history, **options)
 
 
 def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
@@ -82,22 +89,28 @@ def pretrained(
     Returns:
         What builds the model.
     """
+    return partial(_pretrained, preset, objective, steps, outcome_scale, hold_out)
 
-    def build(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
-        num_steps = PRETRAINING_STEPS if steps is None else steps
 
-        def fit() -> PretrainedPrior:
-            prior = getattr(PretrainedPrior, preset)(problem.dim)
-            options = {} if objective == "ekl" else {"steps": num_steps}
-            return prior.fit(
-                problem.history,
-                objective,
-                outcome_scale=outcome_scale,
-                hold_out=hold_out,
-                **options,
-            )
+def _pretrained(
+    preset: str,
+    objective: Objective,
+    steps: int | None,
+    outcome_scale: OutcomeScale,
+    hold_out: float | None,
+    X: Tensor,
+    Y: Tensor,
+    problem: Problem,
+) -> SingleTaskGP:
+    # At the top level, where other processes find it, and its memo in their own memory.
+    num_steps = PRETRAINING_STEPS if steps is None else steps
 
-        key = content_key(problem.history, preset, objective, num_steps, outcome_scale, hold_out)
-        return PretrainedGP(X, Y, _priors.recall(key, fit))
+    def fit() -> PretrainedPrior:
+        prior = getattr(PretrainedPrior, preset)(problem.dim)
+        options = {} if objective == "ekl" else {"steps": num_steps}
+        return prior.fit(
+            problem.history, objective, outcome_scale=outcome_scale, hold_out=hold_out, **options
+        )
 
-    return build
+    key = content_key(problem.history, preset, objective, num_steps, outcome_scale, hold_out)
+    return PretrainedGP(X, Y, _priors.recall(key, fit))

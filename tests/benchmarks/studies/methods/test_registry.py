@@ -1,3 +1,4 @@
+import cloudpickle
 import pytest
 import torch
 from botorch.acquisition import (
@@ -36,6 +37,13 @@ def test_suggestions_are_allowed_new_and_reproducible(name):
         assert not (x == X).all(dim=-1).any()
         X = torch.cat([X, x.unsqueeze(0)])
         Y = torch.cat([Y, torch.tensor([[problem.evaluate(x)]], dtype=torch.double)])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_travel_to_other_processes(name):
+    pickled = cloudpickle.dumps(METHODS[name])  # what joblib sends
+    assert len(pickled) < 10_000  # nor does what was pre-trained here travel with them
+    assert repr(cloudpickle.loads(pickled)) == repr(METHODS[name])
 
 
 @pytest.mark.parametrize("name", ["ScaML-GP", "plain GP", *OTHERS])
