@@ -15,6 +15,7 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.optim import optimize_acqf, optimize_acqf_discrete
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.pretraining.memo import content_key
@@ -98,6 +99,14 @@ class Problem(Protocol):
         """The value at a `d` tensor without noise, to be maximized; NaN if it failed."""
         ...
 
+    def design(self, num_points: int, seed: int) -> Tensor:
+        """The `num_points x d` first points that methods without a prior share."""
+        ...
+
+    def draw(self, seen: Tensor, seed: int) -> Tensor:
+        """A `d` tensor at random, every allowed point not among the `m x d` seen ones alike."""
+        ...
+
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
         """The allowed point nearest to a `d` tensor and not among the `m x d` seen ones."""
         ...
@@ -142,6 +151,17 @@ class LiveProblem:
         """Calls the function."""
         return self.function(x)
 
+    def design(self, num_points: int, seed: int) -> Tensor:
+        """The first points of a scrambled Sobol sequence."""
+        if num_points == 0:  # which Sobol engines refuse
+            return torch.empty(0, self.dim, dtype=torch.double)
+        return SobolEngine(self.dim, scramble=True, seed=seed).draw(num_points, dtype=torch.double)
+
+    def draw(self, seen: Tensor, seed: int) -> Tensor:
+        """A point uniform in the cube."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.rand(self.dim, generator=generator, dtype=torch.double)
+
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
         """The point itself: every point of the cube is allowed."""
         return x
@@ -168,8 +188,10 @@ class LiveProblem:
         return replace(self, history=subsample_history(self.history, history_size, seed))
 
     def key(self) -> str:
-        """A digest of name and history."""
-        return content_key(self.name, self.history)
+        """A digest of name, history, noise and what regret is measured by."""
+        return content_key(
+            self.name, self.history, self.noise_std, self.best_known, *self.landmarks
+        )
 
 
 @dataclass(frozen=True)
@@ -232,14 +254,29 @@ class TableProblem:
             raise ValueError(f"The table of {self.name!r} has no row at {x.tolist()}.")
         return float(self.Y[rows[0, 0]])
 
+    def design(self, num_points: int, seed: int) -> Tensor:
+        """Rows at random: those nearest to a Sobol sequence would be some more than others."""
+        if num_points > len(self.X):
+            raise ValueError(f"{self.name!r} has {len(self.X)} rows, fewer than {num_points}.")
+        return _shuffled(self.X, seed)[:num_points]
+
+    def draw(self, seen: Tensor, seed: int) -> Tensor:
+        """A row not seen yet."""
+        return _shuffled(self._unseen(seen), seed)[0]
+
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
         """The nearest row not seen yet."""
         unseen = self._unseen(seen)
         return unseen[(unseen - x).square().sum(dim=-1).argmin()]
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """Scores all rows not seen yet."""
-        candidate, _ = optimize_acqf_discrete(acquisition, q=1, choices=self._unseen(seen))
+        """Scores all rows not seen yet; chance, the same for all methods, decides between equals.
+
+        Where an acquisition is the same everywhere, the first row would be as good a choice, but
+        tables are sorted.
+        """
+        choices = _shuffled(self._unseen(seen), seed)
+        candidate, _ = optimize_acqf_discrete(acquisition, q=1, choices=choices)
         return candidate[0]
 
     def instance(self, seed: int, history_size: int | None) -> Self:
@@ -258,16 +295,18 @@ class TableProblem:
 
     def key(self) -> str:
         """A digest of name, table and history."""
-        rest = [] if self.num_sources is None else [self.num_sources]
-        if self.matching:
-            rest.append(-1)
-        return content_key(self.name, self.X, self.Y, self.history, *rest)
+        drawn = self.num_sources, self.matching
+        return content_key(self.name, self.X, self.Y, self.history, self.elsewhere, *drawn)
 
     def _unseen(self, seen: Tensor) -> Tensor:
         taken = (self.X.unsqueeze(1) == seen).all(dim=-1).any(dim=-1)
         if bool(taken.all()):
             raise ValueError(f"All {len(self.X)} rows of {self.name!r} have been evaluated.")
         return self.X[~taken]
+
+
+def _shuffled(rows: Tensor, seed: int) -> Tensor:
+    return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
 
 
 def subsample_history(

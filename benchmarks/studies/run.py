@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from benchmarks.studies.methods import Method
 from benchmarks.studies.problems import Problem, ProblemSource
@@ -95,27 +94,9 @@ def step_seed(problem: Problem | ProblemSource, seed: int, evaluation: int) -> i
     return zlib.crc32(f"{problem.name}/{seed}/{evaluation}".encode())
 
 
-def initial_design(problem: Problem, seed: int, num_points: int) -> Tensor:
-    """The first points that methods without a prior share.
-
-    Args:
-        problem: The problem.
-        seed: The run's seed.
-        num_points: The number of points.
-
-    Returns:
-        A `num_points x d` tensor of a scrambled Sobol sequence, or the rows of the table nearest.
-    """
-    sobol = SobolEngine(problem.dim, scramble=True, seed=step_seed(problem, seed, 0))
-    points: list[Tensor] = []
-    for _ in range(num_points):
-        x = sobol.draw(dtype=torch.double)[0]
-        points.append(problem.nearest(x, _stack(points, problem.dim)))
-    return _stack(points, problem.dim)
-
-
 def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) -> Iterator[Record]:
-    design = initial_design(problem, seed, budget.initial if method.initial_design else 0)
+    shared = budget.initial if method.initial_design else 0
+    design = problem.design(shared, step_seed(problem, seed, 0))
     points: list[Tensor] = []
     values: list[float] = []
     for number in range(1, budget.evaluations + 1):

@@ -19,9 +19,7 @@ class RandomSearch:
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Draws a point."""
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.rand(problem.dim, generator=generator, dtype=torch.double)
-        return problem.nearest(x, X)
+        return problem.draw(X, seed)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from botorch.utils.datasets import SupervisedDataset
 
 from benchmarks.studies import LiveProblem, TableProblem
 from benchmarks.studies.problems import subsample_history
-from botorch_transfer.pretraining.memo import content_key
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double)
@@ -32,6 +31,43 @@ def test_table_gives_each_row_once():
         seen = torch.cat([seen, x.unsqueeze(0)])
     with pytest.raises(ValueError, match="All 9 rows of 'grid' have been evaluated"):
         problem.nearest(x, seen)
+
+
+def test_every_row_of_a_table_is_as_likely_as_any_other():
+    X = torch.tensor([[0.0], [0.01], [0.02], [1.0]], dtype=torch.double)  # most of them in a corner
+    problem = TableProblem("corner", X, X)
+    firsts = torch.stack([problem.draw(X[:1], seed) for seed in range(300)]).flatten()
+    designs = torch.stack([problem.design(1, seed) for seed in range(300)]).flatten()
+    shares = [float((firsts == x).double().mean()) for x in X]
+    assert shares == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3], abs=0.1)
+    assert [float((designs == x).double().mean()) for x in X] == pytest.approx([0.25] * 4, abs=0.1)
+
+
+@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
+@pytest.mark.parametrize("num_points", [0, 1, 9])
+def test_designs_grow_without_repetition(problem, num_points):
+    design = problem.design(num_points, seed=3)
+    assert design.shape == (num_points, 2)
+    assert len(design.unique(dim=0)) == num_points
+    assert torch.equal(problem.design(10, seed=3)[:num_points], design)
+
+
+def test_designs_of_more_rows_than_there_are_are_refused():
+    with pytest.raises(ValueError, match="'grid' has 4 rows, fewer than 5"):
+        table(n=2).design(5, seed=0)
+
+
+def test_where_all_rows_are_equally_good_chance_decides():
+    class Constant(torch.nn.Module):
+        def forward(self, X):
+            return X.new_zeros(len(X))
+
+    problem = table()
+    found = {tuple(problem.maximize(Constant(), NOTHING, seed).tolist()) for seed in range(5)}
+    assert len(found) > 1  # and not the first row for ever
+    assert torch.equal(
+        problem.maximize(Constant(), NOTHING, 0), problem.maximize(Constant(), NOTHING, 0)
+    )
 
 
 def test_table_refuses_points_that_it_does_not_have():
@@ -140,9 +176,19 @@ def test_landmarks_of_a_table():
     assert all(map(math.isnan, live().landmarks))
 
 
-def test_keys_of_plain_problems_are_what_they_always_were():
-    # Finished runs of earlier studies are found by them.
-    problem = table()
-    assert problem.key() == content_key(problem.name, problem.X, problem.Y, problem.history)
-    assert replace(problem, num_sources=1).key() != problem.key()
-    assert replace(problem, matching=True).key() != problem.key()
+@pytest.mark.parametrize(
+    "change",
+    [{"num_sources": 1}, {"matching": True}, {"elsewhere": 3.0}, {"name": "x"}, {"history": {}}],
+    ids=str,
+)
+def test_keys_of_tables_follow_what_their_runs_depend_on(change):
+    assert replace(table(), **change).key() != table().key() == table().key()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"noise_std": 0.1}, {"best_known": 3.0}, {"landmarks": (0.0, 1.0)}, {"history": {}}],
+    ids=str,
+)
+def test_keys_of_live_problems_follow_what_their_runs_depend_on(change):
+    assert replace(live(), **change).key() != live().key() == live().key()

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.studies import LiveProblem
 from benchmarks.studies.methods import HistoryReplay, RandomSearch
-from benchmarks.studies.run import Budget, initial_design, run
+from benchmarks.studies.run import Budget, run, step_seed
 from tests.benchmarks.studies.toy import BUDGET, FEW, history, live, table
 
 
@@ -15,7 +15,7 @@ def points(record) -> list[list[float]]:
 
 @pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
 def test_methods_share_their_first_points(problem):
-    shared = initial_design(problem, seed=1, num_points=BUDGET.initial).tolist()
+    shared = problem.design(BUDGET.initial, step_seed(problem, 1, 0)).tolist()
     for name, method in FEW.items():
         first = points(run(problem, name, method, 1, BUDGET))[: BUDGET.initial]
         assert (first == shared) == method.initial_design
