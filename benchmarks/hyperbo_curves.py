@@ -91,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", type=int, help="only the first tasks as targets")
     options = parser.parse_args(arguments)
     for name in options.tables:
-        problems = read_problems(options.data, name, options.rows, options.history)[: options.tasks]
+        whole = read_problems(options.data, name, options.rows)[: options.tasks]
+        problems = [problem.instance(0, options.history) for problem in whole]
         print(f"\n{name}: {len(problems)} targets\n", flush=True)
         print(curve_table(problems, options.steps), flush=True)
 

@@ -1,8 +1,9 @@
 """HyperBO leave-one-task-out: `python -m benchmarks.hyperbo_study --data FOLDER`.
 
 Each task of a table is the target once, and all others are its history, evaluated at the same
-configurations as each other, so that the EKL applies. The folder holds the public tables
-`rnn_optimizer` and `mlp` (`NAME.parquet` with its `NAME.space.json`); none of them is shipped.
+configurations as each other, so that the EKL applies; others for each seed. The folder holds the public
+tables `rnn_optimizer` and `mlp` (`NAME.parquet` with its `NAME.space.json`); none of them is
+shipped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from benchmarks.studies.methods import (
 )
 from benchmarks.studies.metrics import average, normalized, regrets
 from benchmarks.studies.problems import Problem
-from benchmarks.studies.run import Budget
+from benchmarks.studies.run import Budget, step_seed
 from benchmarks.tables import read_shared
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.pretraining.memo import Memo
@@ -58,16 +59,13 @@ OUTCOME_SCALES: dict[str, OutcomeScale] = {
 """The prior's units: tasks whose levels mean something are pooled."""
 
 
-def read_problems(
-    folder: Path, name: str, num_rows: int, history_size: int, seed: int = 0
-) -> list[TableProblem]:
+def read_problems(folder: Path, name: str, num_rows: int, seed: int = 0) -> list[TableProblem]:
     """Reads a table as one problem a task.
 
     Args:
         folder: The folder with the tables.
         name: The table.
         num_rows: How many configurations, drawn at random, can be evaluated.
-        history_size: At how many of them each source task was.
         seed: The seed of the draw.
 
     Returns:
@@ -89,11 +87,8 @@ def read_problems(
             f"{name}: {target}",
             X,
             Y,
-            history={
-                task: (X[:history_size], Y[:history_size])
-                for task, (X, Y) in shared.items()
-                if task != target
-            },
+            history={task: data for task, data in shared.items() if task != target},
+            matching=True,
         )
         for target, (X, Y) in shared.items()
     ]
@@ -122,7 +117,6 @@ def source_gps(problem: Problem) -> SourceGPs:
 
 def builders(table: str, steps: int, hold_out: float | None = None) -> dict[str, Build]:
     """The models for a table, by the methods' names."""
-    # Part of the name, by which finished runs are found again.
     suffix = "" if hold_out is None else f", {hold_out:g} held out"
     models = {
         f"{name}{suffix}": pretrained(preset, objective, steps, OUTCOME_SCALES[table], hold_out)
@@ -134,9 +128,14 @@ def builders(table: str, steps: int, hold_out: float | None = None) -> dict[str,
 
 
 def methods(table: str, steps: int, hold_out: float | None = None) -> dict[str, Method]:
-    """All methods, those with a prior without an initial design."""
+    """All methods, those whose prior prefers some points without an initial design."""
     found: dict[str, Method] = {
-        name: BayesianOptimization(build, log_ei_or_ucb, initial_design=name == "plain GP")
+        name: BayesianOptimization(
+            build,
+            log_ei_or_ucb,
+            initial_design=name.startswith(("plain GP", "FSBO")),
+            settings=f"{steps} steps" if name.startswith(tuple(PRETRAINED)) else "",
+        )
         for name, build in builders(table, steps, hold_out).items()
     }
     return {**found, "random search": RandomSearch()}
@@ -172,15 +171,21 @@ def test_nll(problem: TableProblem, build: Build, num_context: int, seed: int) -
     return float(value - problem.Y.std().log())
 
 
-def nll_table(problems: Sequence[TableProblem], models: Mapping[str, Build], seeds: range) -> str:
+def nll_table(
+    problems: Sequence[TableProblem], models: Mapping[str, Build], seeds: range, history_size: int
+) -> str:
     """Medians over tasks of the mean test NLL over seeds, in markdown."""
+    cases = [
+        [(problem.instance(step_seed(problem, seed, -1), history_size), seed) for seed in seeds]
+        for problem in problems
+    ]
     rows = []
     for name, build in models.items():
         cells = []
         for n in NUM_CONTEXT:
             values = [
-                np.mean([test_nll(problem, build, n, seed) for seed in (seeds if n else seeds[:1])])
-                for problem in problems
+                np.mean([test_nll(case, build, n, seed) for case, seed in of_problem])
+                for of_problem in cases
             ]
             cells.append(f"{np.median(values):.2f}")
         rows.append([name, *cells])
@@ -216,12 +221,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print_table: Callable[[str], None] = partial(print, flush=True)
     for name in options.tables:
-        problems = read_problems(options.data, name, options.rows, options.history)[: options.tasks]
+        problems = read_problems(options.data, name, options.rows)[: options.tasks]
         print_table(f"\n{name}: {len(problems)} targets\n\ntest NLL\n")
         chosen = name, options.steps, options.hold_out
-        print_table(nll_table(problems, builders(*chosen), range(options.seeds)))
-        runs = methods(*chosen)
-        study = Study(problems, runs, range(options.seeds), Budget(AT[-1]))
+        seeds = range(options.seeds)
+        print_table(nll_table(problems, builders(*chosen), seeds, options.history))
+        budget = Budget(AT[-1], history_size=options.history)
+        study = Study(problems, methods(*chosen), seeds, budget)
         results = run_study(study, options.out / name, n_jobs=1, progress=True)
         print_table("\nregret\n")
         # In units of the distance from a target's median to its best.

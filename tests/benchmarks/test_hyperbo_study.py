@@ -34,15 +34,19 @@ def folder(tmp_path):
 
 
 def test_problems(folder):
-    problems = study.read_problems(folder, "rnn_optimizer", num_rows=20, history_size=8)
+    problems = study.read_problems(folder, "rnn_optimizer", num_rows=20)
     assert len(problems) == 4
     for problem in problems:
         assert problem.X.shape == (20, 2)
         assert len(problem.history) == 3
         assert problem.Y.min() >= -1.0
         assert problem.Y.isfinite().all()
-        inputs = [X for X, _ in problem.history.values()]
-        assert all(torch.equal(X, inputs[0]) for X in inputs)  # so that the EKL applies
+        one, other = (
+            [task.X for task in problem.instance(seed, 8).history.values()] for seed in (0, 1)
+        )
+        assert all(torch.equal(X, one[0]) for X in one)  # so that the EKL applies
+        assert len(one[0]) == 8
+        assert not torch.equal(one[0], other[0])  # each seed has another history
         assert problem.name.removeprefix("rnn_optimizer: ") not in problem.history
 
 
