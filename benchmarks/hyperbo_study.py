@@ -1,8 +1,8 @@
 """HyperBO leave-one-task-out: `python -m benchmarks.hyperbo_study --data FOLDER`.
 
 Each task of a table is the target once, and all others are its history, evaluated at the same
-configurations as each other, so that the EKL applies; others for each seed. The folder holds the public
-tables `rnn_optimizer` and `mlp` (`NAME.parquet` with its `NAME.space.json`); none of them is
+configurations as each other, so that the EKL applies; others for each seed. The folder holds the
+public tables `rnn_optimizer` and `mlp` (`NAME.parquet` with its `NAME.space.json`); none of them is
 shipped.
 """
 
