@@ -300,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = []
     for seed in range(options.seeds):
         for method in options.methods:
-            path = options.out / f"{method.replace(' ', '_')}-{seed}.json"
+            path = options.out / f"{options.space}-{method.replace(' ', '_')}-{seed}.json"
             if not path.exists():
                 result = run(method, Setting(options.space, seed, options.out))
                 path.write_text(json.dumps(result))

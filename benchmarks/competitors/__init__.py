@@ -1,4 +1,4 @@
-"""Other people's methods, to compare with; each written from its paper, none from its program.
+"""Other people's methods, to compare with: our readings of their papers, not their programs.
 
 A competitor is made by `build(history, bounds, seed)`, and then suggests points: one of a pool by
 `suggest(train_X, train_Y, candidates)`, or the best of the whole space by optimizing what

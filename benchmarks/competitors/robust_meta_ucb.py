@@ -14,7 +14,7 @@ losses: follow the leader with an entropic regularizer, so `ω_{t,i} ∝ exp(-η
 
 The paper's text was not at hand: the formulas are our understanding of the method, and a result of
 this implementation is one of "our reading of RM-GP-UCB". As in App. C.4 of
-[Tighineanu2024scaml]: `β = τ = 3`, `δ = 0.05`, and bounds in units that don't
+[Tighineanu2023scaml]: `β = τ = 3`, `δ = 0.05`, and bounds in units that don't
 depend on the outcomes'. Two things that the paper leaves to its experiments, or that weren't at
 hand, are ours: the learning rate `η_t = √(8 log M / t) / (largest - smallest bound so far)`, which
 is the usual one for bounded losses; and
@@ -26,7 +26,7 @@ the less the bounds have come down from where they began. Source outcomes are st
 task, the target's by the mean and deviation of all outcomes together, as for ScaML-GP.
 
 [Dai2022provably]: Z. Dai et al. On Provably Robust Meta-Bayesian Optimization. UAI 2022.
-[Tighineanu2024scaml]: P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes.
+[Tighineanu2023scaml]: P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes.
 AISTATS 2024.
 """
 

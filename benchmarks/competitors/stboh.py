@@ -1,15 +1,16 @@
-"""STBOH: a GP with hand-tuned hyperpriors, which knows no history [Wang2024pretrained].
+"""STBOH: a GP with hand-tuned hyperpriors, which knows no history [Wang2024hyperbo].
 
 Section 7.2 says all of it: a constant mean, an anisotropic Matérn 5/2 kernel, and
 
     log σ_f² ~ N(-1, 1),    log ℓ_j ~ N(0, 1),    log σ² ~ N(-6, 3),
 
-every value kept between its 1st and its 99th percentile, hyperparameters by the largest posterior
-at each step, and the upper confidence bound with 1.8 standard deviations. Ours to choose, as the
-paper doesn't say: outcomes are standardized, the third parameters' `3` is a standard deviation,
-and the bounds are a sigmoid (GPyTorch's) where theirs are another smooth function.
+every value kept between its 1st and its 99th percentile, hyperparameters anew at each step, and
+the upper confidence bound with 1.8 standard deviations. Ours to choose, as the paper doesn't say:
+outcomes are standardized, the third parameters' `3` is a standard deviation, hyperparameters are
+those of the largest posterior, as they have priors (it says "marginal likelihood"), and the bounds
+are a sigmoid (GPyTorch's) where theirs are another smooth function.
 
-[Wang2024pretrained]: Z. Wang et al. Pre-trained Gaussian Processes for Bayesian Optimization.
+[Wang2024hyperbo]: Z. Wang et al. Pre-trained Gaussian Processes for Bayesian Optimization.
 JMLR 2024.
 """
 

@@ -20,6 +20,7 @@ from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
 from benchmarks.markdown import markdown_table
 from botorch_transfer import Hyperprior
 from botorch_transfer.pretraining import NetworkOptions
+from botorch_transfer.pretraining.memo import content_key
 from botorch_transfer.test_functions import (
     LARGE_SUPER_DATASET,
     SMALL_SUPER_DATASET,
@@ -156,7 +157,8 @@ def divergence_table(
 def _divergences(
     sizes: Sizes, network: NetworkOptions, count: int, seed: int, folder: Path
 ) -> dict[str, float]:
-    label = f"{sizes.num_tasks}x{sizes.num_points}-{network.num_steps}-{count}-{seed}"
+    settings = content_key(sizes, network)[:12]
+    label = f"{count}-{seed}-{settings}"
 
     def compute() -> dict[str, float]:
         hyperprior = step_one("L", LARGE_SUPER_DATASET, sizes, seed, folder)

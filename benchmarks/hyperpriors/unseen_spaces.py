@@ -30,6 +30,7 @@ from benchmarks.hyperpriors.table_one import difference, random_score
 from benchmarks.markdown import markdown_table
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain
+from botorch_transfer.pretraining.memo import content_key
 
 CHECKPOINTS = (5, 20, 50)
 INITIAL = 3
@@ -84,7 +85,7 @@ def improvement(model: Any, Y: Tensor) -> LogExpectedImprovement:
 
 def learn(domains: Sequence[Domain], folder: Path) -> Hyperprior:
     """Step 1 of all domains, once."""
-    path = folder / "step-1" / f"real-{sum(len(d.datasets) for d in domains)}.safetensors"
+    path = folder / "step-1" / f"real-{_digest(domains)}.safetensors"
     return remembered_hyperprior(
         path,
         lambda: Hyperprior.fit(
@@ -114,11 +115,12 @@ def regrets(
     Returns:
         For each domain and method, the regrets of every run after each evaluation.
     """
-    everything = learn(domains, folder)
+    everything, learned_from = learn(domains, folder), _digest(domains)
     builds = {
-        str(domain.name): _builds(everything, number, domain, folder)
+        str(domain.name): _builds(everything, number, domain, folder / "step-2" / learned_from)
         for number, domain in enumerate(targets)
     }
+    runs = folder / "unseen" / _digest([domains, targets])
     found: dict[str, dict[str, list[list[float]]]] = {
         name: {label: [] for label in METHODS} for name in builds
     }
@@ -127,9 +129,14 @@ def regrets(
         for domain in (each for each in targets if task < len(each.datasets)):
             name = str(domain.name)
             for label in METHODS:
-                run = _run(domain, task, seed, label, builds[name][label], num_steps, folder)
+                run = _run(domain, task, seed, label, builds[name][label], num_steps, runs)
                 found[name][label].append(run)
     return found
+
+
+def _digest(content: Sequence[Any]) -> str:
+    """Part of the names of files: other data, or others of their points, have other results."""
+    return content_key(content)[:12]
 
 
 def _builds(
@@ -138,7 +145,7 @@ def _builds(
     """The methods for the domain of some number, which is left out; random search has no model."""
     mphd, universal = (
         remembered_hyperprior(
-            folder / "step-2" / f"{domain.name}-{kind}.safetensors",
+            folder / f"{domain.name}-{kind}.safetensors",
             lambda kind=kind: everything.refit(kind, without=number),  # type: ignore[misc]
         )
         for kind in ("mphd", "universal")
@@ -173,7 +180,7 @@ def _run(
         return normalized_regrets(Y, score, INITIAL, num_steps - INITIAL, start)
 
     name = f"{domain.name}-{domain.task_names[task]}-{label}-{seed}-{num_steps}.json"
-    return remembered(folder / "unseen" / name, compute)
+    return remembered(folder / name, compute)
 
 
 def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:

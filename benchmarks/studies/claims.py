@@ -1,4 +1,4 @@
-"""What a paper claims of its methods, held against a study."""
+"""What papers, and this package, claim of their methods, held against a study."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from benchmarks.studies.metrics import areas, first_quarter
 from benchmarks.studies.statistics import ratio_of_means
+
+VERDICTS = ("holds", "rather holds", "rather not", "does not hold")
 
 
 @dataclass(frozen=True)
@@ -19,22 +22,24 @@ class Claim:
         pairs: The better and the worse method of each comparison.
         margin: By how much the better one may be worse and still count as equal: 1.05 for "best or
             joint best".
+        early: Whether areas are those of the first quarter of the evaluations.
     """
 
     text: str
     pairs: Sequence[tuple[str, str]]
     margin: float = 1.0
+    early: bool = False
 
     def verdict(self, areas: pd.DataFrame) -> tuple[str, str] | None:
         """Compares means of areas.
 
         Args:
-            areas: One row a case, one column a method.
+            areas: One row a problem and seed, one column a method.
 
         Returns:
             The verdict and its numbers, of the pairs that were part of the study; `None` if there
-            are none. "holds" and "does not hold" are said where the 95 % intervals of all pairs
-            say so, "rather holds" and "rather not" where only their means do.
+            are none. "holds" and "does not hold" are said where a pair's 95 % interval says so,
+            "rather holds" and "rather not" where only its mean does.
         """
         pairs = [pair for pair in self.pairs if set(pair) <= set(areas.columns)]
         if not pairs:
@@ -57,26 +62,27 @@ class Claim:
 
 
 def _together(verdicts: Sequence[str]) -> str:
-    """One verdict of those on all pairs: the weakest, or how many hold."""
-    positive = [verdict for verdict in verdicts if verdict in ("holds", "rather holds")]
-    if len(positive) == len(verdicts):
-        return "holds" if set(verdicts) == {"holds"} else "rather holds"
-    if not positive:
-        return "does not hold" if set(verdicts) == {"does not hold"} else "rather not"
-    return f"{len(positive)} of {len(verdicts)} hold"
+    """One verdict if it is that on all pairs, or how many pairs there are of each."""
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    if len(counts) == 1:
+        return verdicts[0]
+    return "of {}: {}".format(
+        len(verdicts), ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    )
 
 
-def claims_list(claims: Sequence[Claim], areas: pd.DataFrame) -> str:
+def claims_list(claims: Sequence[Claim], regret: pd.DataFrame) -> str:
     """Lays out the verdicts.
 
     Args:
         claims: The claims.
-        areas: One row a case, one column a method.
+        regret: One row a run, as `metrics.complete` gives it.
 
     Returns:
         A markdown list; empty if none of the claims can be judged.
     """
-    found = [(claim.text, claim.verdict(areas)) for claim in claims]
+    whole, early = areas(regret), areas(first_quarter(regret))
+    found = [(claim.text, claim.verdict(early if claim.early else whole)) for claim in claims]
     return "\n".join(
         f"- {text}: **{verdict[0]}** ({verdict[1]})" for text, verdict in found if verdict
     )

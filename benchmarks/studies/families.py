@@ -1,4 +1,7 @@
-"""Synthetic families as problems: every seed draws another target and other sources."""
+"""Synthetic families as problems: every seed draws other sources and another target.
+
+Alpine's target is one function: there, seeds differ by the sources' data and the noise alone.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def normalized(regret: pd.DataFrame, results: pd.DataFrame, scale: str) -> pd.Da
         The like of `regret`.
     """
     about = results.groupby(RUN[:2])[["best_known", scale]].first().astype(float)
-    size = (about["best_known"] - about[scale]).replace([0.0, np.inf], np.nan)
+    size = (about["best_known"] - about[scale]).replace([0.0, np.inf, -np.inf], np.nan)
     size = size.fillna(regret.max(axis=1).groupby(RUN[:2]).max())
     return regret.div(_of_runs(size, regret).replace(0.0, 1.0), axis=0)
 
@@ -114,6 +114,21 @@ def standard_error(regret: pd.DataFrame) -> pd.DataFrame:
     return regret.groupby(["problem", "method"], sort=False).sem().fillna(0.0)
 
 
+def error_of_average(regret: pd.DataFrame) -> pd.DataFrame:
+    """The standard error of each method's mean over problems, or over the seeds of the only one.
+
+    Args:
+        regret: One row a run.
+
+    Returns:
+        One row a method, one column an evaluation.
+    """
+    of_problem = regret.groupby(["problem", "method"], sort=False).mean()
+    if of_problem.index.unique("problem").size == 1:
+        return average(standard_error(regret))
+    return of_problem.groupby("method", sort=False).sem()
+
+
 def evaluations_to_reach(regret: pd.DataFrame, reference: str) -> pd.Series:
     """How many evaluations each run needs to be as good as a reference method is at its end.
 
@@ -130,6 +145,11 @@ def evaluations_to_reach(regret: pd.DataFrame, reference: str) -> pd.Series:
     reached = regret.le(of_run.to_numpy(), axis=0)
     first = reached.idxmax(axis=1).astype(float)
     return first.where(reached.any(axis=1), np.inf)
+
+
+def first_quarter(regret: pd.DataFrame) -> pd.DataFrame:
+    """The regrets of the first quarter of the evaluations, rounded up."""
+    return regret.iloc[:, : -(-regret.shape[1] // 4)]
 
 
 def areas(regret: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,13 @@
-"""Which differences between methods are more than luck."""
+"""Which differences between methods are more than luck.
+
+Seeds of one problem are not new problems: where a study has several problems, ranks are those of
+means over seeds, and the bootstrap draws problems first, then seeds of each.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 
 import numpy as np
 import pandas as pd
@@ -10,6 +15,20 @@ from scipy import stats
 
 NUM_BOOTSTRAP = 10_000
 LEVEL = 0.95
+
+
+def of_cases(values: pd.DataFrame) -> pd.DataFrame:
+    """What tests may take for independent: problems, or the seeds of the only one.
+
+    Args:
+        values: One row a problem and seed, one column a method.
+
+    Returns:
+        Means over seeds, one row a problem; `values` itself if there is one problem.
+    """
+    if _problems(values).nunique() < 2:
+        return values
+    return values.groupby(level="problem", sort=False).mean()
 
 
 def mean_ranks(values: pd.DataFrame) -> pd.Series:
@@ -78,22 +97,45 @@ def ratio_of_means(values: pd.DataFrame, reference: str, seed: int = 0) -> pd.Da
     """Each method's mean over that of a reference, with intervals of a paired bootstrap.
 
     Args:
-        values: One row a case, one column a method.
+        values: One row a problem and seed, one column a method; problems count the same.
         reference: The method to compare with.
         seed: The seed of the resampling.
 
     Returns:
         One row a method; columns `ratio`, `low` and `high`, the ends of the central 95 %.
     """
-    rows = np.random.default_rng(seed).integers(len(values), size=(NUM_BOOTSTRAP, len(values)))
-    drawn = {method: values[method].to_numpy()[rows].mean(axis=1) for method in values}
+    drawn = _resampled_means(values, np.random.default_rng(seed))
+    means = dict(of_cases(values).mean())
     tail = (1 - LEVEL) / 2
     table = {}
     for method in values:
         low, high = np.nanquantile(_over(drawn[method], drawn[reference]), [tail, 1 - tail])
-        ratio = _over(values[method].mean(), values[reference].mean())
+        ratio = _over(means[method], means[reference])
         table[method] = {"ratio": float(ratio), "low": float(low), "high": float(high)}
     return pd.DataFrame.from_dict(table, orient="index")
+
+
+def _problems(values: pd.DataFrame) -> pd.Index:
+    """The problem of each row; a plain index is of one problem."""
+    if "problem" not in values.index.names:
+        return pd.Index([0] * len(values))
+    return values.index.get_level_values("problem")
+
+
+def _resampled_means(
+    values: pd.DataFrame, generator: np.random.Generator
+) -> dict[Hashable, np.ndarray]:
+    """Means of problems drawn with replacement, of each its seeds drawn with replacement."""
+    codes, names = pd.factorize(_problems(values))
+    rows_of = [np.flatnonzero(codes == code) for code in range(len(names))]
+    total = np.zeros((NUM_BOOTSTRAP, values.shape[1]))
+    for _ in names:
+        chosen = generator.integers(len(names), size=NUM_BOOTSTRAP)
+        for code, rows in enumerate(rows_of):
+            times = np.flatnonzero(chosen == code)
+            drawn = rows[generator.integers(len(rows), size=(len(times), len(rows)))]
+            total[times] += values.to_numpy()[drawn].mean(axis=1)
+    return dict(zip(values.columns, (total / len(names)).T, strict=True))
 
 
 def _over(values: np.ndarray | float, others: np.ndarray | float) -> np.ndarray:

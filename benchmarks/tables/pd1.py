@@ -1,4 +1,4 @@
-"""PD1, tuning of optimizers for large neural networks [Wang2024pretrained].
+"""PD1, tuning of optimizers for large neural networks [Wang2024hyperbo].
 
 Up to four files of JSON lines, `pd1_{matched,unmatched}_phase{0,1}_results.jsonl`, packed by gzip
 or not; one line a training run. Of its many entries, these count here: `study_group` (the task: a
@@ -6,7 +6,7 @@ dataset, a model and a batch size), the four hyperparameters of `PD1_SPACE`, the
 `status`, which is `"diverged"` for runs that are failures whatever their metric. The matched files
 have the same configurations on every task.
 
-[Wang2024pretrained]: Z. Wang et al. Pre-trained Gaussian Processes for Bayesian Optimization.
+[Wang2024hyperbo]: Z. Wang et al. Pre-trained Gaussian Processes for Bayesian Optimization.
 JMLR 2024. Section 7.1, Table 4.
 """
 

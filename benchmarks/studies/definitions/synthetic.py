@@ -4,9 +4,9 @@
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
     AISTATS 2022. arXiv:2111.11223.
 
-.. [Tighineanu2024scaml]
+.. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
-    arXiv:2312.00568.
+    arXiv:2312.00742.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ ALL = (*CHEAP, *JOINT)
 TABLES = {
     "svm": _study(
         "Support vector machines, ten sources × 60 points",
-        "the hierarchical models' paper, Fig. 4",
+        "after the hierarchical models' paper, Fig. 4, on other data and with LogEI",
         LeaveOneOut("svm", num_sources=10),
         60,
         20,

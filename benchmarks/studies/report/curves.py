@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.studies.metrics import average, standard_error
+from benchmarks.studies.metrics import average, error_of_average, standard_error
 from benchmarks.studies.report.groups import panels_of
 from botorch_transfer.palette import style_of
 
@@ -50,7 +50,7 @@ def mean_figure(regret: pd.DataFrame, path: Path, title: str, ylabel: str) -> No
         title: The picture's title.
         ylabel: What the regret is, and its unit.
     """
-    mean, error = average(regret), _error_of_average(regret)
+    mean, error = average(regret), error_of_average(regret)
     curves = Curves(mean, mean - error, mean + error)
     save_panels(_by_kind(curves), path, title, ylabel)
 
@@ -125,14 +125,6 @@ def _by_kind(curves: Curves) -> dict[str, Callable[[Axes], None]]:
         title: partial(_draw, title=title, curves=curves.only(names))
         for title, names in panels_of(list(curves.line.index)).items()
     }
-
-
-def _error_of_average(regret: pd.DataFrame) -> pd.DataFrame:
-    """The standard error of the mean over problems, or over the seeds of the only one."""
-    of_problem = regret.groupby(["problem", "method"], sort=False).mean()
-    if of_problem.index.unique("problem").size == 1:
-        return average(standard_error(regret))
-    return of_problem.groupby("method", sort=False).sem()
 
 
 def _panels(regret: pd.DataFrame) -> dict[str, Curves]:

@@ -8,7 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.studies.report.curves import DPI
-from benchmarks.studies.statistics import cliques, critical_difference, friedman, mean_ranks
+from benchmarks.studies.statistics import (
+    cliques,
+    critical_difference,
+    friedman,
+    mean_ranks,
+    of_cases,
+)
 from botorch_transfer.palette import style_of
 
 
@@ -16,19 +22,21 @@ def rank_sentence(values: pd.DataFrame) -> str:
     """Says what Friedman's and Nemenyi's tests find.
 
     Args:
-        values: One row a case, one column a method; less is better.
+        values: One row a problem and seed, one column a method; less is better.
 
     Returns:
         A sentence.
     """
-    ranks, cases = mean_ranks(values), len(values)
+    cases_of = of_cases(values)
+    ranks, cases = mean_ranks(cases_of), len(cases_of)
+    unit = "cases" if cases_of is values else "targets, means over their seeds"
     difference = critical_difference(len(ranks), cases)
     first = ranks[ranks <= ranks.iloc[0] + difference].index
     best = ", ".join(f"{name} {ranks[name]:.1f}" for name in first)
     return (
-        f"Mean ranks of the areas over {cases} cases (Friedman's p = {friedman(values):.1g}): two "
-        f"methods differ if their ranks do by {difference:.1f} (Nemenyi, 5 %). Not told apart from "
-        f"the first: {best}."
+        f"Mean ranks of the areas over {cases} {unit} (Friedman's p = {friedman(cases_of):.1g}): "
+        f"two methods differ if their ranks do by {difference:.1f} (Nemenyi, 5 %). Not told apart "
+        f"from the first: {best}."
     )
 
 
@@ -36,12 +44,13 @@ def rank_figure(values: pd.DataFrame, path: Path, title: str) -> None:
     """Draws mean ranks, and bars over those that differ by less than the critical difference.
 
     Args:
-        values: One row a case, one column a method; less is better.
+        values: One row a problem and seed, one column a method; less is better.
         path: Where to save the picture; its folder is made.
         title: The picture's title.
     """
-    ranks = mean_ranks(values)
-    difference = critical_difference(len(ranks), len(values))
+    cases = of_cases(values)
+    ranks = mean_ranks(cases)
+    difference = critical_difference(len(ranks), len(cases))
     bars = cliques(ranks, difference)
     figure = Figure(figsize=(6.5, 0.24 * len(ranks) + 0.16 * len(bars) + 1.4), layout="constrained")
     axis = figure.subplots()

@@ -8,8 +8,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.markdown import markdown_table
-from benchmarks.studies.metrics import areas, average, evaluations_to_reach, standard_error
-from benchmarks.studies.statistics import mean_ranks, ratio_of_means
+from benchmarks.studies.metrics import (
+    areas,
+    average,
+    error_of_average,
+    evaluations_to_reach,
+    first_quarter,
+)
+from benchmarks.studies.statistics import mean_ranks, of_cases, ratio_of_means
 
 
 def regret_table(regret: pd.DataFrame, at: Sequence[int], reference: str | None = None) -> str:
@@ -52,11 +58,7 @@ def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
         A markdown table, one row a method, the best at the end first.
     """
     mean = average(regret)
-    # Over problems where there are several, over the seeds of the only one.
-    of_problem = regret.groupby(["problem", "method"], sort=False).mean()
-    error = of_problem.groupby("method", sort=False).sem()
-    if of_problem.index.unique("problem").size == 1:
-        error = average(standard_error(regret))
+    error = error_of_average(regret)
     rows = [
         [method, *(f"{mean.loc[method, n]:.3f} ± {error.loc[method, n]:.3f}" for n in at)]
         for method in mean[at[-1]].sort_values(kind="stable").index
@@ -100,19 +102,20 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
     Returns:
         A markdown table, one row a method, the smallest area first: the area under the regret curve
         relative to the reference's, with a 95 % interval of a paired bootstrap over problems and
-        seeds, and that of the curves' first quarter and second half; the share of runs whose area
-        is larger than the reference's; mean ranks by area and by the final regret; the evaluations
-        that the median run needs to be as good as the reference at its end, the share of runs that
-        get there, and how many times fewer evaluations that is than the reference itself needed.
+        then their seeds, and that of the curves' first quarter and second half; the share of runs
+        whose area is larger than the reference's; mean ranks by area and by the final regret; the
+        evaluations that the median run needs to be as good as the reference at its end, the share
+        of runs that get there, and how many times fewer evaluations that is than the reference
+        itself needed.
     """
     area, last = areas(regret), regret.iloc[:, -1].unstack("method")
-    ratio, by_area, by_end = ratio_of_means(area, reference), mean_ranks(area), mean_ranks(last)
+    ratio = ratio_of_means(area, reference)
+    by_area, by_end = (mean_ranks(of_cases(values)) for values in (area, last))
     needed = evaluations_to_reach(regret, reference).unstack("method")
     fewer = needed.rdiv(needed[reference], axis=0)
-    n = regret.shape[1]
     early, late = (
         ratio_of_means(areas(part), reference)["ratio"]
-        for part in (regret.iloc[:, : -(-n // 4)], regret.iloc[:, n // 2 :])
+        for part in (first_quarter(regret), regret.iloc[:, regret.shape[1] // 2 :])
     )
     rows = []
     for method in ratio.sort_values("ratio", kind="stable").index:

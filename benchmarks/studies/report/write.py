@@ -11,6 +11,7 @@ import pandas as pd
 
 from benchmarks.studies.claims import claims_list
 from benchmarks.studies.definitions.claims import CLAIMS
+from benchmarks.studies.definitions.definition import COMPETITORS
 from benchmarks.studies.estimate import core_hours
 from benchmarks.studies.metrics import areas, complete, failures, normalized, regrets
 from benchmarks.studies.report.curves import mean_figure, median_figure, regret_figure
@@ -77,9 +78,9 @@ def _sections(
     at = [*(n for n in AT if n < last), last]
     area = areas(regret)
     sections = [f"# {about['title']}", _introduction(about, results, regret)]
-    verdicts = claims_list(CLAIMS.get(about["name"], ()), area)
+    verdicts = claims_list(CLAIMS.get(about["name"], ()), regret)
     if verdicts:
-        sections += ["## What the paper claims", verdicts, CLAIM_NOTE]
+        sections += ["## Claims", verdicts, CLAIM_NOTE]
     sections += [
         f"## Against the {REFERENCE}",
         comparison_table(regret, REFERENCE),
@@ -104,9 +105,17 @@ COST_NOTE = (
     "that came first. Seconds are the wall clock's, on a machine that may have had other work."
 )
 CLAIM_NOTE = (
+    "Claims are those of the papers, unless they say whose they are; some were made of other data. "
     'Ratios of mean areas under the normalized regret curves, below 1 (1.05 for "joint best" and '
-    '"as good as") where a claim holds, with 95 % intervals of a paired bootstrap. "Rather" is '
-    "said where the means point that way, but not all intervals."
+    '"as good as") where a claim holds, with 95 % intervals of a paired bootstrap over targets and '
+    'then their seeds. "Rather" is said where the mean points that way, and the interval does not '
+    "exclude the opposite."
+)
+
+
+COMPETITORS_NOTE = (
+    "{} are this project's readings of their papers (`benchmarks/competitors` says what is its own), "
+    "not their authors' programs."
 )
 
 
@@ -116,13 +125,16 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
     lines = [
         f"Setting: {about['source']}. {problems} target(s), {seeds} seed(s), {cases} cases that "
         f"all {regret.index.unique('method').size} methods have finished; {about['evaluations']} "
-        f"evaluations a run, the first {about['initial']} of methods without a prior being shared "
-        f"points of a Sobol sequence. {ACQUISITIONS[about['acquisition']]}; models fitted by the "
+        f"evaluations a run, the first {about['initial']} of methods without a prior being shared. "
+        f"{ACQUISITIONS[about['acquisition']]}; models fitted by the "
         f'"{about["fitting"]}" rule.',
         "",
         f"{core_hours(results):.2f} core-hours; {', '.join(sorted(set(results['versions'])))}. "
         f"Run, or gone on with, by `{about['command']}`.",
     ]
+    readings = [name for name in COMPETITORS if name in regret.index.unique("method")]
+    if readings:
+        lines += ["", COMPETITORS_NOTE.format(", ".join(readings))]
     failed = failures(results)
     told = [f"{count} run(s) of {name}" for name, count in failed[failed > 0].items()]
     if told:

@@ -23,7 +23,7 @@ def test_command(tables, tmp_path, capsys, monkeypatch):
         assert name in first
     main(arguments)
     assert capsys.readouterr().out == first
-    assert len(list((tmp_path / "out" / "unseen").iterdir())) == 5 * 2 * len(METHODS)
+    assert len(list((tmp_path / "out" / "unseen").glob("*/*.json"))) == 5 * 2 * len(METHODS)
 
 
 def test_differences_are_paired():

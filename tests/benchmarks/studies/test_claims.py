@@ -12,6 +12,10 @@ AREAS = pd.DataFrame(
         "bad": 2.0 + 0.01 * NOISE,
     }
 )
+REGRET = pd.DataFrame({1: AREAS.stack(), **dict.fromkeys((2, 3, 4, 5), 2.0 * AREAS.stack())})
+REGRET.index = pd.MultiIndex.from_tuples(
+    [("p", seed, name) for seed, name in REGRET.index], names=["problem", "seed", "method"]
+)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +26,9 @@ AREAS = pd.DataFrame(
         ([("good", "same")], 1.0, "rather holds"),
         ([("same", "good")], 1.0, "rather not"),
         ([("same", "good")], 1.1, "holds"),
-        ([("good", "bad"), ("good", "same")], 1.0, "rather holds"),
-        ([("bad", "good"), ("good", "bad")], 1.0, "1 of 2 hold"),
-        ([("bad", "good"), ("same", "good")], 1.0, "rather not"),
+        ([("good", "bad"), ("good", "bad")], 1.0, "holds"),
+        ([("good", "bad"), ("good", "same")], 1.0, "of 2: 1 holds, 1 rather holds"),
+        ([("bad", "good"), ("good", "bad")], 1.0, "of 2: 1 holds, 1 does not hold"),
     ],
 )
 def test_verdicts(pairs, margin, verdict):
@@ -41,7 +45,18 @@ def test_numbers_are_given():
 
 def test_methods_that_were_not_run_are_not_judged():
     claims = [Claim("good wins", [("good", "bad"), ("good", "absent")]), Claim("no", [("x", "y")])]
-    text = claims_list(claims, AREAS)
+    text = claims_list(claims, REGRET)
     assert text.startswith("- good wins: **holds** (good / bad")
     assert "absent" not in text
     assert len(text.splitlines()) == 1
+
+
+def test_early_claims_are_judged_by_the_first_quarter():
+    regret = REGRET.copy()
+    bad = regret.index.get_level_values("method") == "bad"
+    regret.loc[bad, [3, 4, 5]] = 0.0  # bad at first, best in the end
+    text = claims_list(
+        [Claim(name, [("good", "bad")], early=name == "early") for name in ("early", "all")], regret
+    )
+    assert text.startswith("- early: **holds**")
+    assert "- all: **does not hold**" in text

@@ -6,6 +6,7 @@ from benchmarks.studies.metrics import (
     areas,
     average,
     complete,
+    error_of_average,
     evaluations_to_reach,
     failures,
     incumbents,
@@ -157,3 +158,25 @@ def test_area_is_the_mean_regret():
     area = areas(complete(regrets(frame)))
     assert list(area) == ["n", "m"]
     assert area.loc[("a", 0)].tolist() == [1.0, 1.0]
+
+
+def test_error_of_the_mean_is_over_problems_or_seeds():
+    found = results(
+        {
+            (problem, seed, "plain GP"): [-1.0 - seed, 0.0]
+            for problem in ("one", "two")
+            for seed in (0, 1)
+        }
+    )
+    regret = regrets(found, {})
+    assert error_of_average(regret).loc["plain GP", 1] == 0  # both problems are the same
+    assert error_of_average(regret.loc[["one"]]).loc["plain GP", 1] == pytest.approx(0.5)
+
+
+def test_regrets_can_be_normalized_where_the_best_value_is_unknown():
+    found = results({("p", 0, "a"): [-3.0, -1.0], ("p", 0, "b"): [-2.0, -2.0]}).assign(
+        best_known=-np.inf, median=-5.0
+    )
+    size = normalized(regrets(found), found, "median")
+    assert size.loc[("p", 0, "a")].tolist() == [1.0, 0.0]
+    assert size.loc[("p", 0, "b")].tolist() == [0.5, 0.5]

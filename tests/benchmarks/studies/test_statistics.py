@@ -7,6 +7,7 @@ from benchmarks.studies.statistics import (
     critical_difference,
     friedman,
     mean_ranks,
+    of_cases,
     ratio_of_means,
 )
 
@@ -51,3 +52,31 @@ def test_ratios_have_paired_intervals():
 def test_two_zeros_are_equal():
     table = ratio_of_means(pd.DataFrame({"a": [0.0, 0.0], "b": [0.0, 0.0]}), "a")
     assert (table == 1.0).all(axis=None)
+
+
+def several_problems() -> pd.DataFrame:
+    """Three problems that differ, fifty seeds each that hardly do."""
+    noise = 1e-3 * np.random.default_rng(0).random(150)
+    cases = pd.MultiIndex.from_product([["a", "b", "c"], range(50)], names=["problem", "seed"])
+    good = np.repeat([0.5, 1.0, 2.0], 50) + noise
+    return pd.DataFrame({"method": good, "plain": 1.0 + noise}, index=cases)
+
+
+def test_seeds_are_no_new_problems():
+    values = several_problems()
+    row = ratio_of_means(values, "plain").loc["method"]
+    assert row["ratio"] == pytest.approx(3.5 / 3, rel=1e-3)
+    assert row["low"] < 0.7  # three problems may have been all like the first
+    assert row["high"] > 1.7
+    assert of_cases(values).index.tolist() == ["a", "b", "c"]
+    one = values.loc[["a"]]
+    assert of_cases(one) is one
+    assert ratio_of_means(one, "plain").loc["method", "high"] < 0.51
+
+
+def test_problems_count_the_same_however_many_seeds_they_have():
+    values = several_problems()
+    fewer = values.drop([("c", seed) for seed in range(1, 50)])
+    row = ratio_of_means(fewer, "plain").loc["method"]
+    assert row["ratio"] == pytest.approx(3.5 / 3, rel=1e-2)
+    assert row["low"] < 0.7

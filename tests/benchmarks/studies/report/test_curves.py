@@ -4,7 +4,6 @@ from matplotlib import image
 
 from benchmarks.studies.metrics import regrets
 from benchmarks.studies.report.curves import (
-    _error_of_average,
     mean_figure,
     median_figure,
     regret_figure,
@@ -43,9 +42,3 @@ def test_pictures_of_all_problems_together(tmp_path, regret, figure):
     height, width, _ = image.imread(path).shape
     assert 300 < width < 2000
     assert height > 300
-
-
-def test_error_of_the_mean_is_over_problems_or_seeds(regret):
-    assert _error_of_average(regret).loc["plain GP", 1] == 0  # both problems are the same
-    one = regret.loc[["one"]]
-    assert _error_of_average(one).loc["plain GP", 1] == pytest.approx(0.5)
