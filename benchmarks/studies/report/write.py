@@ -114,8 +114,8 @@ CLAIM_NOTE = (
 
 
 COMPETITORS_NOTE = (
-    "{} are this project's readings of their papers (`benchmarks/competitors` says what is its own), "
-    "not their authors' programs."
+    "{}: this project's readings of their papers (`benchmarks/competitors` says what is its own), "
+    "not the authors' programs."
 )
 
 
