@@ -27,6 +27,10 @@ from botorch_transfer.kernels.source_conditional import SourceConditional, Sourc
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
 from botorch_transfer.means.source_conditional import SourceConditionalMean
 from botorch_transfer.models.loss_terms import LogLikelihoodTerm
+from botorch_transfer.models.source_likelihood import (
+    SourceMarginalLogLikelihood,
+    target_frozen,
+)
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
@@ -180,11 +184,20 @@ class JointTransferGP(TargetGP):
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
         Returns:
-            The marginal log likelihood in evaluation mode. Without target points the
-            hyperparameters stay as they are.
+            The marginal log likelihood in evaluation mode. Without target points the fit is to the
+            source data, and what relates the target to them stays as it is.
         """
         num_restarts = self.num_restarts if num_restarts is None else num_restarts
-        return super().custom_fit(mll, num_restarts, *args, **kwargs)
+        if self.num_target_points > 0:
+            return super().custom_fit(mll, num_restarts, *args, **kwargs)
+        of_sources = SourceMarginalLogLikelihood(mll.likelihood, self)
+        with target_frozen(of_sources):
+            super().custom_fit(of_sources, num_restarts, *args, **kwargs)
+        return mll.eval()
+
+    @property
+    def _has_data_to_fit(self) -> bool:
+        return True
 
 
 _SOURCE_TERM = "source_log_likelihood"

@@ -207,6 +207,11 @@ class TargetGP(ConstructedFromDatasets):
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
 
+    @property
+    def _has_data_to_fit(self) -> bool:
+        """Whether a fit has anything to go by."""
+        return self.num_target_points > 0
+
     def custom_fit(
         self,
         mll: ExactMarginalLogLikelihood,
@@ -241,7 +246,7 @@ class TargetGP(ConstructedFromDatasets):
             ValueError: If there are further arguments, but no optimizer that they are for.
         """
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
-        if self.num_target_points == 0 or not has_parameters:
+        if not self._has_data_to_fit or not has_parameters:
             return mll.eval()
         if optimizer is not None or closure is not None:
             if optimizer is not None:
