@@ -48,7 +48,8 @@ class JointTransferGP(TargetGP):
     target only: its data are the target's, its mean and kernel are those of the joint GP given the
     source data, and its marginal log likelihood has ``log p(y_s)`` as an added loss term, so that a
     fit maximizes the joint likelihood ``log p(y_t | y_s) + log p(y_s)`` in the hyperparameters of
-    all tasks. Subclasses choose the kernel.
+    all tasks; without target points ``log p(y_s)`` in those of the sources. Subclasses choose the
+    kernel.
 
     Each source task's outcomes are standardized by their own mean and deviation.
 
