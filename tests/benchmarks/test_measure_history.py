@@ -81,13 +81,14 @@ def test_number_of_processes_does_not_change_the_table(tmp_path, uninterrupted):
 
 @pytest.mark.parametrize("space", SPACES)
 def test_live_evaluation_reproduces_shipped_rows(space):
-    # another processor's rounding shows after many epochs of an MLP, not elsewhere
-    tolerance = 0.05 if space == "mlp" else 2e-3
-    history = load_tuning_history(space).dropna(subset="log_loss").sample(4, random_state=1)
+    history = load_tuning_history(space).dropna(subset="log_loss")
+    if space == "mlp":  # where training is chaotic, another processor's rounding shows
+        history = history[(history["solver"] != "adam") | (history["learning_rate"] < 0.1)]
+    history = history.sample(4, random_state=1)
     names = [p.name for p in tuning_search_space(space).parameters]
     for _, row in history.iterrows():
         live = evaluate(space, row["task"], row[names].to_dict())
-        assert live["log_loss"] == pytest.approx(row["log_loss"], rel=tolerance)
+        assert live["log_loss"] == pytest.approx(row["log_loss"], rel=2e-3)
         assert live["accuracy"] == pytest.approx(row["accuracy"], abs=0.02)
 
 
