@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-# A deadline measures the machine, not the program.
-settings.register_profile("botorch_transfer", deadline=None, derandomize=True)
+# A deadline measures the machine, not the program; 30 examples keep the suite within minutes.
+settings.register_profile("botorch_transfer", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("botorch_transfer")
 
 
