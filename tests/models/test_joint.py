@@ -18,56 +18,11 @@ from botorch_transfer import (
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,
-    LinearCoregionalizationGP,
-    ScaMLGP,
-    SourceGPs,
     WeightedSourceGP,
 )
 from botorch_transfer.models import joint
-from botorch_transfer.models.source_likelihood import SourceMarginalLogLikelihood
-from tests.families import ShiftedSines
+from tests.models.joint_models import FAMILY, MODELS, TEST_X, build, scattered, sources
 from tests.models.joint_twin import JointTwin, standardized
-
-FAMILY = ShiftedSines()
-TEST_X = FAMILY.inputs(6, seed=31)
-SIZES = {1: (7,), 2: (7, 4), 5: (7, 4, 1, 9, 6)}
-MODELS = {
-    "MTGP": (LinearCoregionalizationGP, {}),
-    "MTGP, rank 1": (LinearCoregionalizationGP, {"rank": 1}),
-    "MTKGP": (IntrinsicCoregionalizationGP, {}),
-    "WSGP": (WeightedSourceGP, {}),
-    "WSGP, normalized": (WeightedSourceGP, {"normalize": True}),
-    "HGP": (JointHierarchicalGP, {}),
-    "ScaML": (JointScaMLGP, {}),
-}
-
-
-def sources(num_tasks, noise="inferred"):
-    """Source data; ``noise`` is known for none, all, or every other task."""
-    tasks = list(FAMILY.sources(SIZES[num_tasks]).items())
-    known = {"inferred": (), "known": range(num_tasks), "mixed": range(0, num_tasks, 2)}[noise]
-    return {
-        name: (X, Y, 0.5 + torch.rand_like(Y)) if number in known else (X, Y)
-        for number, (name, (X, Y)) in enumerate(tasks)
-    }
-
-
-def scattered(model, seed=0):
-    """Gives a model other hyperparameters than its starts, all of them different."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-            parameter.add_(0.2 * noise.abs())
-    return model.train().eval()
-
-
-def build(name, num_tasks=2, n=4, noise="inferred", **kwargs):
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(n)
-    Yvar = None if noise == "inferred" else torch.full_like(Y, 0.3)
-    history = sources(num_tasks, noise)
-    return scattered(model_class(X, Y, history, train_Yvar=Yvar, **options, **kwargs))
 
 
 @pytest.fixture(params=MODELS)
@@ -342,62 +297,6 @@ def test_fit_keeps_to_the_bounds(name):
     model = model_class(X, Y, [repeated], **options)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
     torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
-
-
-def source_objective(model):
-    mll = SourceMarginalLogLikelihood(model.likelihood, model).train()
-    return mll(model(*model.train_inputs), model.train_targets)
-
-
-@pytest.mark.parametrize("num_restarts", [0, 1])
-def test_without_target_points_the_sources_are_fitted(name, num_restarts):
-    model = build(name, n=0)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    start = source_objective(model)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    assert fit_gpytorch_mll(mll, num_restarts=num_restarts) is mll
-    assert not model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    changed = {key for key, value in model.state_dict().items() if not value.equal(before[key])}
-    assert any("data_kernels.0" in key for key in changed)
-    assert any("conditional.noise" in key for key in changed)
-    # What relates the target to the sources, and what is its own, is not known yet.
-    own = ["task_weights", "raw_factors", "likelihood"]
-    own += [] if name.startswith("MT") else [f"data_kernels.{len(model.covar_modules) - 1}."]
-    assert not [key for key in changed if any(part in key for part in own)]
-    assert source_objective(model) > start
-
-
-def test_without_target_points_modular_and_joint_fits_are_the_same():
-    """ScaML-GP's theorem, once more: there is nothing yet that could tell them apart."""
-    X, Y = FAMILY.target(0)
-    history = FAMILY.sources((12, 15))
-    model = JointScaMLGP(X, Y, history)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    found = model.posterior(TEST_X)
-    expected = ScaMLGP(X, Y, SourceGPs.fit(history)).posterior(TEST_X)
-    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-3, atol=1e-3)
-
-
-def test_without_target_points_the_objective_is_that_of_the_sources(name):
-    model = build(name, n=0)
-    hyperpriors = sum(
-        prior.log_prob(closure(module)).sum()
-        for _, module, prior, closure, _ in model.named_priors()
-    )
-    expected = (JointTwin(model).log_likelihood() + hyperpriors) / sum(SIZES[2])
-    torch.testing.assert_close(source_objective(model), expected, rtol=1e-8, atol=1e-8)
-
-
-def test_without_target_points_and_with_nothing_to_fit_nothing_changes(name):
-    model = build(name, n=0)
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_added_loss_term_ends_with_training(name):

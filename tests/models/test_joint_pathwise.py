@@ -12,7 +12,7 @@ from gpytorch.kernels import MaternKernel
 from botorch_transfer.models.joint_pathwise import JointPath
 from tests.families import ShiftedSines
 from tests.models.drawn_functions import assert_moments
-from tests.models.test_joint import MODELS, build
+from tests.models.joint_models import MODELS, build
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=31)
