@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
-from botorch.models import SingleTaskGP
 
-from benchmarks.adversarial import methods
 from benchmarks.adversarial.histories import synthetic_problem
-from benchmarks.adversarial.methods import ThriftyOptimization, plain, transferring
+from benchmarks.adversarial.methods import plain, transferring
+from benchmarks.studies.methods import optimization
 from benchmarks.studies.run import Budget, run
 
 PROBLEM = synthetic_problem("branin", "mixed", 0)
@@ -26,31 +26,23 @@ def test_every_method_runs():
         assert len(record["evaluations"]) == 5
 
 
-def test_fits_at_every_step_first_and_then_at_every_fourth(monkeypatch):
+@pytest.mark.parametrize("num_points", [9, 10])
+def test_nothing_is_fitted_once_the_best_of_the_pool_is_found(num_points, monkeypatch):
     fitted = []
-    fit = methods.fit_gpytorch_mll
-    monkeypatch.setattr(
-        methods,
-        "fit_gpytorch_mll",
-        lambda mll, **options: fitted.append(len(mll.model.train_targets)) or fit(mll, **options),
-    )
-    method = ThriftyOptimization(lambda X, Y, problem: SingleTaskGP(X, Y), initial_design=True)
-    X, Y = PROBLEM.X[:16], PROBLEM.Y[:16]
-    for n in range(8, 17):
-        model = method.model(PROBLEM, X[:n], Y[:n])
-        assert len(model.train_targets) == n
-    assert fitted == [8, 9, 10, 14]
-    lengthscale = model.covar_module.lengthscale
-    fourteen = method._fitted[1]["covar_module.raw_lengthscale"]
-    assert torch.equal(model.covar_module.raw_lengthscale, fourteen)
-    assert lengthscale.isfinite().all()
-    method.model(PROBLEM, X.flip(0)[:13], Y.flip(0)[:13])  # another run
-    assert fitted[-1] == 13
-
-
-def test_stops_to_fit_once_the_best_of_the_pool_is_found(monkeypatch):
-    method = ThriftyOptimization(lambda X, Y, problem: None, initial_design=True)
+    monkeypatch.setattr(optimization, "fit_gpytorch_mll", lambda mll, **_: fitted.append(mll))
     best = SMALL.Y.argmax()
-    rows = torch.cat([best.reshape(1), torch.arange(12)[torch.arange(12) != best]])
-    x = method.suggest(SMALL, SMALL.X[rows], SMALL.Y[rows], seed=0)
-    assert not (x == SMALL.X[rows]).all(dim=-1).any()
+    rows = torch.cat([best.reshape(1), torch.arange(num_points)[torch.arange(num_points) != best]])
+    X, Y = SMALL.X[rows[:num_points]], SMALL.Y[rows[:num_points]]
+    assert len(X) == num_points
+    x = plain()["plain GP"].suggest(SMALL, X, Y, seed=0)
+    assert not (x == X).all(dim=-1).any()
+    # The report after ten evaluations is about the model's own.
+    assert bool(fitted) == (num_points < 10)
+
+
+def test_as_long_as_it_is_not_found_models_are_fitted(monkeypatch):
+    fitted = []
+    monkeypatch.setattr(optimization, "fit_gpytorch_mll", lambda mll, **_: fitted.append(mll))
+    worse = SMALL.Y.squeeze(-1).argsort()[:12]
+    plain()["plain GP"].suggest(SMALL, SMALL.X[worse], SMALL.Y[worse], seed=0)
+    assert len(fitted) == 1
