@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from botorch.acquisition.multi_objective import logei
 from hypothesis import settings
+
+# BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
+logei._load_attempted = True
 
 # A deadline measures the machine, not the program; 30 examples keep the suite within minutes.
 settings.register_profile("botorch_transfer", deadline=None, derandomize=True, max_examples=30)

@@ -8,7 +8,7 @@ from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
 from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
-from botorch_transfer import JointHierarchicalGP, RankWeightedGP
+from botorch_transfer import GuardedTransferGP, JointHierarchicalGP, RankWeightedGP
 from tests.benchmarks.studies.toy import history, live, table
 
 
@@ -61,19 +61,26 @@ def test_copies_have_no_run_of_their_own():
     assert deepcopy(method)._last is None
 
 
-def test_ensembles_weigh_new_points_without_a_fit():
+@pytest.mark.parametrize(
+    ("model", "weight"),
+    [
+        (RankWeightedGP, lambda model: model.ensemble_weights.weights),
+        (GuardedTransferGP, lambda model: model.transfer_weight),
+    ],
+)
+def test_ensembles_weigh_new_points_without_a_fit(model, weight):
     X = table().X[::3]
-    Y = -(X - 0.4).square().sum(dim=-1, keepdim=True)
+    Y = torch.sin(9.0 * X).sum(dim=-1, keepdim=True)
     fitting = Fitting(growth=2.0, num_restarts=0)
-    method = BayesianOptimization(transfer(RankWeightedGP), log_ei_or_ucb, False, fitting)
+    method = BayesianOptimization(transfer(model), log_ei_or_ucb, False, fitting)
     problem = live()
     method.model(problem, X[:5], Y[:5])
-    later = method.model(problem, X[:8], -Y[:8])
-    weights = later.ensemble_weights
-    before = [w.clone() for w in weights.buffers()]
+    later = method.model(problem, X[:8], Y[:8])
+    found = weight(later).clone()
     later.update_weights()
-    for old, new in zip(before, weights.buffers(), strict=True):
-        assert torch.equal(old, new)
+    assert torch.equal(weight(later), found)
+    # Those of a model whose hyperparameters have not been fitted are others.
+    assert not torch.allclose(weight(method.build(X[:8], Y[:8], problem)), found)
 
 
 def test_warm_fits_start_from_the_last_values():
