@@ -31,7 +31,7 @@ def fit_from_starts(
     mll: ExactMarginalLogLikelihood,
     num_restarts: int,
     seed: int,
-    options: dict[str, Any] | None = None,
+    **optimizer_kwargs: Any,
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
@@ -45,7 +45,8 @@ def fit_from_starts(
             mode.
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
-        options: Options of L-BFGS-B, as ``maxiter``.
+        **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`. A callback and
+            the bounds are about all starts at once, whose parameters have one more dimension.
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
@@ -55,11 +56,11 @@ def fit_from_starts(
     parameters = get_parameters(mll, requires_grad=True)
     starts = _draw_starts(mll.model, parameters, num_restarts, seed)
     try:
-        optima, value = _maximize(mll, starts, options)
+        optima, value = _maximize(mll, starts, optimizer_kwargs)
     except _BREAKDOWNS:
         total = 1 + num_restarts + _FURTHER_STARTS
         starts = _draw_starts(mll.model, parameters, total - 1, seed)
-        optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, options)
+        optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, optimizer_kwargs)
     best = value.nan_to_num(nan=-torch.inf).argmax(dim=0, keepdim=True)
     for name, parameter in parameters.items():
         index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))
@@ -88,12 +89,12 @@ def _own_batch_shape(module: Module) -> torch.Size | None:
 
 
 def _maximize(
-    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], options: dict[str, Any] | None
+    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], optimizer_kwargs: dict[str, Any]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
     repeated = _repeat(mll, starts, len(next(iter(starts.values()))))
     with single_threaded_scipy():
-        fit_gpytorch_mll_scipy(repeated, options=options or None)
+        fit_gpytorch_mll_scipy(repeated, **optimizer_kwargs)
     with torch.no_grad():
         output = repeated.model(*repeated.model.train_inputs)
         value = repeated(output, repeated.model.train_targets)
@@ -105,7 +106,7 @@ def _maximize_one_by_one(
     mll: ExactMarginalLogLikelihood,
     starts: dict[str, Tensor],
     enough: int,
-    options: dict[str, Any] | None,
+    optimizer_kwargs: dict[str, Any],
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes starts by themselves: the first ones, and others until one does not break down."""
     results: list[tuple[dict[str, Tensor], Tensor]] = []
@@ -115,7 +116,7 @@ def _maximize_one_by_one(
             break
         one = {name: values[start : start + 1] for name, values in starts.items()}
         try:
-            results.append(_maximize(mll, one, options))
+            results.append(_maximize(mll, one, optimizer_kwargs))
         except _BREAKDOWNS as error:
             breakdown = error
     if not results:

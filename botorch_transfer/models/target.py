@@ -233,8 +233,9 @@ class TargetGP(ConstructedFromDatasets):
             optimizer: An optimizer of BoTorch to use instead, from the present values.
             closure: A closure for that optimizer.
             closure_kwargs: Arguments of the closure.
-            optimizer_kwargs: Arguments of the optimizer. Those of BoTorch's own optimizer of this
-                kind, as ``{"options": {"maxiter": 50}}``, go with the starts as well.
+            optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
+                ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``, or a ``callback``,
+                which sees the parameters of all starts together.
             **kwargs: Further arguments of BoTorch's fit with an optimizer.
 
         Returns:
@@ -244,6 +245,7 @@ class TargetGP(ConstructedFromDatasets):
         Raises:
             ModelFittingError: If no start leads to an optimum.
             ValueError: If there are further arguments, but no optimizer that they are for.
+            TypeError: If the optimizer has no such argument.
         """
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         if not self._has_data_to_fit or not has_parameters:
@@ -264,9 +266,12 @@ class TargetGP(ConstructedFromDatasets):
                 f"Unknown argument {name!r}: without an optimizer, a fit takes num_restarts, seed "
                 "and optimizer_kwargs."
             )
-        options: dict[str, Any] = {}
-        if self.max_fit_iterations is not None:
-            options["maxiter"] = self.max_fit_iterations
-        options |= (optimizer_kwargs or {}).get("options", {})
-        fit_from_starts(mll.train(), num_restarts, seed, options)
+        fit_from_starts(mll.train(), num_restarts, seed, **self._limited(optimizer_kwargs))
         return mll.eval()
+
+    def _limited(self, optimizer_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+        """Arguments of the optimizer, with the model's own limit where they have none."""
+        limit = {} if self.max_fit_iterations is None else {"maxiter": self.max_fit_iterations}
+        given = optimizer_kwargs or {}
+        options = {**limit, **(given.get("options") or {})}
+        return {**given, "options": options} if options else given

@@ -177,6 +177,10 @@ BRIEFLY: dict[str, Any] = {"num_restarts": 0, "optimizer_kwargs": {"options": {"
 """Arguments of a fit that leaves the starting values, for tests of what comes after it."""
 
 
+BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 4, "options": {"maxiter": 2}}
+"""Arguments of ``optimize_acqf``, for tests that it runs through."""
+
+
 def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
     """The unit cube, as ``optimize_acqf`` takes it."""
     lower = torch.zeros(family.dim, dtype=family.dtype, device=family.device)

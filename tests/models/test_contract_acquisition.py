@@ -37,10 +37,9 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
 from tests.families import ShiftedSines
-from tests.models.contract import ModelCase, bounds, flat_acquisitions
+from tests.models.contract import BUDGET, ModelCase, bounds, flat_acquisitions
 
 FAMILY = ShiftedSines()
-BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 4}}
 # The derivative of PES is NaN wherever one of its probabilities underflows, and that of NIPV, which
 # is not exact, makes the line search long.
 WITHOUT_GRADIENT: dict[str, Any] = {

@@ -14,12 +14,11 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tests.families import SCALE, ShiftedSines
-from tests.models.contract import bounds
+from tests.models.contract import BUDGET, bounds
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 CPU, CUDA = ShiftedSines(), ShiftedSines(device="cuda")
-BUDGET = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 4}}
 
 
 @pytest.fixture

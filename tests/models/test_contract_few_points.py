@@ -15,6 +15,7 @@ from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.pretraining import clear_memos
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import (
+    BUDGET,
     CASES,
     assert_same_posterior,
     bounds,
@@ -84,12 +85,7 @@ def test_few_points(case, n, known_noise):
     assert_sound(model)
     with flat_acquisitions(case, n):
         candidate, value = optimize_acqf(
-            UpperConfidenceBound(model, beta=9.0),
-            bounds(),
-            q=1,
-            num_restarts=2,
-            raw_samples=8,
-            options={"maxiter": 5},
+            UpperConfidenceBound(model, beta=9.0), bounds(), q=1, **BUDGET
         )
     assert candidate.isfinite().all()
     assert value.isfinite()

@@ -47,7 +47,7 @@ def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize("n", [1, 2, 8])
+@pytest.mark.parametrize("n", [1, 2])
 def test_fit_improves_the_objective(case, n):
     if case.frozen:
         pytest.skip("it has nothing to fit")
@@ -83,8 +83,10 @@ def test_more_starts_are_no_worse(case):
 @pytest.mark.gaussian
 def test_a_fitted_model_is_at_an_optimum(case):
     model = case.target(8)
+    before = objective(model)
     fit(model)
     best = objective(model)
+    assert best > before or case.frozen
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         if not parameter.requires_grad:
@@ -200,9 +202,11 @@ def test_optimizer_arguments(case):
     if case.frozen:
         pytest.skip("it has nothing to fit")
     model = case.target(5)
-    before = objective(model)
-    fit(model, optimizer_kwargs={"options": {"maxiter": 200}})
+    before, steps = objective(model), []
+    options = {"options": {"maxiter": 3}, "callback": lambda *_: steps.append(1)}
+    fit(model, num_restarts=0, optimizer_kwargs=options)
     assert objective(model) > before
+    assert len(steps) in (3, 6)  # the guard fits two models
 
 
 def test_fit_of_constant_outcomes(case):

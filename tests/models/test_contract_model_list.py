@@ -31,11 +31,10 @@ from botorch.utils.multi_objective.box_decompositions import NondominatedPartiti
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import BRIEFLY, bounds
+from tests.models.contract import BRIEFLY, BUDGET, bounds
 
 FAMILY = ShiftedSines()
 REFERENCE = torch.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE], dtype=torch.double)
-BUDGET = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 4}}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has known numerical issues"),

@@ -16,7 +16,7 @@ from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_p
 from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
 
 from tests.families import ShiftedSines
-from tests.models.contract import bounds
+from tests.models.contract import BUDGET, bounds
 from tests.models.drawn_functions import assert_moments
 
 pytestmark = pytest.mark.gaussian
@@ -125,9 +125,7 @@ def test_path_model_of_a_list(case):
 
 def test_thompson_sampling(case):
     acquisition = PathwiseThompsonSampling(case.target(4))
-    X, value = optimize_acqf(
-        acquisition, bounds(), q=2, num_restarts=2, raw_samples=8, options={"maxiter": 4}
-    )
+    X, value = optimize_acqf(acquisition, bounds(), q=2, **BUDGET)
     assert X.shape == (2, FAMILY.dim)
     assert value.isfinite()
 

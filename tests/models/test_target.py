@@ -118,6 +118,8 @@ def test_fit_takes_what_it_knows_only() -> None:
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     with pytest.raises(ValueError, match="Unknown argument 'restarts': without an optimizer"):
         fit_gpytorch_mll(mll, restarts=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'maxiter'"):
+        fit_gpytorch_mll(mll, optimizer_kwargs={"maxiter": 5})  # not among the options
     before = model.covar_module.outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
     assert model.covar_module.outputscale.item() != before
