@@ -19,11 +19,6 @@ from botorch_transfer.pretraining import PretrainedPrior, SourceGPs
 from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
-@pytest.fixture(params=PRESETS)
-def preset(request):
-    return PRESETS[request.param]()
-
-
 def test_source_observations_are_not_kept(tmp_path):
     prior = fit(PRESETS["hyperbo"](), validation_data=FAMILY.sources(), objective="nll")
     sizes = {tensor.numel() for tensor in prior.state_dict().values()}
@@ -34,25 +29,36 @@ def test_source_observations_are_not_kept(tmp_path):
         assert not torch.isin(torch.cat([X.flatten(), Y.flatten()]), everything).any()
 
 
-def test_round_trip_in_a_fresh_process(preset, tmp_path):
+LOADING = """
+import sys, torch
+from pathlib import Path
+from botorch_transfer import PretrainedGP, PretrainedPrior
+for folder in map(Path, sys.argv[1:]):
+    X, Y, mean, variance = torch.load(folder / "expected")
+    posterior = PretrainedGP(X, Y, PretrainedPrior.load(folder / "prior")).posterior(X)
+    assert torch.equal(posterior.mean, mean) and torch.equal(posterior.variance, variance), folder
+"""
+
+
+def test_round_trips_in_a_fresh_process(tmp_path):
+    folders = [tmp_path / name for name in PRESETS]
+    for folder, preset in zip(folders, PRESETS.values(), strict=True):
+        folder.mkdir()
+        store(preset(), folder)
+    subprocess.run([sys.executable, "-c", LOADING, *map(str, folders)], check=True)
+
+
+def store(preset, folder):
     bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
     transform = Normalize(2, bounds=bounds)
     raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
     prior = preset.fit(raw, steps=15, input_transform=transform, validation_data=raw)
-    prior.save(tmp_path / "prior")
+    prior.save(folder / "prior")
     train_X, train_Y = FAMILY.target(3)
     X = transform.untransform(train_X)
     posterior = PretrainedGP(X, train_Y, prior).posterior(X)
-    torch.save([X, train_Y, posterior.mean, posterior.variance], tmp_path / "expected")
-    program = """
-import sys, torch
-from botorch_transfer import PretrainedGP, PretrainedPrior
-X, Y, mean, variance = torch.load(sys.argv[1] + "/expected")
-posterior = PretrainedGP(X, Y, PretrainedPrior.load(sys.argv[1] + "/prior")).posterior(X)
-assert torch.equal(posterior.mean, mean) and torch.equal(posterior.variance, variance)
-"""
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
-    loaded = PretrainedPrior.load(tmp_path / "prior")
+    torch.save([X, train_Y, posterior.mean, posterior.variance], folder / "expected")
+    loaded = PretrainedPrior.load(folder / "prior")
     assert loaded.learning_curve == prior.learning_curve
     assert (loaded.num_tasks, loaded.num_points) == (prior.num_tasks, prior.num_points)
 
