@@ -90,8 +90,9 @@ def bootstrap(
     rows = np.random.default_rng(seed).integers(len(area), size=(NUM_BOOTSTRAP, len(area)))
     drawn = {method: area[method].to_numpy()[rows].mean(axis=1) for method in area.columns}
     mean = {method: np.asarray(area[method].mean()) for method in area.columns}
-    low, high = np.quantile(statistic(drawn), [0.025, 0.975])
-    return float(statistic(mean)), float(low), float(high)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where there is no regret at all
+        low, high = np.quantile(statistic(drawn), [0.025, 0.975])
+        return float(statistic(mean)), float(low), float(high)
 
 
 def kept_gain(area: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -17,7 +17,11 @@ from benchmarks.history_tasks import MAX_SAMPLES, TASKS, load_task
 from benchmarks.measure_history import measure
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 
-TINY = {"spaces": ["svm", "forest"], "tasks": ["iris_versicolor", "digits_3_vs_8"], "configs": 5}
+TINY = {
+    "spaces": ["svm", "forest"],
+    "tasks": ["iris_versicolor", "wine_second_cultivar"],
+    "configs": 4,
+}
 
 
 def without_times(table: pd.DataFrame) -> pd.DataFrame:
