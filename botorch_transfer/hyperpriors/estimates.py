@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class DomainEstimates:
-    """Maximum likelihood estimates of ``N`` domains with ``D`` inputs in all.
+    """Penalized maximum likelihood estimates of ``N`` domains with ``D`` inputs in all.
 
     Outcomes are in the units in which the domains were fitted.
 
@@ -25,7 +25,8 @@ class DomainEstimates:
         noise: An ``N`` tensor of noise variances.
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: the context of each input.
-        log_likelihood: An ``N`` tensor, summed over tasks; NaN after a fit by sub-samples.
+        log_likelihood: An ``N`` tensor, summed over tasks, before the noise is raised to its least
+            value; NaN after a fit by sub-samples.
         outcome_mean: An ``N`` tensor: the mean of the tasks' mean outcomes, in the user's units.
         outcome_std: An ``N`` tensor: the root mean square of the tasks' outcome deviations.
     """

@@ -21,6 +21,9 @@ class FeatureKernel(Kernel):
         network: The features ``φ``, maps ``... x n x d`` to ``... x n x f`` tensors. A mean may
             read the same ones, see :class:`~.means.features.FeatureMean`.
 
+    Raises:
+        ValueError: If the base kernel selects some of the features.
+
     Example:
         >>> network = FeatureNetwork(dim=3)
         >>> base = RBFKernel(ard_num_dims=network.num_features).double()
@@ -30,6 +33,8 @@ class FeatureKernel(Kernel):
 
     def __init__(self, base_kernel: Kernel, network: FeatureNetwork) -> None:
         super().__init__(batch_shape=base_kernel.batch_shape)
+        if base_kernel.active_dims is not None:
+            raise ValueError("The base kernel has active_dims: give the network fewer features.")
         self.base_kernel = base_kernel
         self.network = network
 

@@ -61,6 +61,11 @@ def fit_from_starts(
         total = 1 + num_restarts + _FURTHER_STARTS
         starts = _draw_starts(mll.model, parameters, total - 1, seed)
         optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, optimizer_kwargs)
+    if bool(value.isnan().all(dim=0).any()):
+        raise ModelFittingError(
+            f"The objective of {type(mll.model).__name__} is NaN at the end of every start: check "
+            "its hyperpriors, and the inputs for extreme scales."
+        )
     best = value.nan_to_num(nan=-torch.inf).argmax(dim=0, keepdim=True)
     for name, parameter in parameters.items():
         index = best.reshape(*best.shape, *[1] * (parameter.dim() + 1 - best.dim()))

@@ -31,7 +31,6 @@ from botorch_transfer.pretraining.importance import (
     log_likelihoods,
     systematic_resample,
 )
-from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 
 MIN_EFFECTIVE_SAMPLES = 5.0
 """A smaller effective sample size is worth a warning."""
@@ -69,7 +68,8 @@ class FullyBayesianHyperpriorGP(HyperparameterEnsembleGP):
             typical of source tasks where there are fewer than two; none if the hyperprior speaks in
             raw units. ``None`` if the outcomes are in the hyperprior's units already.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
-            ``Normalize(d, bounds=...)``; by default the one that all source domains share.
+            ``Normalize(d, bounds=...)``; by default the one that all source domains share, if it
+            is of as many inputs.
         task_feature: The index of a column of ``train_X`` that only says which task a row is of.
             It is ignored, here and in the inputs of ``posterior``.
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
@@ -131,7 +131,7 @@ class FullyBayesianHyperpriorGP(HyperparameterEnsembleGP):
             outcome_transform = hyperprior.default_outcome_transform(torch.Size())
         Y, Yvar = train_Y, train_Yvar
         if outcome_transform is not None:
-            transform = resolve_input_transform(hyperprior.input_transform, input_transform)
+            transform = hyperprior.input_transform_for(dim, input_transform)
             outcome_transform = outcome_transform.to(train_X).train()
             X = train_X if transform is None or task_feature is not None else transform(train_X)
             Y, Yvar = outcome_transform(train_Y, train_Yvar, X=X)

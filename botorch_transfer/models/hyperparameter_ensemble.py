@@ -61,7 +61,7 @@ class HyperparameterEnsembleGP(ModularTransferGP):
             mixture = mixture_of_single_points(super().posterior, X)
             if mixture is not None:
                 return mixture
-        if isinstance(observation_noise, Tensor) and not self._is_per_member(observation_noise):
+        if isinstance(observation_noise, Tensor) and observation_noise.dim() <= X.dim():
             observation_noise = observation_noise.unsqueeze(MCMC_DIM)
         posterior = super().posterior(
             X=X.unsqueeze(MCMC_DIM),

@@ -53,7 +53,8 @@ class HyperpriorGP(ModularTransferGP):
             typical of source tasks where there are fewer than two; none if the hyperprior speaks in
             raw units. ``None`` if the outcomes are in the hyperprior's units already.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
-            ``Normalize(d, bounds=...)``; by default the one that all source domains share.
+            ``Normalize(d, bounds=...)``; by default the one that all source domains share, if it
+            is of as many inputs.
         task_feature: The index of a column of ``train_X`` that only says which task a row is of.
             It is ignored, here and in the inputs of ``posterior``.
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
@@ -136,6 +137,12 @@ class HyperpriorGP(ModularTransferGP):
         given: Mapping[str, Any] = (
             dict(values.named_parameters()) if isinstance(values, Module) else values
         )
+        of_kernel = {f"covar_module.{name}" for name, _ in self.covar_module.named_parameters()}
+        if of_kernel and not of_kernel & set(given):
+            raise ValueError(
+                "warm_start has none of the kernel's parameters: give the last step's model, or "
+                "its parameters by name."
+            )
         for name, parameter, constraint in cast(Any, self).named_parameters_and_constraints():
             value = given.get(name)
             if value is None or value.shape != parameter.shape:

@@ -17,7 +17,6 @@ from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining.input_transforms import resolve_input_transform
 from botorch_transfer.pretraining.prior import TransferPrior
 
 P = TypeVar("P", bound=TransferPrior)
@@ -108,7 +107,9 @@ class ModularTransferGP(TargetGP):
             train_Yvar=train_Yvar,
             likelihood=likelihood,
             outcome_transform=outcome_transform,
-            input_transform=resolve_input_transform(prior.input_transform, input_transform),
+            input_transform=prior.input_transform_for(
+                train_X.shape[-1] - (task_feature is not None), input_transform
+            ),
             task_feature=task_feature,
             noise=noise,
         )

@@ -144,7 +144,7 @@ class PretrainedGP(ModularTransferGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior at transformed inputs; while fitting, the penalty with it."""
-        if self.training and self.finetune:
+        if self.training and self.finetune and self._fitted:
             self._set_pull(self._pull())
         return super().forward(x)
 

@@ -28,7 +28,10 @@ from botorch_transfer.pretraining.domain_objective import (
     domain_negative_log_likelihood,
     lengthscale_penalty,
 )
-from botorch_transfer.pretraining.input_transforms import frozen_input_transform
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    warn_outside_unit_cube,
+)
 from botorch_transfer.pretraining.jobs import run_jobs
 from botorch_transfer.pretraining.map_fit import MAPOptions, draw_starts
 from botorch_transfer.pretraining.memo import Memo
@@ -184,6 +187,7 @@ def _prepare(
     check_padded_size(labels, sizes, options.max_bytes)
     transform = frozen_input_transform(domain.input_transform)
     tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    warn_outside_unit_cube(tasks.X, f"the domain {name!r}")
     mean, std = tasks.moments()
     typical = float(mean.mean()), float(std.square().mean().sqrt())
     tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))

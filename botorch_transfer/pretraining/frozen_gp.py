@@ -34,6 +34,7 @@ class FrozenGP(TransferPrior):
         ValueError: If there is no input, or the noise variance is too small.
     """
 
+    counts: Tensor
     outcome_mean: Tensor
     outcome_spread: Tensor
 
@@ -51,8 +52,7 @@ class FrozenGP(TransferPrior):
         self._noise = noise
         # Which modules these are, if they are none of the user's own.
         self._preset: dict[str, Any] | None = None
-        self.num_tasks = 0
-        self.num_points = 0
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))
         self.learning_curve = LearningCurve()
         self.register_buffer("outcome_mean", torch.zeros((), dtype=torch.double))
         self.register_buffer("outcome_spread", torch.ones((), dtype=torch.double))
@@ -61,6 +61,19 @@ class FrozenGP(TransferPrior):
         self.outcome_scale, self.input_transform = outcome_scale, transform
         index = get_args(OutcomeScale).index(outcome_scale)
         self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+        return int(self.counts[0])
+
+    @property
+    def num_points(self) -> int:
+        """The number of their evaluations."""
+        return int(self.counts[1])
+
+    def _set_counts(self, num_tasks: int, num_points: int) -> None:
+        self.counts = torch.tensor([num_tasks, num_points], device=self.counts.device)
 
     @property
     def dim(self) -> int:

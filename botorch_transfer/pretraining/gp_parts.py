@@ -105,6 +105,27 @@ class GPParts(Module):
         return nll(mean, dense_covariance(kernel, x), Y, mask, noise)
 
 
+def structure(module: Module) -> list[str]:
+    """Says what a module is, besides its parameters: classes, and settings such as ``nu``.
+
+    Args:
+        module: The module.
+
+    Returns:
+        A line each for it and its parts.
+    """
+    return [f"{name}: {_settings(part)}" for name, part in module.named_modules()]
+
+
+def _settings(module: Module) -> str:
+    plain = {
+        name: value
+        for name, value in sorted(vars(module).items())
+        if isinstance(value, bool | int | float | str) and name != "training"
+    }
+    return f"{type(module).__qualname__} {plain}"
+
+
 def freeze(module: Module) -> dict[str, bool]:
     """Turns a module's parameters into buffers: nothing is left to fit, and views can share them.
 

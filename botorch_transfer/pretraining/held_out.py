@@ -101,12 +101,29 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]
 
 
 def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
-    """Says which groups there are among some of the tasks, by their new numbers."""
+    """Says which groups there are among some of the tasks, by their new numbers.
+
+    Args:
+        groups: The groups, if any are given.
+        kept: The numbers of the tasks.
+
+    Returns:
+        The groups of two tasks or more.
+
+    Raises:
+        InputDataError: If none is left.
+    """
     if groups is None:
         return None
     number = {task: index for index, task in enumerate(kept)}
     among = [[number[task] for task in group if task in number] for group in groups]
-    return [group for group in among if len(group) > 1] or None
+    found = [group for group in among if len(group) > 1]
+    if not found:
+        raise InputDataError(
+            "hold_out leaves no two tasks of a group together: leave it out, or the groups, or "
+            "take another seed."
+        )
+    return found
 
 
 def _beside(checkpoint: object) -> Path | None:

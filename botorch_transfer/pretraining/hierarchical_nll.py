@@ -39,6 +39,7 @@ def hierarchical_negative_log_likelihood(
 
     Raises:
         InputDataError: If the tasks are unfit; the message names the task.
+        ValueError: If there are no draws.
 
     Example:
         >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -50,6 +51,8 @@ def hierarchical_negative_log_likelihood(
         >>> hierarchical_negative_log_likelihood(hyperprior, [task]).shape
         torch.Size([1])
     """
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be positive.")
     datasets = as_datasets(tasks)
     draws = hyperprior.sample(num_samples, datasets[0].X.shape[-1], context, seed)
     values = []

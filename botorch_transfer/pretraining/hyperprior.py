@@ -12,6 +12,7 @@ r"""HyperBO+ and MPHD: a distribution over hyperparameters, learned from other s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Self, get_args
 
 from botorch.models.transforms.input import InputTransform
@@ -27,7 +28,11 @@ from botorch_transfer.pretraining.hyperparameter_distribution import (
     HyperparameterDistribution,
     Kind,
 )
-from botorch_transfer.pretraining.input_transforms import shared_transform
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    shared_transform,
+    takes,
+)
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.network_fit import NetworkOptions, fit_network
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
@@ -81,7 +86,7 @@ class Hyperprior(HyperparameterDistribution):
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), which domains of different units need, or to take them as they
                 are (``"raw"``), as the papers do.
-            network: How to make and train MPHD's network.
+            network: How to make and train MPHD's network; other kinds have none.
             **options: Those of step 1, see :class:`~.domain_fit.DomainFitOptions`.
 
         Returns:
@@ -100,7 +105,7 @@ class Hyperprior(HyperparameterDistribution):
             >>> hyperprior.estimates.to_frame()
               domain  input ...
         """
-        _check_kind(kind)
+        check_kind(kind)
         domains = check_domains(domains)
         kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
         _check_units(outcome_scale)
@@ -128,9 +133,9 @@ class Hyperprior(HyperparameterDistribution):
         """Makes a hyperprior of distributions that are known, or chosen by hand.
 
         Args:
-            constant: The hyperprior of the constant mean; it and the others are univariate
-                ``GammaPrior``, ``NormalPrior`` or ``UniformPrior``.
-            lengthscale: That of each lengthscale.
+            constant: The hyperprior of the constant mean, a ``NormalPrior`` or ``UniformPrior``.
+            lengthscale: That of each lengthscale; it and the others are univariate, a
+                ``GammaPrior`` or ``UniformPrior``.
             outputscale: That of the signal variance.
             noise: That of the noise variance.
             kernel: The stationary kernel's name.
@@ -141,7 +146,7 @@ class Hyperprior(HyperparameterDistribution):
 
         Raises:
             ValueError: If a distribution is of another kind, or may be negative where it must not,
-                or there are no such kernel or units.
+                or must be positive for the constant, or there are no such kernel or units.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -161,7 +166,30 @@ class Hyperprior(HyperparameterDistribution):
             negative = family == "normal" or (family == "uniform" and float(parameters[0]) <= 0)
             if name != "constant" and negative:
                 raise ValueError(f"The hyperprior of the {name} must be on positive values only.")
+            if name == "constant" and family == "gamma":
+                raise ValueError(
+                    "The hyperprior of the constant is a Gamma distribution, but a mean may be "
+                    "negative: give a NormalPrior or UniformPrior."
+                )
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
+
+    def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
+        """Finds the input transform of a model, whose search space may be another one.
+
+        Args:
+            dim: The number of the model's inputs.
+            given: The model's own argument, which wins.
+
+        Returns:
+            The argument; without one that of the domains, if they share one of as many inputs.
+
+        Raises:
+            ValueError: If the argument is not frozen.
+        """
+        if given is not None:
+            return frozen_input_transform(given)
+        shared = self.input_transform
+        return deepcopy(shared) if shared is not None and takes(shared, dim) else None
 
     @classmethod
     def fit_once(
@@ -257,7 +285,7 @@ class Hyperprior(HyperparameterDistribution):
         if not kept:
             raise ValueError("No domain would be left to learn from.")
         kind = self.kind if kind is None else kind
-        _check_kind(kind)
+        check_kind(kind)
         return (
             type(self)
             ._from_estimates(
@@ -281,7 +309,15 @@ def _check_units(outcome_scale: str) -> None:
         )
 
 
-def _check_kind(kind: str) -> None:
+def check_kind(kind: str) -> None:
+    """Refuses kinds that there are not.
+
+    Args:
+        kind: The kind.
+
+    Raises:
+        ValueError: If there is no such kind.
+    """
     if kind not in get_args(Kind):
         names = ", ".join(repr(name) for name in get_args(Kind))
         raise ValueError(f"Unknown kind {kind!r}: choose one of {names}.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.utils.assorted import check_min_max_scaling
@@ -91,6 +91,15 @@ def resolve_input_transform(
             "and the model inherits the prior's."
         )
     return given
+
+
+def takes(transform: InputTransform, dim: int) -> bool:
+    """Whether a transform is one of inputs with so many columns."""
+    try:
+        transform(torch.zeros(1, dim, dtype=torch.double, device=_device(transform)))
+    except (BotorchTensorDimensionError, IndexError, RuntimeError):
+        return False
+    return True
 
 
 def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransform | None:

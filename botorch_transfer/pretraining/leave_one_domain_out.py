@@ -9,7 +9,7 @@ from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.data import Domain
 from botorch_transfer.pretraining.domain_checks import check_domains
-from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior import Hyperprior, check_kind
 
 
 def leave_one_domain_out(
@@ -43,6 +43,7 @@ def leave_one_domain_out(
     if len(domains) < 2:
         raise InputDataError("To leave one domain out, give two domains at least.")
     network, kind = options.pop("network", None), options.pop("kind", "mphd")
+    check_kind(kind)
     kernel = options.pop("kernel", None) or ("matern52" if kind == "mphd" else "matern32")
     # Step 2 of all domains is not needed: the cheapest kind will do.
     everything = Hyperprior.fit(domains, kind="universal", kernel=kernel, **options)

@@ -67,6 +67,7 @@ def find_matching_groups(
 
     Raises:
         InputDataError: If no two tasks share an input, or the tasks of a given group don't.
+        ValueError: If no group is given.
 
     Example:
         >>> X = torch.rand(4, 2)
@@ -75,7 +76,9 @@ def find_matching_groups(
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
     if tolerance is None:
-        tolerance = 1e-6 if inputs[0].dtype == torch.float32 else 1e-8
+        tolerance = default_tolerance(inputs[0].dtype)
+    if groups is not None and len(groups) == 0:
+        raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
     first_row = _first_rows(inputs, tolerance)
     visited = first_row >= 0
     found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
@@ -87,6 +90,11 @@ def find_matching_groups(
         )
         for tasks, points in found
     ]
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """How far two values of one input may lie apart and still count as the same."""
+    return 1e-6 if dtype == torch.float32 else 1e-8
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import InputTransform
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
-from botorch_transfer.pretraining.gp_parts import freeze
+from botorch_transfer.pretraining.gp_parts import freeze, structure
 from botorch_transfer.pretraining.gradient_fit import GradientFit
 from botorch_transfer.pretraining.held_out import Groups, fit_as_long_as_it_helps
-from botorch_transfer.pretraining.input_transforms import frozen_input_transform
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    warn_outside_unit_cube,
+)
+from botorch_transfer.pretraining.matching_groups import default_tolerance
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale
 from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
@@ -23,6 +29,8 @@ from botorch_transfer.pretraining.training_tasks import Objective, TrainingTasks
 _ENOUGH_TO_HOLD_OUT = 8
 # What says how to compute a result, not what it is.
 _HOW = {"progress", "checkpoint", "checkpoint_every"}
+_FAR = 30.0
+"""How far raw outcomes may be from order one."""
 
 
 class PretrainedPrior(StoredGP):
@@ -82,7 +90,8 @@ class PretrainedPrior(StoredGP):
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: Whether to standardize the outcomes of all tasks together
                 (``"pooled"``), so that a task's level counts, each task's by itself
-                (``"per_task"``), where levels and scales mean nothing, or not at all (``"raw"``).
+                (``"per_task"``), where levels and scales mean nothing, or not at all (``"raw"``),
+                where they are of order one already.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             validation_data: Further tasks; pre-training keeps the parameters under which their NLL
@@ -118,24 +127,31 @@ class PretrainedPrior(StoredGP):
             2
         """
         chosen = PretrainingOptions(**options)
+        if max_points < 1:
+            raise ValueError(f"max_points={max_points} must be positive.")
         transform = frozen_input_transform(input_transform)
-        tasks = TrainingTasks.of(
-            self._checked(source_data), outcome_scale, transform, objective, nll_weight
-        )
+        datasets = self._checked(source_data)
+        if tolerance is None:  # in the data's precision, as they are converted
+            tolerance = default_tolerance(datasets[0].X.dtype)
+        tasks = TrainingTasks.of(datasets, outcome_scale, transform, objective, nll_weight)
+        if self._preset is not None:  # the user's own modules may be for any inputs
+            warn_outside_unit_cube(tasks.tasks.X, "the source tasks")
+        _warn_of_raw_outcomes(tasks)
         validation = None
         if validation_data is not None:
             if hold_out is not None:
                 raise ValueError("Give validation_data, or a share of source tasks to hold_out.")
             validation = tasks.validation(self._checked(validation_data), transform)
-        parts = self._thawed().to(tasks.device)
+        parts = self._thawed().double().to(tasks.device)
         key = content_key(
             tasks.content(),
             parts.state_dict(),
+            structure(parts),
             self.trainable,
             groups,
             tolerance,
             max_points,
-            None if validation is None else [validation.tasks.X, validation.tasks.Y],
+            None if validation is None else validation.tasks,
             hold_out,
             chosen,
         )
@@ -152,7 +168,7 @@ class PretrainedPrior(StoredGP):
         self.to(tasks.device)
         self._set_units(outcome_scale, transform)
         self.learning_curve = curve
-        self.num_tasks, self.num_points = tasks.num_tasks, tasks.num_points
+        self._set_counts(tasks.num_tasks, tasks.num_points)
         self.outcome_mean, self.outcome_spread = tasks.outcome_mean, tasks.outcome_spread
         return self
 
@@ -195,4 +211,17 @@ class PretrainedPrior(StoredGP):
 
         return cls._pretrained.recall(
             key, lambda: cls.hyperbo(datasets[0].X.shape[-1]).fit(datasets, **kwargs)
+        )
+
+
+def _warn_of_raw_outcomes(tasks: TrainingTasks) -> None:
+    """Warns of outcomes that starts and step sizes are not made for."""
+    mean, spread = float(tasks.outcome_mean), float(tasks.outcome_spread)
+    if tasks.outcome_scale == "raw" and (abs(mean) > _FAR or not 1 / _FAR < spread < _FAR):
+        warnings.warn(
+            f"The outcomes are raw, of mean {mean:.3g} and deviation {spread:.3g}, but steps and "
+            "noise are made for values of order one: standardize them, or leave out "
+            "outcome_scale='raw'.",
+            InputDataWarning,
+            stacklevel=3,
         )

@@ -18,6 +18,7 @@ from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,
     input_labels,
+    resolve_input_transform,
     restore_transform,
 )
 from botorch_transfer.pretraining.outcome_scale import OutcomeScale, check_outcome_scale
@@ -76,6 +77,21 @@ class TransferPrior(Module, ABC):
     @abstractmethod
     def dim(self) -> int | None:
         """The number of input dimensions ``d``; ``None`` if the prior serves any number."""
+
+    def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
+        """Finds the input transform of a model.
+
+        Args:
+            dim: The number of the model's inputs.
+            given: The model's own argument.
+
+        Returns:
+            The prior's transform, a copy in evaluation mode, or the argument if the prior has none.
+
+        Raises:
+            ValueError: If the argument is not frozen, or is another transform than the prior's.
+        """
+        return resolve_input_transform(self.input_transform, given)
 
     @abstractmethod
     def _config(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_transfer.pretraining.gp_parts import structure
 from botorch_transfer.pretraining.learning_curve import LearningCurve
 from botorch_transfer.pretraining.preset_gp import PresetGP
 
@@ -28,8 +29,7 @@ class StoredGP(PresetGP):
             "noise": self._noise,
             "trainable": self.trainable,
             "modules": self._module_names(),
-            "num_tasks": self.num_tasks,
-            "num_points": self.num_points,
+            "structure": structure(self.parts),
         }
 
     def _module_names(self) -> list[str]:
@@ -94,7 +94,6 @@ class StoredGP(PresetGP):
     ) -> Self:
         prior = cls._untrained(config, mean_module, covar_module)
         prior._set_units(config["outcome_scale"], input_transform)
-        prior.num_tasks, prior.num_points = config["num_tasks"], config["num_points"]
         own = dict(prior.named_buffers())
         curve = {n.removeprefix(_CURVE): t for n, t in tensors.items() if n.startswith(_CURVE)}
         state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
@@ -102,6 +101,11 @@ class StoredGP(PresetGP):
         if expected != {name: tensor.shape for name, tensor in state.items()}:
             raise ValueError(
                 "The given mean_module and covar_module have other parameters than the saved ones: "
+                "build them as they were built before."
+            )
+        if structure(prior.parts) != config["structure"]:
+            raise ValueError(
+                "The given mean_module and covar_module are not of the kind of the saved ones: "
                 "build them as they were built before."
             )
         for name, tensor in state.items():

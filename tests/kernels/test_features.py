@@ -63,3 +63,8 @@ def test_linear_kernel_in_a_batch(x):
         torch.testing.assert_close(values[index], expected)
     diagonal = kernel(x.expand(2, 6, 3), diag=True)
     torch.testing.assert_close(diagonal, values.diagonal(dim1=-2, dim2=-1))
+
+
+def test_a_selection_of_features_is_refused(network):
+    with pytest.raises(ValueError, match="active_dims: give the network fewer features"):
+        FeatureKernel(RBFKernel(active_dims=[0]), network)

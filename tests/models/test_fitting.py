@@ -17,6 +17,8 @@ from torch import Tensor
 from botorch_transfer.models import fitting
 from botorch_transfer.models.fitting import fit_from_starts
 
+NAN = float("nan")
+
 
 def wavy(n: int = 12, batch: int = 0) -> tuple[Tensor, Tensor]:
     X = torch.linspace(0, 1, n, dtype=torch.double).unsqueeze(-1)
@@ -153,3 +155,13 @@ def test_what_is_not_fitted_may_be_shared(batch: int) -> None:
         fit_from_starts(mll.train(), num_restarts=1, seed=0)
         mlls.append(mll)
     torch.testing.assert_close(objective(mlls[0]), objective(mlls[1]))
+
+
+def test_an_objective_that_is_nan_everywhere_is_an_error(monkeypatch):
+    mll = build(*wavy())
+    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", lambda mll, **_: None)
+    monkeypatch.setattr(type(mll), "forward", lambda mll, output, *_: output.mean.sum(-1) * NAN)
+    before = {name: value.clone() for name, value in mll.named_parameters()}
+    with pytest.raises(ModelFittingError, match="is NaN at the end of every start"):
+        fit_from_starts(mll, num_restarts=1, seed=0)
+    assert all(torch.equal(value, before[name]) for name, value in mll.named_parameters())

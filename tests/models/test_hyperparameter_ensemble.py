@@ -151,3 +151,18 @@ def test_leave_one_out(known_noise):
         torch.testing.assert_close(
             predictions.variance[left_out, 3], expected.variance + added, rtol=1e-4, atol=1e-6
         )
+
+
+def test_noise_of_as_many_points_as_members():
+    """Its dimensions tell whose it is, whatever their sizes."""
+    model = build(4)
+    members = model.batch_shape[0]
+    X = TEST_X[:3].expand(members, 3, -1)
+    noise = torch.arange(1.0, members + 1).double().reshape(-1, 1, 1).expand(members, 3, 1)
+    latent = model.posterior(X).variance
+    added = model.posterior(X, observation_noise=noise).variance - latent
+    expected = noise.unsqueeze(-3).expand_as(added)
+    torch.testing.assert_close(added, expected)
+    own = noise.unsqueeze(0).expand(members, members, 3, 1)  # each member's own
+    added = model.posterior(X, observation_noise=own).variance - latent
+    torch.testing.assert_close(added, own)

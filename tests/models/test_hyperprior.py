@@ -14,7 +14,7 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
-from botorch_transfer import Hyperprior, HyperpriorGP
+from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
 from botorch_transfer.pretraining import NetworkOptions
@@ -293,3 +293,27 @@ def test_raw_domains_that_share_their_space():
     torch.testing.assert_close(
         model.posterior(bounds[1] * X).mean, expected.posterior(X).mean, rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("model_class", [HyperpriorGP, FullyBayesianHyperpriorGP])
+def test_raw_domains_serve_other_search_spaces(model_class):
+    def box(dim, upper):
+        return Normalize(dim, bounds=torch.tensor([[0.0] * dim, [upper] * dim]).double())
+
+    X, Y = data(8, 2)
+    domain = Domain([(10.0 * X, Y)], input_transform=box(2, 10.0))
+    hyperprior = Hyperprior.fit([domain], kind="universal", num_restarts=0)
+    for dim in (2, 3):
+        X, Y = data(4, dim)
+        unit = model_class(X, Y, hyperprior, input_transform=box(dim, 1.0)).posterior(X)
+        raw = model_class(5.0 * X, Y, hyperprior, input_transform=box(dim, 5.0)).posterior(5.0 * X)
+        torch.testing.assert_close(raw.mean, unit.mean)
+    # Without a transform of its own, a space of another dimension has none.
+    torch.testing.assert_close(model_class(X, Y, hyperprior).posterior(X).mean, unit.mean)
+
+
+def test_a_warm_start_of_nothing_is_refused(mphd):
+    model = HyperpriorGP(*data(4, 2), mphd)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    with pytest.raises(ValueError, match="warm_start has none of the kernel's parameters"):
+        HyperpriorGP(*data(4, 2), mphd, warm_start=mll)

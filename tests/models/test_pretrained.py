@@ -10,9 +10,11 @@ from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprove
 from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.means import ConstantMean
 
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.models.finetuning import PullToPretrained
+from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import OFFSET, SCALE
 from tests.models.contract import bounds
 from tests.models.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
@@ -114,10 +116,33 @@ def test_finetuning_improves_the_likelihood(preset):
     model = build(8, preset, finetune=True)
     before = log_likelihood(model)
     posterior = model.posterior(TEST_X).mean
+    of_prior = prior(preset).mean(TEST_X).clone()
     fit(model)
     assert log_likelihood(model) > before
     assert not torch.equal(model.posterior(TEST_X).mean, posterior)
-    assert torch.equal(prior(preset).mean(TEST_X), build(8, preset).prior.mean(TEST_X))
+    assert torch.equal(prior(preset).mean(TEST_X), of_prior)
+
+
+def test_finetuning_of_nothing_fits_the_rest():
+    mean, kernel = ConstantMean(), ScaleKernel(MaternKernel())
+    for parameter in (*mean.parameters(), *kernel.parameters()):
+        parameter.requires_grad_(False)
+    X, Y = FAMILY.target(5)
+    residual = ScaleKernel(MaternKernel()).double()
+    model = PretrainedGP(
+        X,
+        Y,
+        PretrainedPrior(mean.double(), kernel.double(), dim=2),
+        train_Yvar=torch.full_like(Y, 0.1),
+        finetune=True,
+        covar_module=residual,
+        outcome_transform=None,
+    )
+    before = [parameter.clone() for parameter in residual.parameters()]
+    fit(model)
+    assert any(
+        not torch.equal(old, new) for old, new in zip(before, residual.parameters(), strict=True)
+    )
 
 
 def test_finetuning_keeps_one_network():

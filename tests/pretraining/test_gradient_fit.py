@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import ModelFittingError
 
-from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions, checkpoints
+from botorch_transfer.pretraining import PretrainedPrior, checkpoints
 from botorch_transfer.pretraining.gradient_fit import GradientFit
 from botorch_transfer.pretraining.source_loss import SourceLoss
 from botorch_transfer.pretraining.vector_adam import VectorAdam
@@ -65,8 +65,6 @@ def test_seeds(objective, optimizer):
 
 
 def test_default_optimizers():
-    nll, ekl = PretrainingOptions(), PretrainingOptions()
-    assert nll == ekl
     assert len(fit("ekl", steps=None, batch_size=50).learning_curve.loss) <= 100
     assert len(fit("nll", steps=7).learning_curve.loss) == 7
 
@@ -197,6 +195,20 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="other source data"):
         fit(checkpoint=tmp_path / "run", validation_data=HELD_OUT)
     fit(checkpoint=tmp_path / "run", progress=True, checkpoint_every=3)  # how, not what
+
+
+def test_a_checkpoint_of_another_kernel_or_noise_is_refused(tmp_path):
+    def fit_stationary(kernel="rbf", noise=None, file="run"):
+        noise = [] if noise is None else [torch.full((6, 1), noise, dtype=torch.double)]
+        X = torch.linspace(0, 1, 12, dtype=torch.double).reshape(6, 2)
+        validation = [(X, X[:, :1], *noise)]
+        prior = PretrainedPrior.stationary(2, kernel=kernel)
+        prior.fit(HISTORY, steps=3, validation_data=validation, checkpoint=tmp_path / file)
+
+    fit_stationary()
+    for change in ({"kernel": "matern12"}, {"noise": 0.5}):
+        with pytest.raises(ValueError, match="other source data, starting values or options"):
+            fit_stationary(**change)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

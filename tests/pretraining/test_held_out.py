@@ -91,7 +91,8 @@ def test_given_groups():
     prior = fit(objective="ekl", groups=groups, hold_out=0.25, steps=10)
     assert 0 < len(prior.learning_curve.loss) <= 10
     assert renumbered(groups, [0, 2, 3, 7]) == [[0, 1, 2], [1, 3]]
-    assert renumbered([[0, 1]], [1, 2]) is None
+    with pytest.raises(InputDataError, match="no two tasks of a group together"):
+        renumbered([[0, 1]], [1, 2])
     assert renumbered(None, [1, 2]) is None
 
 

@@ -48,3 +48,11 @@ def test_value_is_that_of_the_draws():
 def test_unfit_tasks_are_refused():
     with pytest.raises(InputDataError, match="no source tasks"):
         hierarchical_negative_log_likelihood(hyperprior(), [])
+
+
+def test_no_draws_are_refused():
+    X = torch.rand(3, 2, dtype=torch.double)
+    positive = GammaPrior(2.0, 4.0)
+    hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, positive)
+    with pytest.raises(ValueError, match="num_samples=0"):
+        hierarchical_negative_log_likelihood(hyperprior, [(X, X[:, :1])], num_samples=0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import Normalize
-from gpytorch.priors import LogNormalPrior, NormalPrior, UniformPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
@@ -176,3 +177,14 @@ def test_units_that_make_no_sense_are_refused(scale, message):
 def test_other_distributions_are_refused():
     with pytest.raises(ValueError, match="LogNormalPrior can't be a hyperprior here"):
         specified(noise=LogNormalPrior(0.0, 1.0))
+
+
+def test_a_positive_constant_is_refused():
+    with pytest.raises(ValueError, match="a mean may be negative: give a NormalPrior"):
+        specified(constant=GammaPrior(2.0, 4.0))
+
+
+def test_raw_inputs_of_a_domain_are_told():
+    X = torch.rand(6, 2, dtype=torch.double)
+    with pytest.warns(InputDataWarning, match="the domain 'lab' are not contained in the unit"):
+        Hyperprior.fit([Domain([(300 * X, X[:, :1])], name="lab")], "universal", num_restarts=0)

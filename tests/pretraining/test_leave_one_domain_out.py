@@ -32,3 +32,9 @@ def test_each_domain_is_left_out_once(monkeypatch):
 def test_a_single_domain_is_refused():
     with pytest.raises(InputDataError, match="two domains at least"):
         list(leave_one_domain_out([draw_domain([0.3])]))
+
+
+def test_an_unknown_kind_is_refused_before_anything_is_fitted(monkeypatch):
+    monkeypatch.delattr(Hyperprior, "fit")
+    with pytest.raises(ValueError, match="Unknown kind 'mhpd'"):
+        next(iter(leave_one_domain_out(draw_domains(), kind="mhpd")))

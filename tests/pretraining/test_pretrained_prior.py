@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import Normalize
 
 from botorch_transfer.models import PretrainedGP
@@ -167,3 +168,55 @@ def test_on_a_gpu(preset, objective):
     torch.testing.assert_close(
         prior.covariance(TEST_X.cuda()).cpu(), expected.covariance(TEST_X), rtol=1e-5, atol=1e-7
     )
+
+
+NEAR = (0.0, 6e-8, -6e-8)
+
+
+def test_matching_inputs_in_single_precision():
+    X = FAMILY.inputs(8).float()
+    history = [(X + shift, FAMILY.value(X.double(), k).float()) for k, shift in enumerate(NEAR)]
+    assert PretrainedPrior.stationary(2).fit(history, "ekl", steps=1).num_tasks == len(NEAR)
+    doubles = [(X.double() + shift, Y.double()) for shift in NEAR for _, Y in history[:1]]
+    with pytest.raises(InputDataError, match="No two source tasks share an input"):
+        PretrainedPrior.stationary(2).fit(doubles, "ekl", steps=1)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e4, 0.0), (1.0, 1e3), (1e-4, 0.0)])
+def test_raw_outcomes_far_from_order_one_are_told(scale, offset):
+    X = FAMILY.inputs(8)
+    history = [(X, offset + scale * X.sin().sum(-1, keepdim=True))]
+    with pytest.warns(InputDataWarning, match="outcomes are raw, of mean"):
+        PretrainedPrior.stationary(2).fit(history, outcome_scale="raw", steps=1)
+
+
+def test_raw_inputs_without_a_transform_are_told():
+    X = FAMILY.inputs(8)
+    with pytest.warns(InputDataWarning, match="source tasks are not contained in the unit cube"):
+        PretrainedPrior.stationary(2).fit([(300 * X, X[:, :1])], steps=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"max_points": 0}, "max_points=0"), ({"groups": []}, "groups is empty")],
+)
+def test_impossible_options_are_refused(change, message):
+    X = FAMILY.inputs(8)
+    history = [(X, X[:, :1]), (X, X[:, 1:])]
+    with pytest.raises(ValueError, match=message):
+        PretrainedPrior.stationary(2).fit(history, "ekl", steps=1, **change)
+
+
+def test_a_prior_in_single_precision_can_be_trained():
+    prior = PretrainedPrior.hyperbo(2, hidden=(4,)).float().fit(FAMILY.sources(), steps=2)
+    assert prior.noise.dtype == torch.double
+
+
+def test_counts_are_part_of_the_state():
+    X = FAMILY.inputs(8)
+    many, few = (
+        PretrainedPrior.stationary(2).fit([(X, X[:, :1] + k) for k in range(m)], steps=1)
+        for m in (6, 2)
+    )
+    few.load_state_dict(many.state_dict())
+    assert (few.num_tasks, few.num_points) == (6, 48)

@@ -105,6 +105,11 @@ def test_wrong_modules_are_refused(tmp_path):
         PretrainedPrior.load(
             tmp_path / "prior", mean_module=mean, covar_module=ScaleKernel(PeriodicKernel())
         )
+    fit(PretrainedPrior(mean, MaternKernel(nu=2.5), dim=2)).save(tmp_path / "matern")
+    with pytest.raises(ValueError, match="not of the kind of the saved ones"):
+        PretrainedPrior.load(
+            tmp_path / "matern", mean_module=mean, covar_module=MaternKernel(nu=0.5)
+        )
     fit(PRESETS["ablr"]()).save(tmp_path / "preset")
     with pytest.raises(ValueError, match="is the preset 'ablr'"):
         PretrainedPrior.load(tmp_path / "preset", mean_module=mean)
