@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from botorch.cross_validation import loo_cv
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_transfer.models.ensemble import EnsembleGP
@@ -245,11 +248,12 @@ def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
     transform: Any = getattr(model, "outcome_transform", None)
     for task in list(order)[:max_tasks]:
-        mean, deviation = means[task], variances[task].sqrt()
+        covariance = DiagLinearOperator(variances[task])
+        posterior: Any = GPyTorchPosterior(MultivariateNormal(means[task], covariance))
         if transform is not None:
-            mean = transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
-            deviation = deviation * transform.stdvs.squeeze()
-        yield sources.task_names[task], mean, deviation
+            posterior = transform.untransform_posterior(posterior, X=points)
+        mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
+        yield sources.task_names[task], mean, variance.sqrt()
 
 
 def _band(

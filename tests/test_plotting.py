@@ -4,12 +4,14 @@ import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import ChainedOutcomeTransform
 
 from botorch_transfer import (
     GuardedTransferGP,
     MeanHierarchicalGP,
     RankWeightedGP,
     ScaMLGP,
+    SourceGPs,
     TwoStageTransferGP,
     palette,
 )
@@ -197,3 +199,20 @@ def test_calibration_needs_points():
 
     with pytest.raises(ValueError, match="two target points"):
         plot_calibration(_two_inputs(n=1))
+
+
+def test_slice_of_outcomes_in_chained_units():
+    """As Ax's models of saved priors have them."""
+    from botorch_transfer.plotting import plot_slice
+
+    X, Y = FAMILY.target(6)
+    prior = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
+    lines = []
+    for chained in (False, True):
+        transform = prior.default_outcome_transform(torch.Size())
+        if chained:
+            transform = ChainedOutcomeTransform(prior=transform)
+        ax = plot_slice(ScaMLGP(X, Y, prior, outcome_transform=transform), UNIT, num_points=5)
+        lines.append([line.get_ydata().tolist() for line in ax.get_lines()])
+    for plain, chain in zip(*lines, strict=True):
+        assert chain == pytest.approx(plain)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -124,6 +125,8 @@ def _encode(
     space = search_space.parameters
     tunable = {name: p for name, p in space.items() if not isinstance(p, FixedParameter)}
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+    for name in () if history.positional else fixed:
+        _refuse_other_value(cast(FixedParameter, space[name]), history.columns.get(name, ()))
     runs = history.runs(metric, list(tunable))
     features = [
         ObservationFeatures(
@@ -155,18 +158,45 @@ def _encode(
     return encoded
 
 
+def _refuse_other_value(parameter: FixedParameter, values: Collection[Any]) -> None:
+    """Refuses old runs with another value of what is fixed in the experiment."""
+    other = [value for value in values if value is not None and not _same(parameter.value, value)]
+    if other:
+        raise UserInputError(
+            f"An old run has {parameter.name}={other[0]!r}, and the experiment's is fixed to "
+            f"{parameter.value!r}: leave such runs out, or the column if it means something else."
+        )
+
+
+def _same(choice: Any, value: Any) -> bool:
+    """Whether a value of a table is one of the experiment; numbers may have been rounded."""
+    if isinstance(choice, str):
+        return choice == str(value)
+    if isinstance(choice, float) and isinstance(value, int | float):
+        return math.isclose(choice, value, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(choice == value)
+
+
+def _choice(parameter: ChoiceParameter, value: Any) -> Any:
+    """The parameter's own choice that a value stands for."""
+    for choice in parameter.values:
+        if _same(choice, value):
+            return choice
+    raise UserInputError(
+        f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add the "
+        "choice, or leave such runs out."
+    )
+
+
 def _value(parameter: Parameter, value: Any) -> Any:
     """Checks a value and casts it to what the parameter takes."""
+    if isinstance(parameter, ChoiceParameter):
+        return _choice(parameter, value)
     taken: Any
     try:
         taken = parameter.cast(value)
     except (TypeError, ValueError):
         taken = None
-    if isinstance(parameter, ChoiceParameter) and taken not in parameter.values:
-        raise UserInputError(
-            f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add "
-            "the choice, or leave such runs out."
-        )
     unfit = taken is None or taken != value
     if isinstance(parameter, RangeParameter) and (unfit or (parameter.log_scale and taken <= 0)):
         raise UserInputError(

@@ -15,7 +15,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
-from botorch_transfer.ax.prior_files import prior_class_of
+from botorch_transfer.ax.prior_files import guarded_class, prior_class_of
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import default_context
 from botorch_transfer.models.inputs import split_target_and_sources
@@ -68,13 +68,19 @@ def transfer_model_inputs(
     if task_column is not None:
         inputs["task_feature"] = task_column
     transform = _input_transform(search_space, sources, task_column).to(target.X.device)
-    prior = _pretrained(model_class, sources, given, transform)
+    weighed = guarded_class(model_class, options)
+    prior = _pretrained(weighed, sources, given, transform)
     inputs[model_class.source_argument] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
     if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
         discrete = [*search_space.ordinal_features, *search_space.categorical_features]
-        inputs["context"] = default_context(len(search_space.bounds), discrete)
+        context = default_context(len(search_space.bounds), discrete)
+        if weighed is model_class:
+            inputs["context"] = context
+        else:
+            of_weighed = {"context": context, **(options.get("transfer_options") or {})}
+            inputs["transfer_options"] = of_weighed
     if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
         inputs["outcome_transform"] = _outcome_transform(prior, given)
     return inputs
@@ -83,9 +89,18 @@ def transfer_model_inputs(
 def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
     """The target alone, its task column still there, its noise known of all points or of none."""
     Yvar = dataset.Yvar
-    if Yvar is not None and not bool(Yvar.isfinite().all()):
-        logger.info("Only some trials have a standard error: the noise is inferred.")
-        Yvar = None
+    if Yvar is None or bool(Yvar.isfinite().all()):
+        return _rebuilt(dataset, Yvar)
+    logger.info("Only some trials have a standard error: the noise is inferred.")
+    return _rebuilt(dataset, None)
+
+
+def without_noise(dataset: SupervisedDataset) -> SupervisedDataset:
+    """The same data, their noise unknown."""
+    return _rebuilt(dataset, None)
+
+
+def _rebuilt(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDataset:
     return SupervisedDataset(
         X=dataset.X,
         Y=dataset.Y,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ax.core.arm import Arm
+from ax.core.base_trial import BaseTrial
+from ax.core.batch_trial import BatchTrial
 from ax.core.experiment import Experiment
 from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import OptimizationConfig
@@ -47,7 +49,7 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
 
 
 def failed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms of trials that failed or were abandoned, and that nothing came of in another one.
+    """The arms that failed or were abandoned, and that nothing came of in another trial.
 
     Arms out of the search space's bounds are left out: they would not be suggested anyway.
 
@@ -58,8 +60,9 @@ def failed_arms(experiment: Experiment) -> list[Arm]:
         The arms, none of them twice.
     """
     trials = experiment.trials.values()
-    done = {arm.signature for t in trials if t.status.is_completed for arm in t.arms}
+    done = {arm.signature for t in trials if t.status.is_completed for arm in _used(t)}
     arms = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
+    arms += [arm for t in trials for arm in _abandoned(t)]
     unusable = {arm.signature: arm for arm in arms if arm.signature not in done}
     return [arm for arm in unusable.values() if _in_bounds(experiment, arm)]
 
@@ -70,7 +73,18 @@ def awaited_arms(experiment: Experiment) -> list[Arm]:
     Ax's own list leaves out those that violate a constraint, be it by rounding.
     """
     trials = [t for t in experiment.trials.values() if not t.status.is_terminal]
-    return [arm for trial in trials for arm in trial.arms if _in_bounds(experiment, arm)]
+    return [arm for trial in trials for arm in _used(trial) if _in_bounds(experiment, arm)]
+
+
+def _abandoned(trial: BaseTrial) -> list[Arm]:
+    """The arms of a batch that were abandoned by themselves."""
+    return list(trial.abandoned_arms) if isinstance(trial, BatchTrial) else []
+
+
+def _used(trial: BaseTrial) -> list[Arm]:
+    """The arms of a trial that were not abandoned by themselves."""
+    abandoned = {arm.signature for arm in _abandoned(trial)}
+    return [arm for arm in trial.arms if arm.signature not in abandoned]
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
@@ -91,8 +105,18 @@ def without_abandoned(
         Those that are still awaited.
     """
     abandoned = {t.index for t in experiment.trials.values() if t.status.is_abandoned}
+    arms = {
+        (t.index, Arm(arm.parameters).signature)
+        for t in experiment.trials.values()
+        for arm in _abandoned(t)
+    }
+
+    def is_awaited(features: ObservationFeatures) -> bool:
+        arm = (features.trial_index, Arm(features.parameters).signature)
+        return features.trial_index not in abandoned and arm not in arms
+
     return {
         name: kept
         for name, features in (pending or {}).items()
-        if (kept := [f for f in features if f.trial_index not in abandoned])
+        if (kept := list(filter(is_awaited, features)))
     }

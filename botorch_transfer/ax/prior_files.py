@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ax.exceptions.core import UserInputError
 
+from botorch_transfer.models.guarded import GuardedTransferGP
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining import (
     Hyperprior,
@@ -34,6 +37,18 @@ def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
     """
     annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
     return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
+
+
+def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
+    """The model that a prior is for: that which a guard weighs, or the model itself.
+
+    Args:
+        model_class: The model.
+        options: Its further arguments.
+    """
+    if not issubclass(model_class, GuardedTransferGP):
+        return model_class
+    return cast(type[TargetGP], options.get("transfer_model", ScaMLGP))
 
 
 def describe_prior_file(

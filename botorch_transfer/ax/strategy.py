@@ -22,7 +22,7 @@ from ax.generators.torch.botorch_modular.surrogate import ModelConfig, Surrogate
 from botorch_transfer.ax._internals import TransferGenerators, experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.prior_files import describe_prior_file
+from botorch_transfer.ax.prior_files import describe_prior_file, guarded_class
 from botorch_transfer.ax.tables import TensorHistory
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.models.target import TargetGP
@@ -113,11 +113,23 @@ def transfer_generation_strategy(
     """
     _check_arguments(model, history, prior)
     if history is None and prior is None:
+        given = {
+            "task": task != "task",
+            "missing": missing,
+            "model_options": model_options,
+            "pretraining": pretraining,
+            "generator_options": generator_options,
+            "optimizer_options": optimizer_options,
+        }
+        if idle := [name for name, value in given.items() if value]:
+            raise UserInputError(
+                f"Without a history or priors the strategy is Ax's own: leave out {idle[0]}."
+            )
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     table = isinstance(history, pd.DataFrame)
     _refuse_idle(missing is not None and not table, "missing", "tables")
     _refuse_idle(task != "task" and not table, "task", "tables")
-    generator, adapter_options = _adapter(model, history, prior or {}, task, missing)
+    generator, adapter_options = _adapter(model, history, prior or {}, task, missing, model_options)
     in_memory = generator is TransferGenerators.TRANSFER and prior is None
     _refuse_idle(bool(pretraining) and not in_memory, "pretraining", "tables and tensors")
     config = ModelConfig(
@@ -183,10 +195,12 @@ def _adapter(
     prior: Mapping[str, Path],
     task: str,
     missing: Mapping[str, Any] | None,
+    model_options: Mapping[str, Any] | None,
 ) -> tuple[TransferGenerators, dict[str, Any]]:
     """Which of the adapters to use, and what it is to know."""
     if history is None:
-        priors = {name: describe_prior_file(path, model) for name, path in prior.items()}
+        weighed = guarded_class(model, model_options or {})
+        priors = {name: describe_prior_file(path, weighed) for name, path in prior.items()}
         return TransferGenerators.TRANSFER, {"priors": priors}
     if isinstance(history, pd.DataFrame):
         history = TransferHistory.from_frame(history, task, missing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 from ax.exceptions.core import UserInputError
 from torch import Tensor
+
+logger = logging.getLogger(__name__)
 
 TENSOR_TASK = "old task"  # not "task", which may be a metric
 
@@ -47,6 +50,10 @@ def columns_of_frame(frame: pd.DataFrame, task: str) -> dict[str, list[Any]]:
             "leave them out."
         )
     columns = {str(name): _plain(frame[name]) for name in frame.columns}
+    odd = {name for name, values in columns.items() if not all(map(_is_plain, values))}
+    if dropped := sorted(odd - {str(task)}):
+        logger.info("The columns %s hold neither numbers nor words, and are left out.", dropped)
+    columns = {name: values for name, values in columns.items() if name not in dropped}
     columns[str(task)] = [str(name) for name in columns[str(task)]]
     return columns
 
@@ -84,6 +91,10 @@ def _plain(column: pd.Series) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
     X, Y, *rest = (part.detach().cpu().numpy() for part in data)
     shapes = [part.shape for part in (Y, *rest)]
@@ -91,6 +102,11 @@ def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
         raise UserInputError(
             f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
             f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
+        )
+    if rest and bool((rest[0] <= 0).any()):
+        raise UserInputError(
+            f"The old task {name!r} has noise variances that are not positive: leave Yvar out if "
+            "its noise is unknown."
         )
     frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
     frame[TENSOR_TASK] = name

@@ -52,13 +52,21 @@ def leave_one_out_posterior(model: SingleTaskGP, mean: Tensor, variance: Tensor)
     Returns:
         A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
     """
-    covariance = DiagLinearOperator(variance.unsqueeze(-1))
-    posterior = GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))
     transform: Any = getattr(model, "outcome_transform", None)
     if transform is None:
-        return posterior
+        return _one_batch_a_point(mean, variance)
     (X,) = model.train_inputs
-    return transform.untransform_posterior(posterior, X=X.unsqueeze(-2))
+    # A transform of a batch of models counts on their batch shape, points last.
+    together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+    posterior = transform.untransform_posterior(together, X=X)
+    if isinstance(posterior, GPyTorchPosterior):
+        return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
+    return transform.untransform_posterior(_one_batch_a_point(mean, variance), X=X.unsqueeze(-2))
+
+
+def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
+    covariance = DiagLinearOperator(variance.unsqueeze(-1))
+    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))
 
 
 def latent_leave_one_out(model: Any, exact: bool = False) -> tuple[Tensor, Tensor]:

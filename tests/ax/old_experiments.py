@@ -22,6 +22,7 @@ def old_experiment(
     baseline: dict[str, float] | None = None,
     name: str = "old",
     level: float = 0.0,
+    sem: float | None = None,
 ) -> Experiment:
     """Makes an experiment of nine runs, whose outcomes lie about a level of their own."""
     client, rng = Client(), np.random.default_rng(0)
@@ -40,5 +41,6 @@ def old_experiment(
         }
         known = {"C": config.get("C", config.get("cost")), "gamma": config.get("gamma", 0.01)}
         loss = plain_loss(known, 0.0) + config.get("shrink", 0.0) + level
-        client.complete_trial(client.attach_trial(config), {metric: loss})
+        outcome = loss if sem is None else (loss, sem)
+        client.complete_trial(client.attach_trial(config), {metric: outcome})
     return experiment_of(client)

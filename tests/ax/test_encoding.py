@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ax.api.configs import ChoiceParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax import encode_history
@@ -70,3 +71,35 @@ def test_encoded_as_the_target_is(make_client, runs):
     torch.testing.assert_close(dataset.X[0], X[3], rtol=0, atol=1e-12)
     torch.testing.assert_close(dataset.Y[0], Y[3], rtol=0, atol=1e-12)
     assert len(plain_space()) == X.shape[-1]
+
+
+def encode_choice(values, choices, kind, **options):
+    space = [ChoiceParameterConfig("p", choices, parameter_type=kind, **options)]
+    runs = pd.DataFrame({"task": "old", "p": values, "loss": range(len(values))})
+    data, _, _ = encode_history([*space, *plain_space()], runs.assign(C=1.0, gamma=1.0), "loss")
+    return data["old"][0]
+
+
+@pytest.mark.parametrize(
+    ("values", "choices", "kind"),
+    [
+        ([1, 2.7], [1, 2, 3], "int"),
+        (["no", "yes"], [True, False], "bool"),
+        ([1.0, 2.1], [1.0, 2.0], "float"),
+    ],
+)
+def test_no_value_is_taken_for_another_choice(values, choices, kind):
+    with pytest.raises(UserInputError, match="which is none of"):
+        encode_choice(values, choices, kind)
+
+
+def test_rounded_numbers_are_the_choices_that_they_were():
+    steps = [0.0, 0.1, 0.2, 0.1 + 0.2, 0.4]
+    rounded = [0.3, float(np.float32(0.1)), 0.4]
+    assert encode_choice(rounded, steps, "float")[:, 0].tolist() == [steps[3], 0.1, 0.4]
+
+
+def test_old_runs_with_another_value_of_what_is_fixed_are_refused():
+    with pytest.raises(UserInputError, match="p='sgd', and the experiment's is fixed to 'adam'"):
+        encode_choice(["adam", "sgd"], ["adam"], "str")
+    assert encode_choice(["adam", "adam"], ["adam"], "str").shape == (2, 2)

@@ -8,6 +8,7 @@ from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 
 from botorch_transfer import (
+    GuardedTransferGP,
     Hyperprior,
     HyperpriorGP,
     JointHierarchicalGP,
@@ -176,3 +177,20 @@ def test_options_of_pretraining():
     assert stack.propagate == "covariance"
     with pytest.raises(UserInputError, match="not pre-trained"):
         transfer_model_inputs(WeightedSourceGP, few, SPACE, {})
+
+
+def test_a_guard_hands_the_context_on():
+    X = torch.linspace(0, 1, 9, dtype=torch.double).unsqueeze(-1)
+    hyperprior = Hyperprior.fit([Domain({"a": (X, X.sin())})], kind="universal")
+    dataset = target(transferred=Transferred(hyperprior))
+    inputs = transfer_model_inputs(
+        GuardedTransferGP, dataset, SPACE, {"transfer_model": HyperpriorGP}
+    )
+    assert inputs["transfer_options"]["context"][:, 0].tolist() == [0.0, 1.0]
+    model = GuardedTransferGP(**inputs).eval()
+    assert model.posterior(data(3)[0]).mean.isfinite().all()
+
+
+def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
+    few = target(transferred=Transferred(SOURCES, pretraining={"num_restarts": 0}))
+    assert isinstance(transfer_model_inputs(GuardedTransferGP, few, SPACE, {})["prior"], SourceGPs)

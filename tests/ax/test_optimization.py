@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from ax.core.arm import Arm
+from ax.core.generator_run import GeneratorRun
 from ax.core.observation import ObservationFeatures
 from ax.exceptions.core import UserInputError
 
@@ -78,3 +80,18 @@ def test_abandoned_trials_are_not_pending(make_client):
     kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
     assert kept == {"loss": features[1:]}
     assert without_abandoned(experiment, None) == {}
+
+
+def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
+    client = make_client()
+    arms = [Arm({"C": C, "gamma": 1.0}, name=name) for C, name in ((1.0, "x"), (2.0, "y"))]
+    experiment = experiment_of(client)
+    batch = experiment.new_batch_trial(generator_run=GeneratorRun(arms))
+    batch.mark_running(no_runner_required=True)
+    batch.mark_arm_abandoned("x")
+    features = [ObservationFeatures(arm.parameters, trial_index=batch.index) for arm in arms]
+    assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
+    for mark in (lambda: None, batch.mark_completed):
+        mark()
+        assert parameters_of(failed_arms(experiment)) == [1.0]
+    assert awaited_arms(experiment) == []

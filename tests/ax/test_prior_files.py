@@ -6,6 +6,7 @@ from ax.exceptions.core import UserInputError
 
 from botorch_transfer import (
     GuardedTransferGP,
+    HyperpriorGP,
     JointScaMLGP,
     MeanHierarchicalGP,
     PretrainedGP,
@@ -16,6 +17,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.ax.prior_files import (
     describe_prior_file,
+    guarded_class,
     load_prior_file,
     prior_class_of,
 )
@@ -72,3 +74,9 @@ def test_missing_and_damaged_files_are_refused(path, tmp_path):
     other.write_text("no prior")
     with pytest.raises(ValueError, match="damaged"):
         describe_prior_file(other, ScaMLGP)
+
+
+def test_a_guard_takes_what_the_model_takes_that_it_weighs():
+    assert guarded_class(ScaMLGP, {}) is ScaMLGP
+    assert guarded_class(GuardedTransferGP, {}) is ScaMLGP
+    assert guarded_class(GuardedTransferGP, {"transfer_model": HyperpriorGP}) is HyperpriorGP

@@ -253,6 +253,8 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp
         ({"prior": {"loss": "a"}, "task": "day"}, "task is only for"),
         ({"prior": {"loss": "a"}, "missing": {"C": 1.0}}, "missing is only for"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
+        ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
+        ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):

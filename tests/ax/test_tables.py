@@ -49,6 +49,7 @@ def test_tensors_are_columns_by_position():
             lambda: columns_of_frame(pd.concat([FRAME, FRAME[["n"]]], axis=1), "task"),
             r"several columns \['n'\]",
         ),
+        (lambda: columns_of_tensors({"loss": {"a": (X, Y, -Y)}}), "that are not positive"),
         (lambda: columns_of_tensors({}), "no runs"),
         (lambda: columns_of_tensors({"loss": {"a": (X[:0], Y[:0])}}), "no runs"),
         (lambda: columns_of_tensors({"loss": {"a": (Y,) * 4}}), "n x d"),
@@ -59,3 +60,10 @@ def test_tensors_are_columns_by_position():
 def test_what_cannot_be_read_is_refused(make, message):
     with pytest.raises(UserInputError, match=message):
         make()
+
+
+def test_columns_that_json_does_not_hold_are_left_out(caplog):
+    frame = FRAME.assign(when=pd.Timestamp("2024-01-01"), took=pd.Timedelta("1h"))
+    with caplog.at_level("INFO"):
+        assert columns_of_frame(frame, "task") == columns_of_frame(FRAME, "task")
+    assert "['took', 'when'] hold neither numbers nor words" in caplog.text

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from botorch_transfer import BoostedHierarchicalGP, ScaMLGP
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    RankWeightedGP,
+    ScaMLGP,
+    TwoStageTransferGP,
+)
 from botorch_transfer.models.leave_one_out import (
     exact_leave_one_out,
     latent_leave_one_out,
@@ -49,3 +55,20 @@ def test_posterior_is_in_the_users_units():
     assert posterior.mean.shape == (3, 1, 1)
     torch.testing.assert_close(posterior.mean[:, 0], Y)
     torch.testing.assert_close(posterior.variance, torch.full((3, 1, 1), 4.0).double())
+
+
+CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, BoostedHierarchicalGP]
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
+    """Also where there are as many points as members."""
+    X = FAMILY.inputs(3, n, seed=3)
+    Y = FAMILY.value(X) * torch.tensor([1.0, 10.0, 100.0]).reshape(3, 1, 1)
+    together = model_class(X, Y, FAMILY.sources()).loo_posterior()
+    assert together.mean.shape == (3, n, 1, 1)
+    for member in range(3):
+        alone = model_class(X[member], Y[member], FAMILY.sources()).loo_posterior()
+        torch.testing.assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)

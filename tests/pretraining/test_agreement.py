@@ -80,9 +80,11 @@ def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
     mean = gps.mean
     monkeypatch.setattr(gps, "mean", lambda X: asked.append(X) or mean(X))
     assert source_agreement(gps).shape == (2,)
-    # Evenly spaced, the first and the last one among them.
-    torch.testing.assert_close(asked[0], gps.train_X[0, [0, 3, 5, 8]])
+    # Evenly spaced, the first and the last one among them; tasks are ordered by their data.
+    torch.testing.assert_close(asked[0], gps.train_X[1, [0, 2, 3, 5]])
     torch.testing.assert_close(asked[1], gps.train_X[2, [0, 4, 7, 11]])
+    again = source_agreement(fit(list(FAMILY.sources((9, 6, 12)).values())[::-1]).gps)
+    torch.testing.assert_close(again, source_agreement(gps))
 
 
 @pytest.mark.parametrize(("significance", "expected"), [(2.0, True), (3.0, False)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,12 +19,15 @@ from ax.core.search_space import SearchSpace
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models.gp_regression import SingleTaskGP
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 
 from botorch_transfer.ax._internals.shared import Moments, TransferMixin
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
-from botorch_transfer.ax.model_inputs import refuse_parameters
+from botorch_transfer.ax.model_inputs import refuse_parameters, without_noise
 from botorch_transfer.ax.optimization import metrics_of
 from botorch_transfer.ax.units import moments_of
+
+logger = logging.getLogger(__name__)
 
 
 class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
@@ -68,6 +73,45 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
             default_model_gen_options=default_model_gen_options,
             torch_device=torch_device,
         )
+
+    def _get_task_datasets(
+        self, datasets: Sequence[SupervisedDataset | None], parameters: list[str]
+    ) -> list[MultiTaskDataset]:
+        """Puts the tasks' data together, as Ax's adapter does, which wants all noise known or none.
+
+        Args:
+            datasets: The target's data of each outcome, if there are any.
+            parameters: The columns.
+
+        Returns:
+            The data of each outcome.
+        """
+        return [
+            self._together(dataset, outcome, parameters)
+            for dataset, outcome in zip(datasets, self.outcomes, strict=True)
+        ]
+
+    def _together(
+        self, target: SupervisedDataset | None, outcome: str, parameters: list[str]
+    ) -> MultiTaskDataset:
+        of_source = self.get_transferable_datasets(parameters, outcome)
+        tasks: list[SupervisedDataset] = [*chain.from_iterable(of_source.values())]
+        tasks = tasks if target is None else [target, *tasks]
+        if len({task.Yvar is None for task in tasks}) > 1:
+            logger.info("Only some tasks know their noise of %s: it is inferred.", outcome)
+            tasks = [without_noise(task) for task in tasks]
+        if target is None:
+            nothing = torch.empty(0, 1, dtype=torch.double, device=self.device)
+            known = tasks[0].Yvar is not None
+            empty = SupervisedDataset(
+                X=nothing.expand(0, len(parameters)),
+                Y=nothing,
+                Yvar=nothing if known else None,
+                feature_names=parameters,
+                outcome_names=[outcome],
+            )
+            tasks = [empty, *tasks]
+        return MultiTaskDataset(tasks, target_outcome_name=outcome, task_feature_index=-1)
 
     def history_moments(self) -> Moments:
         """Mean and deviation of old outcomes, by metric."""

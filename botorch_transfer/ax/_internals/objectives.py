@@ -13,7 +13,8 @@ from ax.exceptions.core import UserInputError
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
     """Leaves out of an optimization what is about other metrics.
 
-    Of several objectives, those are kept that are known; a sum of metrics is known if all of them
+    Constraints relative to the status quo, which has no outcome yet, are left out, too. Of several
+    objectives, those are kept that are known; a sum of metrics is known if all of them
     are.
 
     Args:
@@ -40,7 +41,8 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         "outcome_constraints": [
             constraint
             for constraint in config.outcome_constraints
-            if set(constraint.metric_signatures) <= set(metrics)
+            # What is relative to the status quo waits for its outcome.
+            if set(constraint.metric_signatures) <= set(metrics) and not constraint.relative
         ]
     }
     if len(known) == len(parts):

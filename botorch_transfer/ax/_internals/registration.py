@@ -36,6 +36,7 @@ from botorch_transfer.ax.auxiliary import AuxiliaryHistory
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.model_inputs import transfer_model_inputs
 from botorch_transfer.ax.units import StandardizeByHistory
+from botorch_transfer.models.guard_rule import GuardRule
 from botorch_transfer.models.target import TargetGP
 
 
@@ -91,4 +92,6 @@ def register() -> None:
     for stored in (TransferHistory, AuxiliaryHistory):
         CORE_ENCODER_REGISTRY[stored] = stored.to_json
         CORE_DECODER_REGISTRY[stored.__name__] = stored
-    CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
+    # Ax writes any dataclass, and reads those that it knows.
+    for named in (TransferGenerators, GuardRule):
+        CORE_DECODER_REGISTRY[named.__name__] = named

@@ -39,6 +39,10 @@ def test_ax_is_as_it_is_overridden():
     taken = parameters(TransferLearningAdapter._gen)
     assert taken[:3] == ["self", "n", "search_space"]
     assert {"pending_observations", "fixed_features", "model_gen_options"} <= set(taken)
+    taken = parameters(TransferLearningAdapter._get_task_datasets)
+    assert taken == ["self", "datasets", "parameters"]
+    taken = parameters(TransferLearningAdapter.get_transferable_datasets)
+    assert taken == ["self", "parameters", "target_outcome"]
 
 
 def test_it_takes_all_that_axs_takes():
@@ -129,3 +133,17 @@ def test_parameters_of_unknown_value_are_refused(make_client):
 def test_names_alone_need_the_experiments_attached(make_client):
     with pytest.raises(UserInputError, match=r"\['old'\] are not attached"):
         adapter_of(make_client(), TransferGenerators.AUXILIARY, history=AuxiliaryHistory(["old"]))
+
+
+@pytest.mark.parametrize("of_target", [None, 0.1])
+@pytest.mark.parametrize("of_old", [None, 0.2])
+def test_noise_that_only_some_know_is_inferred(make_client, of_target, of_old):
+    client = make_client()
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    client.complete_trial(trial, {"loss": 0.3 if of_target is None else (0.3, of_target)})
+    old = [
+        old_experiment([C, GAMMA], name="silent"),
+        old_experiment([C, GAMMA], name="told", sem=of_old),
+    ]
+    model = with_history(client, *old).generator.surrogate.model
+    assert model.posterior(model.train_inputs[0]).mean.isfinite().all()

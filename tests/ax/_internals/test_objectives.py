@@ -71,3 +71,9 @@ def test_a_sum_stays_a_sum(make_client):
 def test_nothing_known_of_the_objective_is_refused(make_client, objective, message):
     with pytest.raises(UserInputError, match=message):
         restricted_to(config_of(make_client(objective=objective)), ["cost"])
+
+
+def test_constraints_relative_to_a_status_quo_without_outcome_wait(make_client):
+    config = config_of(make_client(constraints=["score <= 1.1*baseline", "cost <= 3"]))
+    kept = restricted_to(config, ["loss", "cost", "score"])
+    assert [constraint.relative for constraint in kept.outcome_constraints] == [False]

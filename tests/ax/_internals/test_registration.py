@@ -29,6 +29,7 @@ from botorch_transfer.ax.auxiliary import AuxiliaryHistory
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
 from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.units import StandardizeByHistory
+from botorch_transfer.models.guard_rule import GuardRule
 from botorch_transfer.models.target import TargetGP
 from tests.ax.signatures import parameters
 
@@ -113,3 +114,8 @@ def test_registration_may_be_repeated():
 @pytest.mark.parametrize("key", [key.value for key in TransferGenerators])
 def test_keys_do_not_collide_with_axs(key):
     assert key.startswith("botorch_transfer")
+
+
+def test_the_guards_rule_is_stored():
+    rule = GuardRule(prior_weight=0.6)
+    assert object_from_json(json.loads(json.dumps(object_to_json(rule)))) == rule
