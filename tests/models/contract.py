@@ -177,7 +177,7 @@ BRIEFLY: dict[str, Any] = {"num_restarts": 0, "optimizer_kwargs": {"options": {"
 """Arguments of a fit that leaves the starting values, for tests of what comes after it."""
 
 
-BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 4, "options": {"maxiter": 2}}
+BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 2}}
 """Arguments of ``optimize_acqf``, for tests that it runs through."""
 
 
