@@ -125,8 +125,9 @@ def _encode(
     space = search_space.parameters
     tunable = {name: p for name, p in space.items() if not isinstance(p, FixedParameter)}
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    for name in () if history.positional else fixed:
-        _refuse_other_value(cast(FixedParameter, space[name]), history.columns.get(name, ()))
+    if not history.positional:
+        for name in fixed:
+            _refuse_other_value(cast(FixedParameter, space[name]), history.columns.get(name, ()))
     runs = history.runs(metric, list(tunable))
     features = [
         ObservationFeatures(

@@ -106,22 +106,25 @@ class GPParts(Module):
 
 
 def structure(module: Module) -> list[str]:
-    """Says what a module is, besides its parameters: classes, and settings such as ``nu``.
+    """Says what means and kernels are, besides their parameters: classes, and settings as ``nu``.
 
     Args:
-        module: The module.
+        module: The module that holds them.
 
     Returns:
-        A line each for it and its parts.
+        A line each for them and their parts; nothing in it is GPyTorch's own business.
     """
-    return [f"{name}: {_settings(part)}" for name, part in module.named_modules()]
+    parts = module.named_modules()
+    return [f"{name}: {_settings(part)}" for name, part in parts if isinstance(part, Mean | Kernel)]
 
 
 def _settings(module: Module) -> str:
     plain = {
         name: value
         for name, value in sorted(vars(module).items())
-        if isinstance(value, bool | int | float | str) and name != "training"
+        if isinstance(value, bool | int | float | str)
+        and not name.startswith("_")
+        and name != "training"
     }
     return f"{type(module).__qualname__} {plain}"
 

@@ -103,7 +103,7 @@ class StoredGP(PresetGP):
                 "The given mean_module and covar_module have other parameters than the saved ones: "
                 "build them as they were built before."
             )
-        if structure(prior.parts) != config["structure"]:
+        if config["preset"] is None and structure(prior.parts) != config["structure"]:
             raise ValueError(
                 "The given mean_module and covar_module are not of the kind of the saved ones: "
                 "build them as they were built before."

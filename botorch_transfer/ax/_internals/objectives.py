@@ -14,8 +14,7 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     """Leaves out of an optimization what is about other metrics.
 
     Constraints relative to the status quo, which has no outcome yet, are left out, too. Of several
-    objectives, those are kept that are known; a sum of metrics is known if all of them
-    are.
+    objectives, those are kept that are known; a sum of metrics is known if all of them are.
 
     Args:
         config: The optimization.
