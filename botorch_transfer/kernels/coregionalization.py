@@ -100,6 +100,12 @@ class CoregionalizationKernel(Kernel):
         self.num_tasks = num_tasks
         self.data_kernels = ModuleList(data_kernels)
 
+    @Kernel.batch_shape.getter
+    def batch_shape(self) -> torch.Size:
+        """The batch shape; GPyTorch's way to it, over all modules, takes longer than small fits."""
+        shapes = {self._batch_shape, *(cast(Kernel, part).batch_shape for part in self.data_kernels)}
+        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+
     @property
     @abstractmethod
     def support(self) -> list[list[bool]]:

@@ -29,7 +29,7 @@ TEST_X = FAMILY.inputs(5, seed=61)
 
 def fit(model):
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs={"options": {"maxiter": 15}})
+    fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs={"options": {"maxiter": 10}})
     return model
 
 

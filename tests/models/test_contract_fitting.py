@@ -53,7 +53,7 @@ def test_fit_improves_the_objective(case, n):
         pytest.skip("it has nothing to fit")
     model = case.target(n)
     before = objective(model)
-    fit(model)
+    fit(model, **BRIEF)
     after = objective(model)
     assert after > before
     posterior = model.posterior(FAMILY.inputs(5))

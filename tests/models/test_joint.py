@@ -281,7 +281,8 @@ def test_fit_improves_the_joint_likelihood(name):
     model = model_class(*FAMILY.target(5), sources(2), **options)
     before, start = JointTwin(model).log_likelihood(), objective(model)
     state = {key: value.clone() for key, value in model.named_parameters()}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 20}})
     assert objective(model) > start
     assert JointTwin(model).log_likelihood() > before
     for key, value in model.named_parameters():
