@@ -1,7 +1,7 @@
 """Runs a study by its name, or reports on one: `python -m benchmarks.studies run branin-1`.
 
-A study that was interrupted goes on where it stopped by the same command; more seeds, or more
-methods, only add to it.
+A study that was interrupted goes on where it stopped by the same command; more seeds, tasks or
+methods only add to it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import argparse
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.studies.definitions import DEFINITIONS
 from benchmarks.studies.estimate import core_hours, estimate
+from benchmarks.studies.extent import Extent, grown
 from benchmarks.studies.methods import METHODS, methods
-from benchmarks.studies.study import RESULTS, Study, run_study
+from benchmarks.studies.study import RESULTS, Study, gather, run_missing
 from benchmarks.studies.workers import workers
 
 ABOUT = "study.json"
@@ -44,13 +46,21 @@ def run(options: argparse.Namespace) -> None:
     folder = options.out or Path("out") / options.name
     acquisition = options.acquisition or definition.acquisition
     problems = definition.problems(options.data)
-    study = Study(
-        problems[: options.tasks],
-        methods(options.methods or definition.methods, acquisition, options.fitting),
-        range(options.seeds or definition.seeds),
-        definition.budget,
+    asked = Extent(
+        options.seeds or definition.seeds,
+        len(problems[: options.tasks]),
+        list(options.methods or definition.methods),
     )
-    folder.mkdir(parents=True, exist_ok=True)
+
+    def study_of(extent: Extent) -> Study:
+        return Study(
+            problems[: extent.tasks],
+            methods(extent.methods, acquisition, options.fitting),
+            range(extent.seeds),
+            definition.budget,
+        )
+
+    study = study_of(asked)
     about = {
         "name": options.name,
         "title": definition.title,
@@ -61,9 +71,12 @@ def run(options: argparse.Namespace) -> None:
         "fitting": options.fitting,
         "evaluations": definition.budget.evaluations,
         "initial": definition.budget.initial,
-        "command": _command(options),
     }
-    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    whole = grown(folder / ABOUT, about, asked)
+    about["command"] = _command(options, whole, len(problems))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**about, "extent": asdict(whole)}, indent=1)
+    (folder / ABOUT).write_text(text + "\n", encoding="utf-8")
     if not options.no_estimate:
         table, hours = estimate(study, folder)
         print(f"{definition.title}: one run of each method\n\n{table}\n")
@@ -72,19 +85,22 @@ def run(options: argparse.Namespace) -> None:
         return
     with workers(options.backend, options.jobs, options.scheduler):
         limit = None if options.time_limit is None else 60 * options.time_limit
-        results = run_study(study, folder, progress=not options.quiet, time_limit=limit)
+        run_missing(study, folder, progress=not options.quiet, time_limit=limit)
+    results = gather(study_of(whole), folder)
     print(f"{core_hours(results):.2f} core-hours; results: {folder / RESULTS}")
 
 
-def _command(options: argparse.Namespace) -> str:
+def _command(options: argparse.Namespace, extent: Extent, num_tasks: int) -> str:
     """What repeats the study elsewhere: the choices, and not the folders, of a command line."""
+    definition = DEFINITIONS[options.name]
     words = ["python", "-m", "benchmarks.studies", "run", options.name]
-    words += ["--data", "FOLDER"] if DEFINITIONS[options.name].needs_data else []
-    for choice in ("seeds", "tasks", "acquisition"):
-        if (value := getattr(options, choice)) is not None:
-            words += [f"--{choice}", str(value)]
+    words += ["--data", "FOLDER"] if definition.needs_data else []
+    words += ["--seeds", str(extent.seeds)] if extent.seeds != definition.seeds else []
+    words += ["--tasks", str(extent.tasks)] if extent.tasks < num_tasks else []
+    words += ["--acquisition", options.acquisition] if options.acquisition else []
     words += [] if options.fitting == "thrifty" else ["--fitting", options.fitting]
-    words += ["--methods", *options.methods] if options.methods else []
+    same = set(extent.methods) == set(definition.methods)
+    words += [] if same else ["--methods", *extent.methods]
     return shlex.join(words)
 
 

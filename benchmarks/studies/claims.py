@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from benchmarks.studies.metrics import areas, first_quarter
-from benchmarks.studies.statistics import ratio_of_means
+from benchmarks.studies.statistics import of_cases, ratio_of_means
+
+FEW = 6
+"""Of fewer cases a bootstrap's interval is far too short to decide by."""
 
 VERDICTS = ("holds", "rather holds", "rather not", "does not hold")
 
@@ -39,11 +42,12 @@ class Claim:
         Returns:
             The verdict and its numbers, of the pairs that were part of the study; `None` if there
             are none. "holds" and "does not hold" are said where a pair's 95 % interval says so,
-            "rather holds" and "rather not" where only its mean does.
+            "rather holds" and "rather not" where only its mean does, or the cases are few.
         """
         pairs = [pair for pair in self.pairs if set(pair) <= set(areas.columns)]
         if not pairs:
             return None
+        few = len(of_cases(areas)) < FEW
         verdicts, numbers = [], []
         for better, worse in pairs:
             row = ratio_of_means(areas[[better, worse]], worse).loc[better]
@@ -51,9 +55,9 @@ class Claim:
             numbers.append(f"{better} / {worse} {ratio:.2f} [{low:.2f}, {high:.2f}]")
             verdicts.append(
                 "holds"
-                if high < self.margin
+                if high < self.margin and not few
                 else "does not hold"
-                if low > self.margin
+                if low > self.margin and not few
                 else "rather holds"
                 if ratio < self.margin
                 else "rather not"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.markdown import markdown_table
-from benchmarks.studies.study import Study, plan, run_study
+from benchmarks.studies.study import Study, gather, plan, run_missing
 
 AN_HOUR = 3600.0
 
@@ -17,7 +17,7 @@ def seconds_a_run(results: pd.DataFrame) -> pd.Series:
     """The mean processor time of each method's runs.
 
     Args:
-        results: The table of `run_study`.
+        results: The table of `study.gather`.
 
     Returns:
         Seconds by method.
@@ -42,7 +42,8 @@ def estimate(study: Study, folder: Path) -> tuple[str, float]:
         A markdown table of the methods' costs, and the core-hours of all that is missing then.
     """
     pilot = replace(study, problems=study.problems[:1], seeds=study.seeds[:1])
-    seconds = seconds_a_run(run_study(pilot, folder, n_jobs=1, gather=False))
+    run_missing(pilot, folder, n_jobs=1)
+    seconds = seconds_a_run(gather(pilot, folder, save=False))
     missing = pd.Series(
         [planned.method_name for planned in plan(study, folder) if not planned.path.exists()]
     ).value_counts()

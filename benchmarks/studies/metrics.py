@@ -109,9 +109,9 @@ def standard_error(regret: pd.DataFrame) -> pd.DataFrame:
         regret: One row a run.
 
     Returns:
-        One row a problem and method, one column an evaluation; zero for a single seed.
+        One row a problem and method, one column an evaluation; NaN for a single seed.
     """
-    return regret.groupby(["problem", "method"], sort=False).sem().fillna(0.0)
+    return regret.groupby(["problem", "method"], sort=False).sem()
 
 
 def error_of_average(regret: pd.DataFrame) -> pd.DataFrame:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import subprocess
 import traceback
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
@@ -17,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from benchmarks.studies.methods import Method
-from benchmarks.studies.problems import Problem, ProblemSource
+from benchmarks.studies.problems import UNKNOWN, Problem, ProblemSource
 
 PACKAGES = ("botorch_transfer", "botorch", "gpytorch", "torch")
 
@@ -65,7 +69,7 @@ def run(
         (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds` and
         `cpu_seconds` (of both, in this process).
     """
-    problem = source.instance(step_seed(source, seed, -1), budget.history_size)
+    about: Record = {"best_known": math.nan, **UNKNOWN._asdict()}
     evaluations: list[Record] = []
     error = None
     with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -73,20 +77,38 @@ def run(
         for message in (".*Optimization failed", "A not p.d.", "Sparse invariant checks"):
             warnings.filterwarnings("ignore", message=message)
         try:
+            problem = source.instance(step_seed(source, seed, -1), budget.history_size)
+            about = {"best_known": problem.best_known, **problem.landmarks._asdict()}
             for evaluation in _evaluations(problem, method, seed, budget):
                 evaluations.append(evaluation)
         except Exception:
             error = traceback.format_exc()
     return {
         "method": method_name,
-        "problem": problem.name,
+        "problem": source.name,
         "seed": seed,
-        "versions": " ".join(f"{package} {version(package)}" for package in PACKAGES),
-        "best_known": problem.best_known,
-        **problem.landmarks._asdict(),
+        "versions": versions(),
+        **about,
         "error": error,
         "evaluations": evaluations,
     }
+
+
+def versions() -> str:
+    """The packages' versions, and the revision of this repository where there is one."""
+    found = " ".join(f"{package} {version(package)}" for package in PACKAGES)
+    return f"{found} revision {revision()}" if revision() else found
+
+
+@cache
+def revision() -> str:
+    """What Git calls the state of this repository; empty if it does not know."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
+    try:
+        asked = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    except OSError:  # there is no Git
+        return ""
+    return asked.stdout.strip()
 
 
 def step_seed(problem: Problem | ProblemSource, seed: int, evaluation: int) -> int:

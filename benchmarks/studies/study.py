@@ -61,9 +61,31 @@ def run_study(
     n_jobs: int | None = None,
     progress: bool = False,
     time_limit: float | None = None,
-    gather: bool = True,
 ) -> pd.DataFrame:
     """Runs what is missing of a study and gathers all of it.
+
+    Args:
+        study: The study.
+        folder: Where the runs and `results.parquet` are kept.
+        n_jobs: As in `run_missing`.
+        progress: As in `run_missing`.
+        time_limit: As in `run_missing`.
+
+    Returns:
+        The table, as `gather` saves it.
+    """
+    run_missing(study, folder, n_jobs, progress, time_limit)
+    return gather(study, folder)
+
+
+def run_missing(
+    study: Study,
+    folder: Path,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    time_limit: float | None = None,
+) -> None:
+    """Runs what is missing of a study.
 
     Every finished run is a file in `folder/runs`, named after the content of what it depends on:
     problem, method's name and settings, seed and budget. So a study that was killed goes on where
@@ -76,25 +98,19 @@ def run_study(
 
     Args:
         study: The study.
-        folder: Where the runs and `results.parquet` are kept.
+        folder: Where the runs are kept.
         n_jobs: The number of processes; `None` follows `joblib.parallel_config`.
         progress: Whether to show a progress bar.
         time_limit: The number of seconds after which no problem and seed is begun any more.
-        gather: Whether to save the table.
-
-    Returns:
-        The table in `results.parquet`, one row an evaluation: `problem`, `method`, `seed`,
-        `evaluation` (from 1), `value` (to be maximized, NaN if it failed), `observed` (with noise),
-        `x`, `suggest_seconds`, `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`,
-        `error` and `versions`. A run that an error ended has one more row with the error. Runs for
-        which there
-        was no time are left out.
     """
     runs = plan(study, folder)
     missing = [planned for planned in runs if not planned.path.exists()]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     bar = tqdm(total=len(runs), initial=len(runs) - len(missing), disable=not progress, unit="run")
-    parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+    # Nothing waits in a queue: what is drawn from `jobs` before the time is up begins before it.
+    parallel = Parallel(
+        n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
+    )
     jobs = _until(time_limit, _groups(missing))
     with bar:
         for outcomes in parallel(delayed(_run_and_save)(job) for job in jobs):
@@ -102,8 +118,31 @@ def run_study(
             for name, error in outcomes:
                 if error is not None:
                     logger.warning("%s failed: %s", name, error.splitlines()[-1])
-    finished = [planned for planned in runs if planned.path.exists()]
-    return _gather(finished, folder / RESULTS if gather else None)
+
+
+def gather(study: Study, folder: Path, save: bool = True) -> pd.DataFrame:
+    """Makes a table of what is finished of a study.
+
+    Args:
+        study: The study.
+        folder: Where its runs are kept.
+        save: Whether to save the table as `results.parquet` there.
+
+    Returns:
+        One row an evaluation: `problem`, `method`, `seed`, `evaluation` (from 1), `value` (to be
+        maximized, NaN if it failed), `observed` (with noise), `x`, `suggest_seconds`,
+        `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`, `error` and `versions`.
+        A run that an error ended has one more row with the error. Runs that are not finished are
+        left out.
+    """
+    finished = [planned.path for planned in plan(study, folder) if planned.path.exists()]
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in finished]
+    table = pd.DataFrame([row for record in records for row in _rows(record)])
+    if save:
+        unfinished = (folder / RESULTS).with_suffix(".unfinished")
+        table.to_parquet(unfinished)
+        unfinished.replace(folder / RESULTS)
+    return table
 
 
 def plan(study: Study, folder: Path) -> list[PlannedRun]:
@@ -166,16 +205,6 @@ def _run_and_save_one(planned: PlannedRun) -> tuple[str, str | None]:
     unfinished.replace(planned.path)
     name = f"{planned.method_name} on {planned.problem.name}, seed {planned.seed},"
     return name, record["error"]
-
-
-def _gather(runs: Sequence[PlannedRun], path: Path | None) -> pd.DataFrame:
-    records = [json.loads(planned.path.read_text(encoding="utf-8")) for planned in runs]
-    table = pd.DataFrame([row for record in records for row in _rows(record)])
-    if path is not None:
-        unfinished = path.with_suffix(".unfinished")
-        table.to_parquet(unfinished)
-        unfinished.replace(path)
-    return table
 
 
 def _rows(record: Record) -> list[Record]:

@@ -29,7 +29,8 @@ class LeaveOneOut:
     Args:
         name: The table.
         min_points: Tasks with fewer points are left out.
-        pool: How many rows of a target can be had, drawn at random; all by default.
+        pool: How many rows of a target can be had, drawn at random, and are what regret is
+            measured by; all by default.
         num_sources: How many other tasks are the history of a run, others for each seed; all by
             default.
         matching: Whether the history's tasks were evaluated at the same points.
@@ -63,7 +64,7 @@ class LeaveOneOut:
             table.problem(target),
             num_sources=self.num_sources,
             matching=self.matching,
-            elsewhere=table.best_known(target),
+            elsewhere=table.best.get(target, -torch.inf),
         )
         if self.pool is None:
             return problem

@@ -102,10 +102,10 @@ MODELS: dict[str, Model] = {
     "ScaML-GP, joint": Model(transfer(JointScaMLGP), upper_bound, joint=True),
     "H-NLL": Model(pretrained("hyperbo", "nll"), probability_of_improvement),
     "H-EKL": Model(pretrained("hyperbo", "ekl"), probability_of_improvement),
-    # Its prior is the same everywhere, as a plain GP's.
+    # The prior means of these are the same everywhere, as a plain GP's.
     "FSBO": Model(pretrained("fsbo", "nll"), log_ei_or_ucb, initial_design=True),
-    "ABLR": Model(pretrained("ablr", "nll"), log_ei_or_ucb),
-    "MPHD": Model(learned_hyperprior, probability_of_improvement),
+    "ABLR": Model(pretrained("ablr", "nll"), log_ei_or_ucb, initial_design=True),
+    "MPHD": Model(learned_hyperprior, probability_of_improvement, initial_design=True),
     "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True),
 }
 """Models by the methods' names in the papers."""

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.studies.metrics import average, error_of_average, standard_error
+from benchmarks.studies.metrics import average, error_of_average
 from benchmarks.studies.report.groups import panels_of
 from botorch_transfer.palette import style_of
 
@@ -129,12 +129,10 @@ def _by_kind(curves: Curves) -> dict[str, Callable[[Axes], None]]:
 
 def _panels(regret: pd.DataFrame) -> dict[str, Curves]:
     """Means with standard errors by panel title, methods × evaluations each."""
-    mean, error = average(regret), standard_error(regret)
     count = regret.index.unique("problem").size
-    of_mean = error.pow(2).groupby("method", sort=False).sum().pow(0.5) / count
-    pairs = {f"mean over {count} tasks": (mean, of_mean)} if count > 1 else {}
-    for name, rows in regret.groupby("problem", sort=False):
-        pairs[str(name)] = (average(rows), average(error.loc[[name]]))
+    panels = {f"mean over {count} tasks": regret} if count > 1 else {}
+    panels |= {str(name): rows for name, rows in regret.groupby("problem", sort=False)}
+    pairs = {name: (average(rows), error_of_average(rows)) for name, rows in panels.items()}
     return {
         name: Curves(line, line - around.reindex(line.index), line + around.reindex(line.index))
         for name, (line, around) in pairs.items()

@@ -37,6 +37,16 @@ def test_verdicts(pairs, margin, verdict):
     assert found[0] == verdict
 
 
+@pytest.mark.parametrize(("cases", "verdict"), [(5, "rather holds"), (6, "holds")])
+def test_few_cases_decide_nothing(cases, verdict):
+    seeds_of_problems = pd.MultiIndex.from_product(
+        [range(cases), range(2)], names=["problem", "seed"]
+    )
+    found = Claim("", [("good", "bad")]).verdict(AREAS[: 2 * cases].set_axis(seeds_of_problems))
+    assert found is not None
+    assert found[0] == verdict
+
+
 def test_numbers_are_given():
     found = Claim("", [("good", "bad")]).verdict(AREAS)
     assert found is not None

@@ -47,15 +47,44 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
 
 def test_report_says_how_to_repeat_the_study(tmp_path):
     options = ["--out", str(tmp_path), "--data", str(tmp_path), "--quiet", "--no-estimate"]
-    chosen = ["--seeds", "1", "--tasks", "1", "--methods", "plain GP", "random search"]
+    chosen = ["--seeds", "2", "--tasks", "1", "--methods", "plain GP", "random search"]
     program.main(["run", "svm", *options, *chosen])
     told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
     assert told == (
-        "python -m benchmarks.studies run svm --seeds 1 --tasks 1 "
+        "python -m benchmarks.studies run svm --seeds 2 --tasks 1 "
         "--methods 'plain GP' 'random search'"
     )
     program.main([*shlex.split(told)[3:], *options])
-    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 4
+
+
+def test_a_study_that_grows_keeps_what_it_has(tmp_path):
+    options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
+    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
+    program.main(["run", "svm", *options, "--seeds", "2", "--methods", "plain GP"])
+    results = pd.read_parquet(tmp_path / RESULTS)
+    found = results.groupby("method")[["problem", "seed"]].nunique()
+    assert found.loc["random search"].tolist() == [1, 1]
+    assert found.loc["plain GP"].tolist() == [2, 2]
+    told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
+    assert told.endswith("run svm --seeds 2 --methods 'plain GP' 'random search'")
+
+
+@pytest.mark.parametrize("other", [["--acquisition", "ucb"], ["--fitting", "thorough"]])
+def test_a_folder_holds_one_study(tmp_path, other):
+    options = ["--out", str(tmp_path), "--estimate", "--methods", "random search"]
+    program.main(["run", "svm", *options])
+    before = (tmp_path / program.ABOUT).read_text()
+    with pytest.raises(ValueError, match=f"{other[0][2:]} .*, not {other[1]}: take another folder"):
+        program.main(["run", "svm", *options, *other])
+    assert (tmp_path / program.ABOUT).read_text() == before
+
+
+def test_report_needs_the_plain_gp(tmp_path):
+    options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
+    program.main(["run", "svm", *options, "--methods", "random search"])
+    with pytest.raises(ValueError, match="compared with the plain GP: run it, too"):
+        program.main(["report", str(tmp_path)])
 
 
 def test_estimate_runs_one_seed_only(tmp_path, capsys):

@@ -5,8 +5,8 @@ import torch
 
 from benchmarks.studies import LiveProblem
 from benchmarks.studies.methods import HistoryReplay, RandomSearch
-from benchmarks.studies.run import Budget, run, step_seed
-from tests.benchmarks.studies.toy import BUDGET, FEW, history, live, table
+from benchmarks.studies.run import Budget, revision, run, step_seed
+from tests.benchmarks.studies.toy import BUDGET, FEW, Unreadable, history, live, table
 
 
 def points(record) -> list[list[float]]:
@@ -35,6 +35,7 @@ def test_record_says_everything():
     assert (record["method"], record["problem"], record["seed"]) == ("random search", "grid", 7)
     assert record["error"] is None
     assert f"torch {torch.__version__.split('+')[0]}" in record["versions"]
+    assert record["versions"].endswith(f"revision {revision()}" if revision() else "+cpu")
     assert len(record["evaluations"]) == BUDGET.evaluations
     for evaluation in record["evaluations"]:
         x = torch.tensor(evaluation["x"], dtype=torch.double)
@@ -67,6 +68,13 @@ def test_history_is_whole_by_default():
     shown: list = []
     run(live(), "witness", Witness(shown=(shown,)), 0, Budget(evaluations=3, initial=1))
     assert shown[0][0].history["source 0"][0].shape == history()["source 0"][0].shape
+
+
+def test_a_problem_that_cannot_be_made_is_recorded():
+    record = run(Unreadable(), "random search", RandomSearch(), 0, BUDGET)
+    assert record["error"].endswith("OSError: the disk broke\n")
+    assert record["problem"] == "unreadable"
+    assert record["evaluations"] == []
 
 
 def fails_at_the_fourth():

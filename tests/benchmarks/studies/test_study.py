@@ -4,16 +4,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import RandomSearch, methods
-from benchmarks.studies.study import RESULTS, _groups, plan
+from benchmarks.studies.metrics import regrets
+from benchmarks.studies.study import RESULTS, _groups, gather, plan, run_missing
 from benchmarks.studies.workers import workers
-from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, live, study, table
+from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, Unreadable, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
 
@@ -104,6 +107,40 @@ def test_no_time_means_no_new_runs(tmp_path):
     results = run_study(study(CHEAP, seeds=3), tmp_path, n_jobs=1, time_limit=0)
     assert set(results["seed"]) == {0}
     assert set(pd.read_parquet(tmp_path / RESULTS)["seed"]) == {0}
+
+
+@dataclass(frozen=True)
+class Slow(RandomSearch):
+    """Random search that takes half a second a run."""
+
+    def suggest(self, problem, X, Y, seed):
+        time.sleep(0.5 / BUDGET.evaluations)
+        return super().suggest(problem, X, Y, seed)
+
+
+def test_nothing_is_begun_after_the_time_is_up(tmp_path):
+    planned = Study([live()], {"slow": Slow()}, range(12), BUDGET)
+    run_study(planned, tmp_path / "warm", n_jobs=2, time_limit=0)
+    run_study(planned, tmp_path, n_jobs=2, time_limit=0.4)
+    assert len(finished(tmp_path)) == 2
+
+
+def test_runs_on_a_problem_that_cannot_be_made_are_recorded(tmp_path):
+    planned = Study([Unreadable(), live()], CHEAP, [0], BUDGET)
+    results = run_study(planned, tmp_path, n_jobs=1)
+    errors = results.groupby("problem")["error"].count()
+    assert dict(errors) == {"unreadable": len(CHEAP), live().name: 0}
+    assert np.isfinite(regrets(results).loc[live().name]).to_numpy().all()
+
+
+def test_a_part_of_a_study_can_be_run_and_the_whole_gathered(tmp_path):
+    whole = study(CHEAP, seeds=2)
+    first = run_study(replace(whole, seeds=[0]), tmp_path, n_jobs=1)
+    run_missing(replace(whole, seeds=[1]), tmp_path, n_jobs=1)
+    assert len(pd.read_parquet(tmp_path / RESULTS)) == len(first)
+    results = gather(whole, tmp_path)
+    assert set(results["seed"]) == {0, 1}
+    assert len(pd.read_parquet(tmp_path / RESULTS)) == len(results) == 2 * len(first)
 
 
 def test_runs_of_earlier_versions_are_read(tmp_path):

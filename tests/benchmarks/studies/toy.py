@@ -59,3 +59,16 @@ def study(methods: Mapping[str, Method] = FEW, seconds: float = 0.0, seeds: int 
 
 if __name__ == "__main__":
     run_study(study(CHEAP, seconds=0.03, seeds=4), Path(sys.argv[1]), n_jobs=1)
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A problem that cannot be made."""
+
+    name: str = "unreadable"
+
+    def instance(self, seed, history_size):
+        raise OSError("the disk broke")
+
+    def key(self):
+        return self.name

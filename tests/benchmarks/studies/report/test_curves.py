@@ -2,8 +2,9 @@ import pandas as pd
 import pytest
 from matplotlib import image
 
-from benchmarks.studies.metrics import regrets
+from benchmarks.studies.metrics import average, error_of_average, regrets
 from benchmarks.studies.report.curves import (
+    _panels,
     mean_figure,
     median_figure,
     regret_figure,
@@ -33,6 +34,15 @@ def test_picture_is_saved(tmp_path, regret, problems):
     height, width, _ = image.imread(path).shape
     assert width > 300
     assert height > 400
+
+
+def test_bands_are_those_of_the_tables(regret):
+    panels = _panels(regret)
+    assert list(panels) == ["mean over 2 tasks", "one", "two"]
+    for name, rows in zip(panels, (regret, regret.loc[["one"]], regret.loc[["two"]]), strict=True):
+        pd.testing.assert_frame_equal(panels[name].line, average(rows))
+        around = panels[name].high - panels[name].line
+        pd.testing.assert_frame_equal(around, error_of_average(rows))
 
 
 @pytest.mark.parametrize("figure", [mean_figure, median_figure])
