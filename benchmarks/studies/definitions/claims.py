@@ -17,8 +17,8 @@ def _against(better: Sequence[str], worse: Sequence[str]) -> list[tuple[str, str
 
 def _early(methods: Iterable[str]) -> Claim:
     return Claim(
-        "transfer beats the plain GP early (first quarter of the evaluations, the plain GP's shared "
-        "first points included)",
+        "transfer beats the plain GP early (first quarter of the evaluations, the plain GP's "
+        "shared first points included)",
         [(method, "plain GP") for method in methods],
         early=True,
     )
