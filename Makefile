@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := ax,plot,benchmarks,distributed,dev
-# What is never imported need not be compiled: half of the time that an installation takes.
+# What is never imported need not be compiled, which is half of the time that an installation takes;
+# but what is imported is compiled once, also where the environment forbids it.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	-c constraints.txt
 

@@ -20,6 +20,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self, cast
 
 import gpytorch
@@ -46,7 +47,7 @@ class TaskPoints:
 
     def rows(self, support: Sequence[bool]) -> slice:
         """The rows from the first to the last point whose task is in the support."""
-        ends = torch.tensor((0, *self.sizes)).cumsum(0).tolist()
+        ends = [0, *accumulate(self.sizes)]
         inside = [rank for rank, task in enumerate(self.tasks) if support[task]]
         return slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
 

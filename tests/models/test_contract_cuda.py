@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
@@ -64,6 +66,34 @@ def test_moving_a_model_leaves_the_prior(case, test_X):
     target(case, 3).cpu().posterior(test_X.cpu())
     assert {tensor.device.type for tensor in prior.buffers()} == {"cuda"}
     assert {tensor.device.type for tensor in case.prior(CPU).buffers()} == {"cpu"}
+
+
+def synchronizations(run):
+    """How often the CPU waits for the GPU, or copies from or to it."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing CUDA operation" in str(warning.message) for warning in told)
+
+
+def test_tasks_cost_no_synchronizations(case):
+    X = CUDA.inputs(4, 1, seed=98).requires_grad_()
+
+    def evaluate(model):
+        posterior = model.posterior(X)
+        torch.autograd.grad(posterior.mean.sum() + posterior.variance.sum(), X)
+
+    counts = []
+    for num_tasks in (2, 6):
+        prior = case.pretrain(CUDA.sources((6,) * num_tasks), input_transform=None)
+        model = case.build(*CUDA.target(4), prior)
+        evaluate(model)  # what is computed once
+        counts.append(synchronizations(partial(evaluate, model)))
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("n", [0, 6])
