@@ -11,7 +11,7 @@ from tests.models.drawn_functions import assert_moments
 FAMILY = ShiftedSines()
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
 TEST_X = FAMILY.inputs(4, seed=5)
-NUM_PATHS = torch.Size([3000])
+NUM_PATHS = torch.Size([1500])
 CLASSES = [RankWeightedGP, TwoStageTransferGP]
 SHARES = [[0.5, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]]
 """Of the three sources, and the target's own GP last."""

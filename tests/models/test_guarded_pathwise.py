@@ -11,7 +11,7 @@ from tests.models.drawn_functions import assert_moments
 FAMILY = ShiftedSines()
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
 TEST_X = FAMILY.inputs(4, seed=5)
-NUM_PATHS = torch.Size([3000])
+NUM_PATHS = torch.Size([1500])
 
 
 @pytest.fixture(autouse=True)

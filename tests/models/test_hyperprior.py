@@ -175,7 +175,7 @@ def values(folder):
 
 def test_domains_instead_of_a_hyperprior():
     X, Y = data(3, 4)
-    domains = [draw_domain([0.3]), draw_domain([0.5, 0.2])]
+    domains = [draw_domain([0.3], sizes=(5,)), draw_domain([0.5, 0.2], sizes=(5,))]
     learned = HyperpriorGP(X, Y, domains).prior
     assert (learned.kind, learned.domain_names) == ("mphd", ("domain 0", "domain 1"))
     sources = HyperpriorGP(X[:, :2], Y, [(task.X, task.Y) for task in domains[1].datasets])

@@ -16,14 +16,14 @@ from tests.models.joint_models import MODELS, build
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=31)
-NUM = 4096
+NUM = 2048
 
 
 @pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_moments(name, n):
     model = build(name, n=n)
-    sampler = partial(draw_kernel_feature_paths, num_features=2048)
+    sampler = partial(draw_kernel_feature_paths, num_features=1024)
     paths = draw_matheron_paths(model, torch.Size([NUM]), prior_sampler=sampler)
     assert_moments(paths(TEST_X), model.posterior(TEST_X))
 

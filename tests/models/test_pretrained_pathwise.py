@@ -29,7 +29,7 @@ def test_moments_of_paths(preset, options, n):
         options["covar_module"] = ScaleKernel(MaternKernel(ard_num_dims=2)).double()
     model = build(n, preset, **options)
     # The error of random features falls with the root of their number.
-    sampler = partial(draw_kernel_feature_paths, num_features=2**14)
+    sampler = partial(draw_kernel_feature_paths, num_features=2**13)
     samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(TEST_X)
     assert_moments(samples, model.posterior(TEST_X), tolerance=0.15)
 
