@@ -62,6 +62,7 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path):
     options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
     program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
     program.main(["run", "svm", *options, "--seeds", "2", "--methods", "plain GP"])
+    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
     results = pd.read_parquet(tmp_path / RESULTS)
     found = results.groupby("method")[["problem", "seed"]].nunique()
     assert found.loc["random search"].tolist() == [1, 1]
