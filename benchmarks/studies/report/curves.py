@@ -27,7 +27,8 @@ FLOOR = 1e-3  # of a panel's largest regret: a logarithmic axis has no zero
 def regret_figure(regret: pd.DataFrame, path: Path, title: str, ylabel: str) -> None:
     """Draws regret curves, a panel a problem and one of the mean over problems.
 
-    Lines are means over seeds, bands one standard error to either side.
+    Lines are means over seeds; bands are one standard error to either side, over seeds, and over
+    problems where a panel shows their mean.
 
     Args:
         regret: One row a run, as `metrics.regrets` gives it.
