@@ -60,4 +60,6 @@ def grown(path: Path, about: Mapping[str, Any], asked: Extent) -> Extent:
                 f"{path.parent} holds a study with {key} {earlier[key]}, not {about[key]}: take "
                 "another folder (--out)."
             )
+    if "extent" not in earlier:  # a folder of an earlier revision
+        return asked
     return Extent(**earlier["extent"]).with_more(asked)

@@ -103,7 +103,7 @@ class CoregionalizationKernel(Kernel):
 
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
-        """The batch shape; GPyTorch's way to it, over all modules, takes longer than small fits."""
+        """The batch shape; GPyTorch's way to it, over all modules, is felt in small fits."""
         parts = [cast(Kernel, kernel).batch_shape for kernel in self.data_kernels]
         shapes = {self._batch_shape, *parts}
         return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)

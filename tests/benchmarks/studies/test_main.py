@@ -71,6 +71,16 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path):
     assert told.endswith("run svm --seeds 2 --methods 'plain GP' 'random search'")
 
 
+def test_a_folder_of_an_earlier_revision_goes_on(tmp_path):
+    options = ["--out", str(tmp_path), "--quiet", "--no-estimate", "--methods", "random search"]
+    program.main(["run", "svm", *options])
+    about = json.loads((tmp_path / program.ABOUT).read_text())
+    asked = about.pop("extent")
+    (tmp_path / program.ABOUT).write_text(json.dumps(about))
+    program.main(["run", "svm", *options])
+    assert json.loads((tmp_path / program.ABOUT).read_text())["extent"] == asked
+
+
 @pytest.mark.parametrize("other", [["--acquisition", "ucb"], ["--fitting", "thorough"]])
 def test_a_folder_holds_one_study(tmp_path, other):
     options = ["--out", str(tmp_path), "--estimate", "--methods", "random search"]
