@@ -110,7 +110,7 @@ def test_a_first_point_is_learned_from(case):
         assert (after.mean - Y).abs() <= (before.mean - Y).abs() + 1e-6 * SCALE
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 5])
 def test_constant_outcomes(case, n):
     X, _ = FAMILY.target(n)
     model = fit(case.build(X, torch.full((n, 1), OFFSET, dtype=torch.double)))
@@ -125,23 +125,22 @@ def test_repeated_points(case, known_noise):
     assert_sound(model)
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        pytest.param((FAMILY.inputs(1), FAMILY.value(FAMILY.inputs(1))), id="one point"),
-        pytest.param((FAMILY.inputs(4), torch.full((4, 1), 3.0).double()), id="constant"),
-        pytest.param(
-            (FAMILY.inputs(1).repeat(4, 1), FAMILY.value(FAMILY.inputs(4))), id="repeated"
-        ),
-    ],
-)
-def test_odd_source_tasks(case, odd):
-    prior = case.pretrain({**FAMILY.sources(), "odd": odd}, input_transform=None)
-    for n in (0, 3):
-        assert_sound(fit(case.build(*FAMILY.target(n), prior)))
+ODD = {
+    "one point": (FAMILY.inputs(1), FAMILY.value(FAMILY.inputs(1))),
+    "constant": (FAMILY.inputs(4), torch.full((4, 1), 3.0).double()),
+    "repeated": (FAMILY.inputs(1).repeat(4, 1), FAMILY.value(FAMILY.inputs(4))),
+}
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("names", [["one point"], ["repeated", "constant"]])
+def test_odd_source_tasks(case, names):
+    odd = {name: ODD[name] for name in names}
+    prior = case.pretrain({**FAMILY.sources(), **odd}, input_transform=None)
+    assert_sound(case.build(*FAMILY.target(0), prior))
+    assert_sound(fit(case.build(*FAMILY.target(3), prior)))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e6])
 def test_any_units(case, scale):
     """A change of the outcomes' unit changes nothing else."""
     sources = {name: (X, Y * scale) for name, (X, Y) in FAMILY.sources().items()}
@@ -169,12 +168,11 @@ def test_any_few_points(case, n, values, places):
 # ----------------------------------------------------------------------------------- the same twice
 
 
-@pytest.mark.parametrize("n", [0, 3])
-def test_two_calls_give_the_same_numbers(case, n):
+def test_two_calls_give_the_same_numbers(case):
     def run():
         clear_memos()
         prior = case.pretrain(FAMILY.sources(), input_transform=None)
-        return fit(case.build(*FAMILY.target(n), prior)).posterior(TEST_X)
+        return fit(case.build(*FAMILY.target(3), prior)).posterior(TEST_X)
 
     first = run()
     torch.rand(3)  # whatever the random state

@@ -64,8 +64,19 @@ def test_the_only_outcome_can_be_selected(case, n):
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize(("n", "m"), [(5, 4), (4, 5), (5, 0), (0, 5), (1, 0), (0, 1)])
-@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize(
+    ("n", "m", "known_noise"),
+    [
+        (5, 4, False),
+        (5, 4, True),
+        (4, 5, False),
+        (5, 0, True),
+        (0, 5, True),
+        (0, 5, False),
+        (1, 0, False),
+        (0, 1, True),
+    ],
+)
 def test_state_dict_of_other_data(case, n, m, known_noise):
     """As in Ax, which loads the state of all data into the model of a fold."""
     X, Y = FAMILY.target(5)
@@ -121,9 +132,17 @@ def _saved(model):
     return torch.load(file, weights_only=False)
 
 
-@pytest.mark.parametrize("copied", [_deepcopied, _pickled, _saved])
-@pytest.mark.parametrize("n", [0, 4])
-@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize(
+    ("copied", "n", "used"),
+    [
+        (_deepcopied, 0, False),
+        (_deepcopied, 4, True),
+        (_pickled, 0, True),
+        (_pickled, 4, False),
+        (_saved, 0, False),
+        (_saved, 4, True),
+    ],
+)
 def test_copies(case, copied, n, used):
     model = move(case, case.target(n))
     if used:

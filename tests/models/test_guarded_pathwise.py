@@ -27,8 +27,9 @@ def build(n, weight, inverted=False):
 
 
 # The contract draws with the weight that a fit leaves, which is close to one.
-@pytest.mark.parametrize("weight", [0.0, 0.3, 0.8, 1.0])
-@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize(
+    ("n", "weight"), [(0, 0.3), (0, 1.0), (3, 0.0), (3, 0.3), (3, 0.8), (3, 1.0)]
+)
 def test_moments_with_any_weight(n, weight):
     model = build(n, weight, inverted=True)
     draws = draw_matheron_paths(model, NUM_PATHS)(TEST_X)
