@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -200,7 +201,7 @@ class IntegerParameter(Parameter):
     def contains(self, value: Hashable) -> bool:
         """Whether ``value`` is an integer of the range."""
         return (
-            isinstance(value, int | float)
+            isinstance(value, Real)  # NumPy's, too
             and self.lower <= value <= self.upper
             and value == int(value)
         )

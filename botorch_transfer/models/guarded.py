@@ -159,8 +159,8 @@ class GuardedTransferGP(PairedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's prior."""
-        return self.transfer.prior
+        """The transfer model's prior; a joint model, which keeps source data, has none."""
+        return getattr(self.transfer, "prior", None)
 
     @property
     def residual_covar_module(self) -> Kernel:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from botorch_transfer._space.checks import check_conditions, check_names
@@ -19,6 +20,14 @@ def test_a_sound_space_passes():
     parameters = [KERNEL, DEPTH, degree, FloatParameter("C", 0.0, 1.0)]
     check_names(parameters)
     check_conditions(parameters)
+
+
+def test_values_of_a_table_are_values_of_an_integer_parent():
+    values = np.array([1, 3])
+    check_conditions([DEPTH, FloatParameter("C", 0.0, 1.0, active_if={"depth": values})])
+    wrong = FloatParameter("C", 0.0, 1.0, active_if={"depth": values + 1})
+    with pytest.raises(ValueError, match=r"4.*, which is not one of its values"):
+        check_conditions([DEPTH, wrong])
 
 
 @pytest.mark.parametrize(

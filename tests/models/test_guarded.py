@@ -23,6 +23,7 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from botorch_transfer.models.guard_rule import GuardRule
+from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.target import TargetGP
 from tests.families import ShiftedSines
 from tests.models.contract import copy_hyperparameters
@@ -86,6 +87,7 @@ def test_works_with_every_transfer_model(transfer_model):
     for n in (0, 1, 5):
         model = fit(build(*FAMILY.target(n)))
         assert isinstance(model.transfer, transfer_model)
+        assert (model.prior is None) == issubclass(transfer_model, JointTransferGP)
         posterior = model.posterior(TEST_X)
         assert posterior.mean.isfinite().all()
         assert (posterior.variance > 0).all()

@@ -36,7 +36,7 @@ def log_ei_or_ucb(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
 def probability_of_improvement(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
     """HyperBO's: the probability of getting above the best value by a tenth of the prior's scale.
 
-    While there is no value, improvement is over the prior mean's largest value nowhere known: UCB.
+    While there is no value to improve on: UCB.
     """
     if len(Y) == 0:
         return upper_bound(model, Y)

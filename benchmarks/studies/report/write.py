@@ -56,14 +56,15 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
 
     Raises:
         ValueError: If no problem and seed has been finished by all methods, or the plain GP is not
-            among them.
+            among them, or alone.
     """
     results = pd.read_parquet(folder / RESULTS)
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     if methods is not None:
         results = results[results["method"].isin(methods)]
-    if REFERENCE not in set(results["method"]):
-        raise ValueError(f"Methods are compared with the {REFERENCE}: run it, too.")
+    found = set(results["method"])
+    if REFERENCE not in found or len(found) == 1:
+        raise ValueError(f"Methods are compared with the {REFERENCE}: run it, too, and another.")
     raw = complete(regrets(results))
     if raw.empty:
         raise ValueError(f"No case in {folder} has been finished by all methods: run it further.")
@@ -130,6 +131,7 @@ PRETRAINING_NOTE = (
 def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataFrame) -> str:
     problems, seeds = (regret.index.unique(name).size for name in ("problem", "seed"))
     cases = len(regret) // regret.index.unique("method").size
+    shown = results[pd.MultiIndex.from_frame(results[[*regret.index.names]]).isin(regret.index)]
     lines = [
         f"Setting: {about['source']}. {problems} target(s), {seeds} seed(s), {cases} cases that "
         f"all {regret.index.unique('method').size} methods have finished; {about['evaluations']} "
@@ -137,8 +139,8 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
         f"{ACQUISITIONS[about['acquisition']]}; models fitted by the "
         f'"{about["fitting"]}" rule.',
         "",
-        f"{core_hours(results):.2f} core-hours; {', '.join(sorted(set(results['versions'])))}. "
-        f"Run, or gone on with, by `{about['command']}`.",
+        f"{core_hours(shown):.2f} core-hours; {', '.join(sorted(set(shown['versions'])))}. "
+        f"{_origin(about, results)}",
     ]
     notes = ((COMPETITORS, COMPETITORS_NOTE), ((*PRETRAINED, "H-EKL"), PRETRAINING_NOTE))
     for names, note in notes:
@@ -149,6 +151,18 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
     if ended:
         lines += ["", f"Ended by an error, their last value kept: {', '.join(ended)}."]
     return "\n".join(lines)
+
+
+def _origin(about: dict[str, Any], results: pd.DataFrame) -> str:
+    """What made the runs; of a folder that grew in several ways, how many of them are there."""
+    told = f"Run, or gone on with, by `{about['command']}`"
+    extent = about.get("extent")
+    if extent is None:  # a folder of an earlier revision
+        return f"{told}."
+    asked = extent["tasks"] * extent["seeds"] * results["method"].nunique()
+    there = len(results[["problem", "method", "seed"]].drop_duplicates())
+    missing = f"; {there} of the {asked} runs that it asks for are there" if there < asked else ""
+    return f"{told}{missing}."
 
 
 def _draw(about: dict[str, Any], raw: pd.DataFrame, regret: pd.DataFrame, out: Path) -> None:

@@ -33,6 +33,7 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("# Toy\n")
     assert "2 target(s), 2 seed(s), 4 cases" in printed
+    assert "are there" not in printed
     out = folder / "report"
     assert (out / "README.md").read_text() + "\n" == printed
     for line in printed.splitlines():
@@ -69,6 +70,23 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path):
     assert found.loc["plain GP"].tolist() == [2, 2]
     told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
     assert told.endswith("run svm --seeds 2 --methods 'plain GP' 'random search'")
+
+
+def test_report_counts_the_runs_that_are_there(tmp_path, capsys):
+    options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
+    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
+    program.main(["run", "svm", *options, "--seeds", "2", "--methods", "plain GP"])
+    results = pd.read_parquet(tmp_path / RESULTS)
+    results["cpu_seconds"] = 3600.0 / BUDGET.evaluations  # an hour a run
+    results.to_parquet(tmp_path / RESULTS)
+    capsys.readouterr()
+    program.main(["report", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "1 cases that all 2 methods" in printed
+    assert "2.00 core-hours" in printed
+    assert "; 5 of the 8 runs that it asks for are there." in printed
+    with pytest.raises(ValueError, match="compared with the plain GP: run it, too, and another"):
+        program.main(["report", str(tmp_path), "--methods", "plain GP"])
 
 
 def test_a_folder_of_an_earlier_revision_goes_on(tmp_path):
