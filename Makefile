@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.demo
