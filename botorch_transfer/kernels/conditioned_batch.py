@@ -322,7 +322,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
 
     Args:
         left: A ``G x N x batch_shape x n1`` tensor.
-        right: A ``G x N x batch_shape x n2`` or ``G x N x n2`` tensor.
+        right: A ``G x N x batch_shape x n2`` tensor; the batch shapes may be broadcast.
 
     Returns:
         A ``batch_shape x G x n1 x n2`` tensor.
@@ -331,7 +331,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
         # One set of second inputs serves all batches: one matrix product for each GP.
         flat = left.flatten(start_dim=2).mT @ right
         return flat.reshape(flat.shape[0], *left.shape[2:], right.shape[-1]).movedim(0, -3)
-    if left.shape[-1] == right.shape[-1] == 1:
+    if left.shape == right.shape and left.shape[-1] == 1:
         # Many batches of single points would be as many tiny matrix products.
         return (left * right).sum(dim=1).movedim(0, -2).unsqueeze(-1)
     return left.movedim((0, 1), (-3, -2)).mT @ right.movedim((0, 1), (-3, -2))

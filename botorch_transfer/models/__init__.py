@@ -4,6 +4,7 @@ from botorch_transfer.models import (  # noqa: F401  (register the samplers)
     ensemble_pathwise,
     guarded_pathwise,
     joint_pathwise,
+    mean_hierarchical_pathwise,
     pathwise,
     pretrained_pathwise,
 )

@@ -101,6 +101,16 @@ def test_inputs_broadcast() -> None:
     torch.testing.assert_close(gps.covariance(x2, x1), values.mT, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("shapes", [((), (5,)), ((3,), (4, 3)), ((3,), (4, 1)), ((1,), (5,))])
+def test_single_points_broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    gps = condition(draw_tasks([5, 3, 4], 2))
+    x1, x2 = (points(*shape, 1, 2, seed=index) for index, shape in enumerate(shapes))
+    batch_shape = torch.broadcast_shapes(*shapes)
+    expected = gps.covariance(x1.expand(*batch_shape, 1, 2), x2.expand(*batch_shape, 1, 2))
+    torch.testing.assert_close(gps.covariance(x1, x2), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(gps.covariance(x2, x1), expected.mT, atol=1e-12, rtol=0)
+
+
 def test_no_points() -> None:
     gps = condition(draw_tasks([5, 3], 2))
     assert gps.mean(points(0, 2)).shape == gps.variance(points(0, 2)).shape == (2, 0)
