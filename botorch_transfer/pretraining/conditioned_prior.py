@@ -139,9 +139,6 @@ class ConditionedPrior(TransferPrior):
             f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"
         )
 
-    def _transformed(self, X: Tensor) -> Tensor:
-        return X if self.input_transform is None else self.input_transform(X)
-
     def _config(self) -> dict[str, Any]:
         return {"task_names": list(self.task_names), "kernel": self.gps.kernel}
 

@@ -50,7 +50,7 @@ DOMAIN_HYPERPARAMETERS = GPHyperparameters(
 """Starts and bounds where a domain's outcomes have the mean zero and the variance one."""
 
 _MAX_CONSTANT = 1e2
-_UNDEFINED = 1e10
+_UNDEFINED = 1e100
 _LEAST_NOISE = 1e-5
 """The lowest estimate of a noise variance, relative to the signal's: what is less is no noise at
 all, and a hyperprior that says so makes covariance matrices singular."""

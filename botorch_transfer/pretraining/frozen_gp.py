@@ -131,7 +131,7 @@ class FrozenGP(TransferPrior):
         return parts
 
     def _transformed(self, X: Tensor) -> Tensor:
-        x = X if self.input_transform is None else self.input_transform(X)
+        x = super()._transformed(X)
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
                 f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim}."

@@ -26,7 +26,7 @@ from botorch_transfer.pretraining.padding import MAX_PADDED_BYTES, PaddedTasks
 _finished = Memo(size=4096)
 
 # Stands for the objective where no covariance matrix can be factorized.
-_UNDEFINED = 1e10
+_UNDEFINED = 1e100
 
 
 @dataclass(frozen=True)

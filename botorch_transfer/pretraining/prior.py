@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Self, get_args
 
 import torch
@@ -92,6 +93,10 @@ class TransferPrior(Module, ABC):
             ValueError: If the argument is not frozen, or is another transform than the prior's.
         """
         return resolve_input_transform(self.input_transform, given)
+
+    def _transformed(self, X: Tensor) -> Tensor:
+        # By a copy: BoTorch's transforms take on, and keep, the precision of what they meet.
+        return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
     @abstractmethod
     def _config(self) -> dict[str, Any]:

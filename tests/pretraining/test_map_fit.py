@@ -225,6 +225,18 @@ def test_odd_tasks() -> None:
             assert tensor.isfinite().all()
 
 
+@pytest.mark.parametrize("size", [1e7, 1e20])
+def test_outcomes_of_any_size(size: float) -> None:
+    """Far from standardized outcomes the objective is large, and defined all the same."""
+    large = PaddedTasks(TASKS.X, size * TASKS.Y, TASKS.Yvar, TASKS.mask, TASKS.fixed_noise)
+    result = fit(large)
+    mll = build_mll(large, 0, "rbf", SOURCE_HYPERPARAMETERS)
+    set_theta(mll, theta_of(result, 0))
+    expected = -negative_log_posterior(mll).item()
+    assert result.log_posterior[0].item() == pytest.approx(expected, rel=1e-6)
+    assert (result.log_posterior > fit(large, num_restarts=0, max_iter=1).log_posterior).any()
+
+
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_task_that_cannot_be_fitted_leaves_the_others_alone() -> None:

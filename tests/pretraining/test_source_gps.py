@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from copy import deepcopy
 
 import pytest
 import torch
@@ -67,6 +68,18 @@ def test_gradients() -> None:
     for sources in (fit(), fit(input_transform=transform)):
         for function in (sources.mean, sources.variance, sources.covariance):
             assert torch.autograd.gradcheck(function, (x,))
+
+
+def test_questions_in_single_precision_change_nothing() -> None:
+    sources = fit(input_transform=Normalize(2, bounds=torch.tensor([[-0.1, 0], [1.3, 3]]).double()))
+    before, expected = deepcopy(sources.state_dict()), sources.mean(X)
+    sources.mean(X.float())
+    sources.covariance(X.float())
+    assert torch.equal(sources.mean(X), expected)
+    assert sources.input_transform.bounds.dtype == torch.double
+    for name, tensor in sources.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.equal(tensor, before[name])
 
 
 @settings(max_examples=15)
