@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 
 class AvoidingAcquisition(AcquisitionFunction):
@@ -24,8 +26,10 @@ class AvoidingAcquisition(AcquisitionFunction):
         floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
 
     It has no kink, which optimizers would stumble over. Distances are in units of the search
-    space's widths; two categories are a whole width apart. Points that are pending, of the same
-    batch too, are avoided along with the given ones.
+    space's widths; two categories are a whole width apart, be they one input or one-hot. One-hot
+    inputs are rounded, as suggestions are in the end: a point between categories would be far from
+    all that is to be avoided, and become just that. Points that are pending, of the same batch too,
+    are avoided along with the given ones.
 
     Args:
         acquisition: Another acquisition function.
@@ -35,6 +39,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         pending_radius: The distance from pending points.
         categorical: The indices of inputs that have no order.
         floor: The value at points to avoid; something that is easy to reach elsewhere.
+        one_hot_blocks: The indices of inputs that are one choice together, for each such choice.
 
     Example:
         >>> from botorch.acquisition import PosteriorMean
@@ -55,6 +60,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         pending_radius: float = 0.0,
         categorical: Sequence[int] = (),
         floor: float | Tensor = 0.0,
+        one_hot_blocks: Sequence[Sequence[int]] = (),
     ) -> None:
         super().__init__(acquisition.model)
         self.acquisition = acquisition
@@ -65,6 +71,9 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.pending_radius = pending_radius
         self.categorical = list(categorical)
         self.floor = floor
+        self.one_hot = [list(block) for block in one_hot_blocks]
+        for block in self.one_hot:  # two inputs differ between two categories
+            self.widths[block] = math.sqrt(2)
         # Analytic acquisition functions have no such thing.
         self.X_pending: Any = getattr(acquisition, "X_pending", None)
 
@@ -92,6 +101,7 @@ class AvoidingAcquisition(AcquisitionFunction):
             radii = torch.cat(
                 [radii, radii.new_full(self.X_pending.shape[:1], self.pending_radius)]
             )
+        X = self._rounded(X)
         parts = ((X.unsqueeze(-2) - avoid) / self.widths.to(X)).square()
         if self.categorical:
             differ = (parts[..., self.categorical] > 0).to(X)
@@ -100,6 +110,13 @@ class AvoidingAcquisition(AcquisitionFunction):
         factors = (near * (2 - near)).flatten(start_dim=-2)
         value = self.acquisition(X)
         return self.floor + (value - self.floor) * factors.prod(dim=-1)
+
+    def _rounded(self, X: Tensor) -> Tensor:
+        """Each one-hot block at its largest input; what remains gets gradients."""
+        for block in self.one_hot:
+            chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
+            X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
+        return X
 
 
 def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:

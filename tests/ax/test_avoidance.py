@@ -38,6 +38,28 @@ def test_another_category_is_not_near():
     assert float(found[1]) == -2.0
 
 
+def test_one_hot_inputs_are_rounded():
+    """Points between categories are what they will become."""
+    Z = torch.rand(8, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    mean = PosteriorMean(SingleTaskGP(Z, Z.sum(-1, keepdim=True)).eval())
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.double).expand(2, 4)
+    avoid, radii = torch.tensor([[0.5, 0.0, 1.0, 0.0]]).double(), torch.tensor([0.9]).double()
+    blocks = [[1, 2, 3]]
+    avoiding = AvoidingAcquisition(mean, bounds, avoid, radii, floor=-2.0, one_hot_blocks=blocks)
+    test_X = torch.tensor([[[0.5, 0.2, 0.8, 0.1]], [[0.5, 0.0, 0.3, 0.2]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(test_X), torch.full((2,), -2.0, dtype=torch.double))
+    between = torch.tensor([[[0.5, 0.81, 0.8, 0.1]]], dtype=torch.double)
+    other = torch.tensor([[[0.5, 1.0, 0.0, 0.0]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(between), mean(other))
+    test_X = torch.tensor([[[0.6, 0.2, 0.8, 0.1]]], dtype=torch.double, requires_grad=True)
+    avoiding(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad[0, 0, 0] > 0
+    assert not test_X.grad[0, 0, 1:].any()
+    wider = AvoidingAcquisition(mean, bounds, avoid, radii + 0.2, one_hot_blocks=blocks)
+    assert 0 < float(wider(other) / mean(other)) < 1  # categories are one width apart
+
+
 def test_pending_points_are_avoided_and_told_to_the_acquisition():
     sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
     usual = qUpperConfidenceBound(model(), 4.0, sampler)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
 from ax.generators.utils import mk_discrete_choices
@@ -16,6 +17,7 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
 from botorch_transfer.ax.avoidance import AvoidingAcquisition, failure_radii
@@ -84,9 +86,11 @@ class TransferAcquisition(Acquisition):
         avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
-            # Where constraints hold, all may be worse than what is typical elsewhere.
+            # Where constraints hold, all may be worse than what is typical elsewhere; and of few
+            # categories what is typical may be those that failed.
             constrained = inequality_constraints or kwargs.get("equality_constraints")
-            share = 0.0 if constrained else 0.9
+            categories = _one_hot_blocks(search_space_digest.feature_names)
+            share = 0.0 if constrained or categories else 0.9
             self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
             # Wholly discrete spaces leave these out altogether.
             self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])
@@ -137,6 +141,7 @@ class TransferAcquisition(Acquisition):
             pending_radius,
             space.categorical_features,
             floor,
+            _one_hot_blocks(space.feature_names),
         )
 
     def _inputs(self, kind: str) -> Tensor:
@@ -152,6 +157,9 @@ class TransferAcquisition(Acquisition):
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
+        for block in _one_hot_blocks(space.feature_names):
+            # Between categories a model may say what holds of none.
+            X[:, block] = one_hot(X[:, block].argmax(dim=-1), len(block)).to(X)
         for index, value in {**space.target_values, **(fixed_features or {})}.items():
             X[:, index] = value
         return X
@@ -163,6 +171,16 @@ class TransferAcquisition(Acquisition):
 def _is_discrete(space: SearchSpaceDigest) -> bool:
     discrete = {*space.ordinal_features, *space.categorical_features}
     return len(discrete) == len(space.bounds)
+
+
+def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
+    """The columns of each choice that Ax encodes by several."""
+    blocks: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        choice, infix, _ = name.rpartition(OH_PARAM_INFIX)
+        if infix:
+            blocks.setdefault(choice, []).append(index)
+    return list(blocks.values())
 
 
 def _smallest_step(values: Sequence[float]) -> float:

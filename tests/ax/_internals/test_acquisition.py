@@ -76,6 +76,63 @@ def test_with_outcomes_points_that_fail_or_are_pending_do_not_come_again(client,
             getattr(client, mark)(trial)
 
 
+def category_client(make_client, outcomes: bool) -> Any:
+    """Three categories that have no order, one of which was best by far."""
+    x, kind = np.linspace(0.0, 1.0, 9), np.resize(list("pqr"), 9)
+    table = pd.DataFrame({"task": "a", "x": x, "kind": kind, "y": x + 3.0 * (kind == "r")})
+    space = [
+        RangeParameterConfig("x", (0.0, 1.0), parameter_type="float"),
+        ChoiceParameterConfig("kind", list("pqr"), parameter_type="str", is_ordered=False),
+    ]
+    client = make_client(space, objective="y", history=table)
+    for config in table[["x", "kind"]].iloc[:3].to_dict("records") if outcomes else []:
+        client.complete_trial(client.attach_trial(config), {"y": config["x"]})
+    return client
+
+
+@pytest.mark.parametrize("outcomes", [False, True])
+@pytest.mark.parametrize("mark", ["mark_trial_failed", None])
+def test_categories_that_fail_or_are_pending_are_left(make_client, outcomes, mark):
+    """Ax rounds one-hot inputs, so that what is beside a failed point may become it."""
+    client = category_client(make_client, outcomes)
+    tried: list[tuple[str, float]] = []
+    for _ in range(4):
+        ((trial, config),) = client.get_next_trials(1).items()
+        others = [x for kind, x in tried if kind == config["kind"]]
+        distance = 0.05 if not outcomes else 0.01 if mark else 0.001
+        assert all(abs(config["x"] - x) > distance for x in others)
+        tried.append((config["kind"], config["x"]))
+        if mark is not None:
+            getattr(client, mark)(trial)
+
+
+def test_nothing_but_unordered_categories(make_client):
+    table = pd.DataFrame({"task": "a", "m": list("pqrpqr"), "k": list("xxyyzz"), "y": range(6)})
+    space = [
+        ChoiceParameterConfig(name, choices, parameter_type="str", is_ordered=False)
+        for name, choices in (("m", list("pqr")), ("k", list("xyz")))
+    ]
+    client = make_client(space, objective="y", history=table)
+    tried = set()
+    for _ in range(6):
+        ((trial, config),) = client.get_next_trials(1).items()
+        tried.add((config["m"], config["k"]))
+        client.mark_trial_failed(trial)
+    assert len(tried) == 6
+
+
+def test_references_are_rounded_as_suggestions_are(make_client):
+    """What an acquisition says between categories holds of none."""
+    client = category_client(make_client, outcomes=False)
+    client.get_next_trials(1)
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    X = acquisition._spread_out(acquisition.search_space_digest, None)
+    one_hot = X[:, 1:]
+    assert ((one_hot == 0) | (one_hot == 1)).all()
+    assert (one_hot.sum(dim=-1) == 1).all()
+    assert (one_hot.sum(dim=0) > 10).all()
+
+
 def test_one_pending_by_a_linear_constraint(make_client, corner):
     client = make_client(
         corner_space(), objective="y", parameter_constraints=["a + b <= 1"], history=corner
