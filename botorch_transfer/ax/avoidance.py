@@ -34,7 +34,7 @@ class AvoidingAcquisition(AcquisitionFunction):
     Args:
         acquisition: Another acquisition function.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
-        X_avoid: A ``p x d`` tensor of inputs to avoid.
+        X_avoid: A ``p x d`` tensor of inputs to avoid; NaN where it does not matter what they are.
         radii: A ``p`` tensor of distances.
         pending_radius: The distance from pending points.
         categorical: The indices of inputs that have no order.
@@ -102,7 +102,8 @@ class AvoidingAcquisition(AcquisitionFunction):
                 [radii, radii.new_full(self.X_pending.shape[:1], self.pending_radius)]
             )
         X = self._rounded(X)
-        parts = ((X.unsqueeze(-2) - avoid) / self.widths.to(X)).square()
+        matters = ~avoid.isnan()
+        parts = ((X.unsqueeze(-2) - avoid.nan_to_num()) / self.widths.to(X)).square() * matters
         if self.categorical:
             differ = (parts[..., self.categorical] > 0).to(X)
             parts = parts.index_copy(-1, torch.tensor(self.categorical, device=X.device), differ)
@@ -123,7 +124,7 @@ def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
     """How far to stay away from points that failed: the further, the more failed around them.
 
     Args:
-        X: A ``p x d`` tensor of the points.
+        X: A ``p x d`` tensor of the points; NaN where it does not matter what they are.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
         radius: The distance from a point that failed alone, in units of the widths.
 
@@ -137,5 +138,6 @@ def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
     """
     widths = bounds[1] - bounds[0]
     unit = X / torch.where(widths > 0, widths, 1.0)
-    count = (torch.cdist(unit, unit) < 10 * radius).sum(dim=-1)
+    distances = (unit.unsqueeze(-2) - unit).nan_to_num().norm(dim=-1)
+    count = (distances < 10 * radius).sum(dim=-1)
     return radius * count.clamp(max=10).to(X)

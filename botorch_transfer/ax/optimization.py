@@ -10,6 +10,7 @@ from ax.core.batch_trial import BatchTrial
 from ax.core.experiment import Experiment
 from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import OptimizationConfig
+from ax.core.parameter import DerivedParameter
 from ax.exceptions.core import UserInputError
 
 
@@ -88,8 +89,17 @@ def _used(trial: BaseTrial) -> list[Arm]:
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    parameters = experiment.search_space.parameters
-    return all(n in arm.parameters and p.validate(arm.parameters[n]) for n, p in parameters.items())
+    """Whether an arm's parameters fit; Ax fills in those that it may lack, and derived ones."""
+    space = experiment.search_space
+    tunable, filled = space.tunable_parameters, space.backfill_values()
+    lacking = [name for name in tunable if name not in arm.parameters and name not in filled]
+    if lacking and not space.is_hierarchical:
+        return False
+    return all(
+        parameter.validate(arm.parameters[name])
+        for name, parameter in space.parameters.items()
+        if name in arm.parameters and not isinstance(parameter, DerivedParameter)
+    )
 
 
 def without_abandoned(

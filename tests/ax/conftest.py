@@ -14,7 +14,12 @@ import pytest
 pytest.importorskip("ax")
 
 from ax.api.client import Client
-from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig, StorageConfig
+from ax.api.configs import (
+    ChoiceParameterConfig,
+    DerivedParameterConfig,
+    RangeParameterConfig,
+    StorageConfig,
+)
 
 from botorch_transfer import SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
@@ -23,7 +28,7 @@ logging.getLogger("ax").setLevel(logging.ERROR)
 
 FAST = {"num_restarts": 2, "raw_samples": 32}
 FORMS = ["experiments", "table", "file"]
-Space = list[RangeParameterConfig | ChoiceParameterConfig]
+Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 
 
 def plain_space() -> Space:
@@ -54,6 +59,24 @@ def mixed_loss(config: Any, shift: float = 0.0) -> float:
 
 def corner_space() -> Space:
     return [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in "ab"]
+
+
+def derived_space() -> Space:
+    total = DerivedParameterConfig("total", expression_str="a + b", parameter_type="float")
+    return [*corner_space(), total]
+
+
+def dependent_space(kinds: str = "pq") -> Space:
+    """Two parameters, each of which matters for one of the kinds only."""
+    dependent = {"p": ["a"], "q": ["b"], "r": []}
+    kind = ChoiceParameterConfig(
+        "kind",
+        list(kinds),
+        parameter_type="str",
+        is_ordered=len(kinds) == 2,
+        dependent_parameters={name: dependent[name] for name in kinds},
+    )
+    return [kind, *corner_space()]
 
 
 def bowl(a: Any, b: Any, shift: float) -> Any:

@@ -60,6 +60,21 @@ def test_one_hot_inputs_are_rounded():
     assert 0 < float(wider(other) / mean(other)) < 1  # categories are one width apart
 
 
+def test_what_does_not_matter_is_near_whatever_it_is():
+    mean, radii = PosteriorMean(model()), torch.tensor([0.3], dtype=torch.double)
+    avoid = torch.tensor([[0.5, torch.nan]], dtype=torch.double)
+    avoiding = AvoidingAcquisition(mean, BOUNDS, avoid, radii, floor=-2.0)
+    test_X = torch.tensor([[[0.5, -1.0]], [[0.5, 1.0]], [[1.5, 1.0]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(test_X)[:2], torch.full((2,), -2.0, dtype=torch.double))
+    torch.testing.assert_close(avoiding(test_X)[2], mean(test_X)[2])
+    test_X = torch.tensor([[[0.6, 0.3]]], dtype=torch.double, requires_grad=True)
+    avoiding(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+    points = torch.cat([avoid, torch.tensor([[0.5, 0.3], [1.5, torch.nan]])])
+    assert failure_radii(points, BOUNDS, 0.01).tolist() == pytest.approx([0.02, 0.02, 0.01])
+
+
 def test_pending_points_are_avoided_and_told_to_the_acquisition():
     sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
     usual = qUpperConfidenceBound(model(), 4.0, sampler)

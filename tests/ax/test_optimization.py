@@ -4,6 +4,7 @@ import pytest
 from ax.core.arm import Arm
 from ax.core.generator_run import GeneratorRun
 from ax.core.observation import ObservationFeatures
+from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax._internals import experiment_of
@@ -15,6 +16,7 @@ from botorch_transfer.ax.optimization import (
     refuse_other_metrics,
     without_abandoned,
 )
+from tests.ax.conftest import dependent_space, derived_space
 
 
 def config_of(client):
@@ -58,6 +60,30 @@ def test_failed_and_awaited_arms(make_client):
     space = experiment_of(client).search_space
     space.parameters["C"].update_range(upper=4.5)
     assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0]
+
+
+def test_arms_may_lack_what_ax_fills_in(make_client):
+    """They hold no parameters that do not matter, and derived ones are no choice of theirs."""
+    client = make_client(derived_space())
+    client.mark_trial_failed(client.attach_trial({"a": 0.1, "b": 0.2, "total": 0.1 + 0.2}))
+    assert len(failed_arms(experiment_of(client))) == 1
+    client = make_client(dependent_space())
+    client.mark_trial_failed(client.attach_trial({"kind": "p", "a": 0.1}))
+    client.attach_trial({"kind": "q", "b": 0.4})
+    experiment = experiment_of(client)
+    assert [arm.parameters["kind"] for arm in failed_arms(experiment)] == ["p"]
+    assert [arm.parameters["kind"] for arm in awaited_arms(experiment)] == ["q"]
+
+
+def test_arms_from_before_a_parameter_came(make_client):
+    client = make_client()
+    client.attach_trial({"C": 1.0, "gamma": 1.0})
+    experiment = experiment_of(client)
+    shrink = RangeParameter("shrink", ParameterType.FLOAT, 0.0, 1.0)
+    experiment.search_space.add_parameter(shrink)
+    assert awaited_arms(experiment) == []
+    shrink._backfill_value = 0.5
+    assert len(awaited_arms(experiment)) == 1
 
 
 def test_what_failed_and_then_succeeded_did_not_fail(make_client):

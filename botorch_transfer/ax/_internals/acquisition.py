@@ -31,7 +31,8 @@ class TransferAcquisition(Acquisition):
     candidate, one objective, and nothing pending or constrained, noisy expected improvement is
     analytic. And points that failed, or are pending, are kept away from.
 
-    Args of ``options``: ``"failed"`` and ``"pending"``, lists of such inputs.
+    Args of ``options``: ``"failed"`` and ``"pending"``, lists of such inputs, NaN where a value
+        does not matter.
     """
 
     def _instantiate_acquisition(self) -> None:
@@ -90,7 +91,8 @@ class TransferAcquisition(Acquisition):
             # categories what is typical may be those that failed.
             constrained = inequality_constraints or kwargs.get("equality_constraints")
             categories = _one_hot_blocks(search_space_digest.feature_names)
-            share = 0.0 if constrained or categories else 0.9
+            hierarchical = any(bool(X.isnan().any()) for X in avoid)
+            share = 0.0 if constrained or categories or hierarchical else 0.9
             self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
             # Wholly discrete spaces leave these out altogether.
             self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.cast import Cast
+from ax.adapter.transforms.one_hot import OneHot
 from ax.core.experiment import Experiment
 from ax.core.generator_run import GeneratorRun
 from ax.core.observation import ObservationFeatures
@@ -93,7 +98,7 @@ class TransferMixin(ABC):
         )
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Says which inputs failed or are pending, in the model's space.
+        """Says which inputs failed or are pending, in the model's space; NaN where none matters.
 
         Ax itself leaves out of what is pending what violates a constraint by rounding.
         """
@@ -117,7 +122,26 @@ class TransferMixin(ABC):
         self, features: list[ObservationFeatures], fixed: ObservationFeatures | None
     ) -> list[list[float]]:
         known: dict[str, Any] = {} if fixed is None else dict(fixed.parameters)
-        points = [known | feature.parameters for feature in features]
+        points = [
+            known | feature.parameters | dict.fromkeys(self._inactive(feature), math.nan)
+            for feature in features
+        ]
         names: list[str] = self.parameters  # type: ignore[attr-defined]
-        rows = dict.fromkeys(tuple(float(point[name]) for name in names) for point in points)
-        return [list(row) for row in rows]
+        rows = {
+            str(row): row for row in ([float(point[name]) for name in names] for point in points)
+        }
+        return list(rows.values())
+
+    def _inactive(self, feature: ObservationFeatures) -> set[str]:
+        """The columns that do not matter at a point, which has values of them nevertheless."""
+        transforms: dict[str, Transform] = self.transforms  # type: ignore[attr-defined]
+        space = transforms[Cast.__name__].search_space  # type: ignore[attr-defined]
+        if not space.is_hierarchical:
+            return set()
+        raw = [deepcopy(feature)]
+        for transform in reversed(transforms.values()):
+            raw = transform.untransform_observation_features(raw)
+        inactive = set(space.parameters) - set(raw[0].parameters)
+        one_hot: Any = transforms.get(OneHot.__name__)
+        encoded = {} if one_hot is None else one_hot.encoded_parameters
+        return {column for name in inactive for column in encoded.get(name, [name])}

@@ -16,7 +16,14 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 
 from botorch_transfer import models
 from botorch_transfer.ax._internals.acquisition import TransferAcquisition
-from tests.ax.conftest import bowl, bowls, corner_space, plain_loss
+from tests.ax.conftest import (
+    bowl,
+    bowls,
+    corner_space,
+    dependent_space,
+    derived_space,
+    plain_loss,
+)
 from tests.ax.signatures import parameters
 
 
@@ -104,6 +111,46 @@ def test_categories_that_fail_or_are_pending_are_left(make_client, outcomes, mar
         tried.append((config["kind"], config["x"]))
         if mark is not None:
             getattr(client, mark)(trial)
+
+
+def test_points_with_derived_parameters_that_fail_are_left(make_client):
+    table = bowls().assign(total=lambda runs: runs["a"] + runs["b"])
+    client = make_client(derived_space(), history=table)
+    tried: list[np.ndarray] = []
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
+        tried.append(point)
+        client.mark_trial_failed(trial)
+
+
+@pytest.mark.parametrize("kinds", ["pq", "pqr"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_points_with_dependent_parameters_that_fail_are_left(make_client, kinds, count):
+    """Where one does not matter, no value of it makes another point."""
+    table = bowls().assign(kind=list("pq") * 15)
+    client = make_client(dependent_space(kinds), history=table)
+    tried: list[tuple[str, float]] = []
+    for _ in range(4 // count):
+        for trial, config in client.get_next_trials(count).items():
+            point = (config["kind"], config.get("a", config.get("b", 0.0)))
+            assert all(abs(point[1] - x) > 0.05 for kind, x in tried if kind == point[0])
+            tried.append(point)
+            client.mark_trial_failed(trial)
+
+
+def test_nothing_but_dependent_steps(make_client):
+    table = pd.DataFrame({"task": "x", "kind": list("pqpqpq"), "y": range(6)})
+    table = table.assign(a=[1, 1, 2, 2, 3, 3], b=[1, 1, 2, 2, 3, 3])
+    (kind, *_), steps = dependent_space(), [1, 3]
+    space = [kind, *(RangeParameterConfig(n, steps, parameter_type="int") for n in "ab")]
+    client = make_client(space, objective="y", history=table)
+    tried = set()
+    for _ in range(6):
+        ((trial, config),) = client.get_next_trials(1).items()
+        tried.add(tuple(config.items()))
+        client.mark_trial_failed(trial)
+    assert len(tried) == 6
 
 
 def test_nothing_but_unordered_categories(make_client):
