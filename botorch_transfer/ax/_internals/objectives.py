@@ -7,14 +7,16 @@ from typing import Any
 
 from ax.core.objective import Objective
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
+from ax.core.outcome_constraint import OutcomeConstraint
 from ax.exceptions.core import UserInputError
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
     """Leaves out of an optimization what is about other metrics.
 
-    Constraints relative to the status quo, which has no outcome yet, are left out, too. Of several
-    objectives, those are kept that are known; a sum of metrics is known if all of them are.
+    Constraints and thresholds relative to the status quo, which has no outcome yet, are left out,
+    too. Of several objectives, those are kept that are known; a sum of metrics is known if all of
+    them are.
 
     Args:
         config: The optimization.
@@ -36,14 +38,16 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
             f"{sorted(metrics)}: name its columns, or its old metrics, as the new metrics are "
             "named, or begin by a trial of your own (Client.attach_trial)."
         )
+
+    def is_known(constraint: OutcomeConstraint) -> bool:
+        # What is relative to the status quo waits for its outcome.
+        return set(constraint.metric_signatures) <= set(metrics) and not constraint.relative
+
     changes: dict[str, Any] = {
-        "outcome_constraints": [
-            constraint
-            for constraint in config.outcome_constraints
-            # What is relative to the status quo waits for its outcome.
-            if set(constraint.metric_signatures) <= set(metrics) and not constraint.relative
-        ]
+        "outcome_constraints": list(filter(is_known, config.outcome_constraints))
     }
+    if len(known) > 1 and isinstance(config, MultiObjectiveOptimizationConfig):
+        changes["objective_thresholds"] = list(filter(is_known, config.objective_thresholds))
     if len(known) == len(parts):
         return config.clone_with_args(**changes)
     # Not parsed again, because names may look like operators.
@@ -54,10 +58,4 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     )
     if len(known) == 1:
         return OptimizationConfig(objective=kept, **changes)
-    if isinstance(config, MultiObjectiveOptimizationConfig):
-        changes["objective_thresholds"] = [
-            threshold
-            for threshold in config.objective_thresholds
-            if set(threshold.metric_signatures) <= set(metrics)
-        ]
     return config.clone_with_args(objective=kept, **changes)

@@ -77,3 +77,15 @@ def test_constraints_relative_to_a_status_quo_without_outcome_wait(make_client):
     config = config_of(make_client(constraints=["score <= 1.1*baseline", "cost <= 3"]))
     kept = restricted_to(config, ["loss", "cost", "score"])
     assert [constraint.relative for constraint in kept.outcome_constraints] == [False]
+
+
+@pytest.mark.parametrize("metrics", [["loss", "score"], ["loss", "score", "time"]])
+def test_thresholds_relative_to_a_status_quo_without_outcome_wait(make_client, metrics):
+    constraints = ["loss <= 0.9*baseline", "score >= 0.2*baseline", "time <= 9"]
+    config = config_of(make_client(objective="-loss, score, -time", constraints=constraints))
+    kept = restricted_to(config, metrics)
+    assert isinstance(kept, MultiObjectiveOptimizationConfig)
+    assert [t.metric_signatures for t in kept.objective_thresholds] == [["time"]][
+        : len(metrics) - 2
+    ]
+    assert len(config.objective_thresholds) == 3
