@@ -12,6 +12,7 @@ from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
 from botorch_transfer.ax.dataset import TransferDataset, Transferred
@@ -98,6 +99,13 @@ def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
 def without_noise(dataset: SupervisedDataset) -> SupervisedDataset:
     """The same data, their noise unknown."""
     return _rebuilt(dataset, None)
+
+
+def with_positive_noise(dataset: SupervisedDataset) -> SupervisedDataset:
+    """The same data; a noise of zero, as Ax has it, is as small as GPyTorch would have it."""
+    assert dataset.Yvar is not None
+    floor: Any = min_fixed_noise.value(dataset.Yvar.dtype)
+    return _rebuilt(dataset, dataset.Yvar.clamp_min(floor))
 
 
 def _rebuilt(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDataset:

@@ -22,7 +22,7 @@ class StandardizeByHistory(StandardizeY):
     Ax standardizes by the target's own outcomes, which shifts from trial to trial what a prior
     says, and says nothing before the first trial. The adapter says what the history's moments are,
     in its ``history_moments()``. Metrics without any are standardized by their own outcomes, as in
-    Ax.
+    Ax. Infinite outcomes become NaN, which Ax leaves out.
 
     Args:
         search_space: Ignored.
@@ -44,7 +44,7 @@ class StandardizeByHistory(StandardizeY):
         moments: dict[str, tuple[float, float] | None] = adapter.history_moments()
         data = experiment_data.observation_data
         columns = data["mean"] if not data.empty else {}
-        own = {name: values.dropna().values for name, values in columns.items()}
+        own = {name: values[np.isfinite(values)].values for name, values in columns.items()}
         self.Ymean, self.Ystd = compute_standardization_parameters(
             {
                 name: values
@@ -67,8 +67,9 @@ class StandardizeByHistory(StandardizeY):
         """
         data = experiment_data.observation_data
         for name in [] if data.empty else data["mean"].columns:
-            data["mean", name] = (data["mean", name] - self.Ymean[name]) / self.Ystd[name]
-            data["sem", name] = data["sem", name] / self.Ystd[name]
+            finite = data["mean", name].where(np.isfinite(data["mean", name]))
+            data["mean", name] = (finite - self.Ymean.get(name, 0.0)) / self.Ystd.get(name, 1.0)
+            data["sem", name] = data["sem", name] / self.Ystd.get(name, 1.0)
         return ExperimentData(arm_data=experiment_data.arm_data, observation_data=data)
 
 

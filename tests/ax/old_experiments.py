@@ -23,8 +23,12 @@ def old_experiment(
     name: str = "old",
     level: float = 0.0,
     sem: float | None = None,
+    odd: float | tuple[float, float] | None = None,
 ) -> Experiment:
-    """Makes an experiment of nine runs, whose outcomes lie about a level of their own."""
+    """Makes an experiment of nine runs, whose outcomes lie about a level of their own.
+
+    A tenth one has an odd outcome, if that is given.
+    """
     client, rng = Client(), np.random.default_rng(0)
     client.configure_experiment(space, name=name)
     client.configure_optimization(f"-{metric}")
@@ -43,4 +47,6 @@ def old_experiment(
         loss = plain_loss(known, 0.0) + config.get("shrink", 0.0) + level
         outcome = loss if sem is None else (loss, sem)
         client.complete_trial(client.attach_trial(config), {metric: outcome})
+    if odd is not None:
+        client.complete_trial(client.attach_trial(config), {metric: odd})
     return experiment_of(client)

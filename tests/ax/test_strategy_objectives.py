@@ -87,6 +87,32 @@ def test_two_objectives_one_of_them_without_history(make_client, runs):
     assert set(config) == {"C", "gamma"}
 
 
+@pytest.mark.parametrize("form", ["experiments", "table"])
+def test_two_objectives_with_thresholds_relative_to_a_baseline(make_client, options_of, runs, form):
+    """They wait for the baseline's outcome."""
+    client = make_client(
+        objective="-loss, -cost",
+        constraints=["loss <= 0.9*baseline", "cost <= 1.1*baseline"],
+        **options_of(form, runs, plain_space(), {"loss": "min", "cost": "min"}),
+    )
+    baseline = client.attach_baseline({"C": 1.0, "gamma": 1.0})
+    client.get_next_trials(1)
+    client.complete_trial(baseline, {"loss": 10.0, "cost": 2.0})
+    ((_, config),) = client.get_next_trials(1).items()
+    assert set(config) == {"C", "gamma"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_infinite_outcome_is_none(make_client, options_of, runs, form):
+    client = make_client(
+        constraints=["time <= 4"], **options_of(form, runs, plain_space(), {"loss": "min"})
+    )
+    for loss, time in ((np.inf, np.inf), (0.5, 2.0), (-np.inf, 3.0)):
+        ((trial, _),) = client.get_next_trials(1).items()
+        client.complete_trial(trial, {"loss": loss, "time": time})
+    assert len(client.get_next_trials(1)) == 1
+
+
 def test_maximizing_the_negated_history_is_minimizing(make_client, runs):
     negated = runs.assign(score=-runs["loss"]).drop(columns=["loss", "cost"])
     ((_, down),) = make_client(history=runs).get_next_trials(1).items()

@@ -66,6 +66,14 @@ def test_outcomes_are_standardized_by_the_history_where_there_is_one():
         np.testing.assert_allclose(found["mean", name], (own - own.mean()) / own.std(ddof=1))
 
 
+def test_infinite_outcomes_count_as_missing():
+    adapter = SimpleNamespace(history_moments=lambda: {"loss": (10.0, 2.0)})
+    columns = {"loss": [12.0, np.inf], "cost": [5.0, -np.inf], "time": [np.inf, np.nan]}
+    transform = StandardizeByHistory(None, _data(columns), adapter)
+    found = transform.transform_experiment_data(_data(columns)).observation_data["mean"]
+    np.testing.assert_array_equal(found, [[1.0, 0.0, np.nan], [np.nan, np.nan, np.nan]])
+
+
 def test_there_is_a_scale_before_any_outcome():
     empty = ExperimentData(arm_data=pd.DataFrame(), observation_data=pd.DataFrame())
     adapter = SimpleNamespace(history_moments=lambda: {"loss": (10.0, 2.0), "score": None})

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from ax.adapter.base import DataLoaderConfig
+from ax.adapter.data_utils import ExperimentData
 from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.adapter.transforms.base import Transform
 from ax.core.data import Data
@@ -21,9 +22,13 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 
-from botorch_transfer.ax._internals.shared import Moments, TransferMixin
+from botorch_transfer.ax._internals.shared import Moments, TransferMixin, has_outcomes
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
-from botorch_transfer.ax.model_inputs import refuse_parameters, without_noise
+from botorch_transfer.ax.model_inputs import (
+    refuse_parameters,
+    with_positive_noise,
+    without_noise,
+)
 from botorch_transfer.ax.optimization import metrics_of
 from botorch_transfer.ax.units import moments_of
 
@@ -97,8 +102,12 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         of_source = self.get_transferable_datasets(parameters, outcome)
         tasks: list[SupervisedDataset] = [*chain.from_iterable(of_source.values())]
         tasks = tasks if target is None else [target, *tasks]
-        if len({task.Yvar is None for task in tasks}) > 1:
-            logger.info("Only some tasks know their noise of %s: it is inferred.", outcome)
+        knowing = sum(task.Yvar is not None and bool(task.Yvar.isfinite().all()) for task in tasks)
+        if knowing == len(tasks):
+            tasks = [with_positive_noise(task) for task in tasks]
+        else:
+            if any(task.Yvar is not None for task in tasks):
+                logger.info("Only some runs know their noise of %s: it is inferred.", outcome)
             tasks = [without_noise(task) for task in tasks]
         if target is None:
             nothing = torch.empty(0, 1, dtype=torch.double, device=self.device)
@@ -137,7 +146,10 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         self._model_metrics_without_history(
             ModelConfig(botorch_model_class=SingleTaskGP, name="without history")
         )
-        if experiment_data.observation_data.empty:
+        if not has_outcomes(experiment_data):
+            experiment_data = ExperimentData(
+                experiment_data.arm_data.iloc[:0], experiment_data.observation_data.iloc[:0]
+            )
             known = self.history_moments()
             self.outcomes = [name for name in self._optimized() if name in known]
         elif not self._fit_tracking_metrics:

@@ -8,6 +8,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from ax.adapter.data_utils import ExperimentData
 from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.adapter.transforms.one_hot import OneHot
@@ -30,6 +32,12 @@ from botorch_transfer.ax.optimization import (
 )
 
 Moments = dict[str, tuple[float, float] | None]
+
+
+def has_outcomes(data: ExperimentData) -> bool:
+    """Whether there is an outcome of anything; Ax keeps rows that have none."""
+    observed = data.observation_data
+    return not observed.empty and bool(np.isfinite(observed["mean"].to_numpy(dtype=float)).any())
 
 
 class TransferMixin(ABC):
@@ -86,7 +94,7 @@ class TransferMixin(ABC):
         pending = without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
         data: Any = self.get_training_data()  # type: ignore[attr-defined]
-        if config is not None and data.observation_data.empty:
+        if config is not None and not has_outcomes(data):
             optimization_config = restricted_to(config, self.outcomes)
         return super().gen(  # type: ignore[misc]
             n=n,

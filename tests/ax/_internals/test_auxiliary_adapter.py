@@ -10,6 +10,7 @@ from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax._internals import AuxiliaryTransferAdapter, experiment_of
@@ -147,3 +148,48 @@ def test_noise_that_only_some_know_is_inferred(make_client, of_target, of_old):
     ]
     model = with_history(client, *old).generator.surrogate.model
     assert model.posterior(model.train_inputs[0]).mean.isfinite().all()
+
+
+@pytest.fixture
+def datasets(monkeypatch) -> dict[str, SupervisedDataset]:
+    """The data of each task that the latest model is made of."""
+    found, made = {}, AuxiliaryTransferAdapter._together
+
+    def together(self, *args):
+        dataset = made(self, *args)
+        found.update(dataset.datasets)
+        return dataset
+
+    monkeypatch.setattr(AuxiliaryTransferAdapter, "_together", together)
+    return found
+
+
+@pytest.mark.parametrize("of_target", [0.0, 0.1])
+def test_a_standard_error_of_zero_is_a_small_one(make_client, datasets, of_target):
+    """Ax's word for outcomes without noise."""
+    client = make_client()
+    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": (0.3, of_target)})
+    old = [old_experiment([C, GAMMA], sem=0.0), old_experiment([C, GAMMA], name="b", sem=0.2)]
+    adapter = with_history(client, *old)
+    _, std = adapter.history_moments()["loss"]
+    for name, sem in {"loss": of_target, "old_loss": 0.0, "b_loss": 0.2}.items():
+        expected = pytest.approx([max((sem / std) ** 2, 1e-6)])
+        assert datasets[name].Yvar.unique().tolist() == expected
+    assert len(adapter.gen(1).arms) == 1
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("of_target", [0.3, np.inf, np.nan])
+def test_infinite_outcomes_are_left_out(make_client, datasets, odd, of_target):
+    client = make_client(constraints=["time <= 4"])
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    client.complete_trial(trial, {"loss": of_target, "time": 10 * of_target})
+    adapter = with_history(client, old_experiment([C, GAMMA], odd=odd))
+    assert len(datasets["old_loss"].Y) == 9
+    assert len(datasets["loss"].Y) == int(np.isfinite(of_target))
+    assert len(adapter.gen(1).arms) == 1
+
+
+def test_noise_that_an_old_experiment_knows_of_some_runs_is_inferred(make_client, datasets):
+    with_history(make_client(), old_experiment([C, GAMMA], odd=(0.3, 0.1)))
+    assert datasets["old_loss"].Yvar is None
