@@ -10,11 +10,17 @@ from typing import Any, cast
 import torch
 from ax.adapter.transforms.base import Transform
 from ax.core.observation import ObservationFeatures
-from ax.core.parameter import ChoiceParameter, FixedParameter, Parameter, RangeParameter
+from ax.core.parameter import (
+    ChoiceParameter,
+    DerivedParameter,
+    FixedParameter,
+    Parameter,
+    RangeParameter,
+)
 from ax.core.search_space import SearchSpace
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import TransferHistory, missing_value
 from botorch_transfer.data import SourceData
 from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import Memo, content_key
@@ -123,16 +129,15 @@ def _encode(
     std: float,
 ) -> dict[str, SourceData]:
     space = search_space.parameters
-    tunable = {name: p for name, p in space.items() if not isinstance(p, FixedParameter)}
+    tunable = search_space.tunable_parameters  # Ax derives others of these
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
     if not history.positional:
         for name in fixed:
             _refuse_other_value(cast(FixedParameter, space[name]), history.columns.get(name, ()))
-    runs = history.runs(metric, list(tunable))
+    dependent = set(space) - set(search_space.top_level_parameters)
+    runs = history.runs(metric, list(tunable), optional=dependent)
     features = [
-        ObservationFeatures(
-            {**fixed, **{name: _value(tunable[name], run[name]) for name in tunable}}
-        )
+        ObservationFeatures(_active_values(search_space, {**run, **fixed}))
         for run in runs.parameters
     ]
     for transform in transforms.values():
@@ -157,6 +162,22 @@ def _encode(
                 "give it for all of them or for none."
             )
     return encoded
+
+
+def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that matter in a run; Ax has others of its own where some do not."""
+    waiting, found = list(search_space.top_level_parameters), dict[str, Any]()
+    while waiting:
+        name = waiting.pop()
+        parameter = search_space.parameters[name]
+        if isinstance(parameter, DerivedParameter):
+            continue
+        if run[name] is None:
+            raise missing_value(name)
+        found[name] = _value(parameter, run[name])
+        if parameter.is_hierarchical:
+            waiting += parameter.dependents.get(found[name], [])
+    return found
 
 
 def _refuse_other_value(parameter: FixedParameter, values: Collection[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakValueDictionary
 
@@ -147,12 +147,15 @@ class TransferHistory:
         outcomes = self._outcomes(metric)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
-    def runs(self, metric: str, parameters: Sequence[str]) -> OldRuns:
+    def runs(
+        self, metric: str, parameters: Sequence[str], optional: Collection[str] = ()
+    ) -> OldRuns:
         """The runs that have a finite value of a metric.
 
         Args:
             metric: The metric.
             parameters: The parameters that matter, in the order of the search space.
+            optional: Those of them whose values may be missing; they are ``None`` then.
 
         Returns:
             The runs.
@@ -163,7 +166,7 @@ class TransferHistory:
         """
         self._refuse_other_parameters(parameters)
         columns = {
-            name: self._values(name, str(position) if self.positional else name)
+            name: self._values(name, str(position) if self.positional else name, name in optional)
             for position, name in enumerate(parameters)
         }
         sem_column = f"{metric}_sem"
@@ -219,14 +222,11 @@ class TransferHistory:
                 f"space: it has {list(parameters)}."
             )
 
-    def _values(self, name: str, column: str) -> list[Any]:
+    def _values(self, name: str, column: str, optional: bool) -> list[Any]:
         values = self.columns.get(column, [None] * len(self.columns[self.task]))
         values = [self.missing.get(name) if value is None else value for value in values]
-        if any(value is None for value in values):
-            raise UserInputError(
-                f"Old runs lack the parameter {name!r}: say by missing={{{name!r}: ...}} which "
-                "value it had, or leave these runs out."
-            )
+        if not optional and any(value is None for value in values):
+            raise missing_value(name)
         return values
 
     def to_json(self) -> dict[str, Any]:
@@ -251,3 +251,11 @@ class TransferHistory:
     def __repr__(self) -> str:
         tasks = self.columns[self.task]
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
+
+
+def missing_value(parameter: str) -> UserInputError:
+    """Says that old runs lack a parameter, and what can be done."""
+    return UserInputError(
+        f"Old runs lack the parameter {parameter!r}: say by missing={{{parameter!r}: ...}} which "
+        "value it had, or leave these runs out."
+    )

@@ -10,8 +10,13 @@ import torch
 from ax.adapter.adapter_utils import extract_search_space_digest
 from ax.adapter.registry import MBM_X_trans_base
 from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
-from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.api.configs import (
+    ChoiceParameterConfig,
+    DerivedParameterConfig,
+    RangeParameterConfig,
+)
 from ax.core.experiment import Experiment
 from ax.core.search_space import SearchSpace
 from botorch.models.transforms.input import Normalize
@@ -22,7 +27,12 @@ from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.pretraining.input_transforms import label_inputs
 
-Space = Client | Experiment | SearchSpace | Sequence[RangeParameterConfig | ChoiceParameterConfig]
+Space = (
+    Client
+    | Experiment
+    | SearchSpace
+    | Sequence[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
+)
 
 
 class EncodedHistory(NamedTuple):
@@ -83,7 +93,8 @@ def encode_history(
         raise ValueError(f"goal is {goal!r}: choose 'max' or 'min'.")
     raw = search_space_of(space)
     encoded_space, transforms = raw.clone(), dict[str, Transform]()
-    for kind in MBM_X_trans_base:
+    kinds: list[type[Transform]] = [Cast, *MBM_X_trans_base]
+    for kind in kinds:
         transforms[kind.__name__] = kind(search_space=encoded_space.clone())
         encoded_space = transforms[kind.__name__].transform_search_space(encoded_space)
     parameters = list(encoded_space.parameters)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,14 @@ from ax.api.configs import ChoiceParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax import encode_history
-from tests.ax.conftest import mixed_space, plain_space
+from tests.ax.conftest import (
+    bowls,
+    corner_space,
+    dependent_space,
+    derived_space,
+    mixed_space,
+    plain_space,
+)
 
 RUNS = pd.DataFrame(
     {
@@ -71,6 +80,54 @@ def test_encoded_as_the_target_is(make_client, runs):
     torch.testing.assert_close(dataset.X[0], X[3], rtol=0, atol=1e-12)
     torch.testing.assert_close(dataset.Y[0], Y[3], rtol=0, atol=1e-12)
     assert len(plain_space()) == X.shape[-1]
+
+
+def test_derived_parameters_need_no_column():
+    """Ax makes no input of them, and computes them itself."""
+    plain = encode_history(corner_space(), bowls(), "loss").source_data
+    for table in (bowls(), bowls().assign(total=7.0)):
+        data, transform, _ = encode_history(derived_space(), table, "loss")
+        assert torch.equal(data["x"][0], plain["x"][0])
+        assert transform.bounds.shape == (2, 2)
+
+
+DEPENDENT = pd.DataFrame(
+    {"task": "x", "kind": ["p", "q"], "a": [0.1, None], "b": [None, 0.3], "loss": [1.0, 2.0]}
+)
+
+
+@pytest.mark.parametrize("kinds", ["pq", "pqr"])
+def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
+    """Whatever the table says of it."""
+    data, _, _ = encode_history(dependent_space(kinds), DEPENDENT, "loss")
+    X = data["x"][0]
+    assert X[:, -2:].tolist() == [[0.1, 0.5], [0.5, 0.3]]
+    told = DEPENDENT.assign(a=[0.1, -9.0], b=[7.0, 0.3])
+    again, _, _ = encode_history(dependent_space(kinds), told, "loss")
+    assert torch.equal(again["x"][0], X)
+    client = make_client(dependent_space(kinds), history=DEPENDENT)
+    client.complete_trial(client.attach_trial({"kind": "p", "a": 0.1}), {"loss": 1.0})
+    client.get_next_trials(1)
+    (dataset,) = client._generation_strategy.adapter.generator.surrogate.training_data
+    torch.testing.assert_close(dataset.X, X[:1])
+    torch.testing.assert_close(dataset.transferred.sources["x"][0], X)
+
+
+def test_what_matters_is_not_missing():
+    runs = DEPENDENT.assign(a=[None, 0.1])
+    with pytest.raises(UserInputError, match="lack the parameter 'a'"):
+        encode_history(dependent_space(), runs, "loss")
+    data, _, _ = encode_history(dependent_space(), runs, "loss", missing={"a": 0.8})
+    assert data["x"][0][0].tolist()[-2:] == [0.8, 0.5]
+
+
+def test_spaces_that_differ_in_what_depends_are_not_mixed_up():
+    runs = DEPENDENT.assign(a=[0.1, 0.2], b=[0.4, 0.3])
+    kind, *rest = dependent_space()
+    flat = [replace(kind, dependent_parameters=None), *rest]
+    for space, expected in ((dependent_space(), 0.5), (flat, 0.4)):
+        data, _, _ = encode_history(space, runs, "loss")
+        assert data["x"][0][0, -1] == expected
 
 
 def encode_choice(values, choices, kind, **options):
