@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	-c constraints.txt
 
-.PHONY: demo test lint docs tutorials bench-timing release-check clean
+.PHONY: demo test setup lint docs tutorials bench-timing release-check clean
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
@@ -17,6 +17,9 @@ test: $(VENV)/.test-installed
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.demo
+
+# What `make -j` may do at once needs it beforehand: two installations would disturb each other.
+setup: $(VENV)/.test-installed $(VENV)/.docs-installed
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

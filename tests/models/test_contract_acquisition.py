@@ -96,10 +96,10 @@ LOOK_AHEAD: dict[str, Callable[[Any], AcquisitionFunction]] = {
 EVERYTHING = ANALYTIC | MONTE_CARLO | LOOK_AHEAD
 GREEDY = ("qMES", "GIBBON")  # BoTorch fills these batches one by one
 # Each has a relative among the others, whose path through a model is its own.
-RARER = ("PI", "EI", "qPI", "qEI", "qNEI", "qSR", "JES, Monte Carlo", "PES")
+RARER = ("PI", "LogPI", "EI", "mean", "qPI", "qEI", "qNEI", "qSR", "JES, Monte Carlo", "PES")
 USUAL_BATCHES = ("qLogEI", "qLogNEI", "qUCB")
 # With pending points, PES fails on a plain SingleTaskGP of like certainty, too.
-OTHER_BATCHES = sorted((MONTE_CARLO | LOOK_AHEAD).keys() - {*USUAL_BATCHES, "PES"})
+OTHER_BATCHES = sorted((MONTE_CARLO | LOOK_AHEAD).keys() - {*USUAL_BATCHES, "PES", "qEI", "qNEI"})
 
 
 # BoTorch's own derivatives are approximate: that of NIPV leaves out how the covariance moves,
@@ -195,7 +195,7 @@ def test_first_steps(case, name, n):
     _assert_first_step(case, name, n)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("name", ["PI", "qSR", "qKG", "GIBBON"])
 def test_first_steps_in_other_ways(representative, name, n):
     _assert_first_step(representative, name, n)

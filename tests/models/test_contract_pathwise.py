@@ -53,8 +53,8 @@ def test_moments_by_the_default_number_of_features(representative):
     assert_moments_of_paths(paths, model, FAMILY.inputs(5, seed=21), tolerance=0.2)
 
 
-def test_moments_of_prior_paths(case):
-    model = case.target(0)
+def test_moments_of_prior_paths(representative):
+    model = representative.target(0)
     assert_moments_of_paths(
         ACCURATE(model, torch.Size([NUM_PATHS])), model, FAMILY.inputs(5, seed=21)
     )

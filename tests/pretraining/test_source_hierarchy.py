@@ -93,8 +93,11 @@ def _levels_below(step: Step, levels: list[Task], propagate: Propagate) -> Proce
     return below if propagate == "covariance" else Process(below.mean, NOTHING.covariance)
 
 
-@pytest.mark.parametrize("hyperpriors", [DEFAULTS, None], ids=["map", "maximum likelihood"])
-@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize(
+    ("hyperpriors", "known_noise"),
+    [(DEFAULTS, True), (None, False)],
+    ids=["map, known noise", "maximum likelihood"],
+)
 @pytest.mark.parametrize(("propagate", "step"), KINDS)
 def test_fit_of_each_level(
     propagate: Propagate, step: Step, known_noise: bool, hyperpriors: tuple | None
