@@ -18,8 +18,10 @@ test: $(VENV)/.test-installed
 demo: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.demo
 
-# What `make -j` may do at once needs it beforehand: two installations would disturb each other.
-setup: $(VENV)/.test-installed $(VENV)/.docs-installed
+# All that CI needs, by one installation: two at once, under `make -j`, would disturb each other.
+setup: $(VENV)/bin/python
+	$(PIP_INSTALL) -e ".[$(EXTRAS),docs]"
+	touch $(VENV)/.test-installed $(VENV)/.docs-installed
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
