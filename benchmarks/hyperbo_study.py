@@ -38,8 +38,8 @@ from benchmarks.studies.run import Budget, step_seed
 from benchmarks.tables import read_shared
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.pretraining.memo import Memo
-from botorch_transfer.pretraining.outcome_scale import OutcomeScale
-from botorch_transfer.pretraining.training_tasks import Objective
+from botorch_transfer.pretraining.pretrained.objectives import Objective
+from botorch_transfer.pretraining.tasks import OutcomeScale
 
 AT = (1, 5, 20)
 NUM_CONTEXT = (0, 5, 20)

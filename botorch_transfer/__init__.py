@@ -1,5 +1,6 @@
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax."""
 
+from botorch_transfer import _moved
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
@@ -19,7 +20,7 @@ from botorch_transfer.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
-from botorch_transfer.search_space import (
+from botorch_transfer.search_space.space import (
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,
@@ -27,6 +28,8 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
+
+_moved.install()
 
 __version__ = "0.1.0.dev0"
 

@@ -15,7 +15,7 @@ from botorch_transfer.kernels.hierarchy import (
     stack_levels,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
-from botorch_transfer.pretraining.source_hierarchy import Propagate, SourceHierarchy
+from botorch_transfer.pretraining.source_gps.hierarchy import Propagate, SourceHierarchy
 from tests.kernels.tasks import Task, draw_tasks, points
 
 SIZES = ((7,), (6, 4), (5, 1, 7, 3, 6))

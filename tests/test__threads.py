@@ -5,7 +5,7 @@ from threading import Event, Thread
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from botorch_transfer._threads import single_threaded_scipy
+from botorch_transfer.pretraining.parallel import single_threaded_scipy
 
 
 def blas_threads() -> set[int]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.outcome_warping import compress_failures, negative_log_error
+from botorch_transfer.outcome_transforms import compress_failures, negative_log_error
 
 
 def test_negative_log_error():

@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 
 import botorch_transfer
-from botorch_transfer import ScaMLGP, palette
-from botorch_transfer.palette import NAMES, STYLES, Style, style_of
+from botorch_transfer import ScaMLGP, plotting
+from botorch_transfer.plotting import NAMES, STYLES, Style, style_of
 
 
 def test_no_two_methods_differ_in_colour_alone():
@@ -37,7 +37,7 @@ def test_a_subclass_looks_like_its_base():
 
 
 def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(STYLES, "mine", Style(palette.BLACK, "-.", "o"))
+    monkeypatch.setitem(STYLES, "mine", Style(plotting.BLACK, "-.", "o"))
     assert style_of("mine").line == "-."
 
 

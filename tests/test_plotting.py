@@ -13,9 +13,9 @@ from botorch_transfer import (
     ScaMLGP,
     SourceGPs,
     TwoStageTransferGP,
-    palette,
+    plotting,
 )
-from botorch_transfer.palette import style_of
+from botorch_transfer.plotting import style_of
 from tests.families import ShiftedSines
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -155,9 +155,9 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
 def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
     from botorch_transfer.plotting import plot_slice
 
-    monkeypatch.setattr(palette, "NAMES", {})
+    monkeypatch.setattr(plotting, "NAMES", {})
     ax = plot_slice(_two_inputs(), UNIT)
-    assert ax.get_lines()[-1].get_color() == palette.BLUE
+    assert ax.get_lines()[-1].get_color() == plotting.BLUE
 
 
 def test_settings_for_a_paper_are_matplotlibs_own():

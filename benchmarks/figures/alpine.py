@@ -30,7 +30,7 @@ from botorch_transfer.models import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
-from botorch_transfer.palette import BLACK, GREY, style_of
+from botorch_transfer.plotting import BLACK, GREY, style_of
 from botorch_transfer.test_functions import AlpineFamily
 
 LOWER, UPPER = -10.0, 10.0

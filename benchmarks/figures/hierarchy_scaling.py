@@ -37,10 +37,10 @@ from botorch_transfer.models import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
-from botorch_transfer.palette import style_of
+from botorch_transfer.plotting import style_of
 from botorch_transfer.pretraining import SourceHierarchy
-from botorch_transfer.pretraining.map_objective import MAPObjective
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 DIM, NUM_TARGET_POINTS, NUM_QUERIES = 3, 20, 200
 NUM_SOURCES, LEVEL_POINTS = 4, 40

@@ -14,9 +14,9 @@ from botorch_transfer import PretrainedPrior
 from botorch_transfer.data import as_datasets
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
 from botorch_transfer.pretraining import PretrainingOptions
-from botorch_transfer.pretraining.gradient_fit import GradientFit
-from botorch_transfer.pretraining.memory import keep_freed_memory
-from botorch_transfer.pretraining.training_tasks import TrainingTasks
+from botorch_transfer.pretraining.parallel import keep_freed_memory
+from botorch_transfer.pretraining.pretrained.fit import GradientFit
+from botorch_transfer.pretraining.pretrained.objectives import TrainingTasks
 
 SLOWDOWN = 3.0
 

@@ -1,15 +1,38 @@
-"""Where to look before there is any outcome of the new task: what the transferred prior says."""
+"""Where to look before there is any outcome of the new task: what the transferred prior says.
+
+How much better than what is known an input may be, in closed form.
+
+Keeping suggestions away from points that have been suggested, or that failed.
+
+Ax's acquisition: the prior's own at first, and away from points that are pending or failed.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
-from botorch.acquisition.acquisition import AcquisitionFunction
+from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
+from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
+from ax.generators.utils import mk_discrete_choices
+from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition.analytic import LogExpectedImprovement
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
+from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
+from botorch.acquisition.utils import prune_inferior_points
 from botorch.models.model import Model, ModelList
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.sampling import draw_sobol_samples
 from botorch.utils.transforms import is_ensemble, t_batch_mode_transform
+from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.special import log_ndtr
 
 
@@ -122,3 +145,434 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     factor, _ = torch.linalg.cholesky_ex(inner + jitter)
     explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
     return mvn.mean[..., 0], covariance[..., 0, 0] - explained[..., 0]
+
+
+class NoiselessFantasies(Model):
+    """An ensemble: a model, each member of which knows what outcomes some inputs have.
+
+    BoTorch's ``LogNoisyExpectedImprovement`` conditions a ``SingleTaskGP`` that it builds anew;
+    this conditions the joint posterior of any model whose posterior is Gaussian.
+
+    Args:
+        model: The model.
+        X: An ``n x d`` tensor of inputs.
+        posterior_transform: What makes one outcome of the model's.
+        num_fantasies: The number of members.
+        seed: The seed of their outcomes, quasi-random draws of the model's posterior.
+
+    Example:
+        >>> X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
+        >>> weight = ScalarizedPosteriorTransform(torch.ones(1, dtype=torch.double))
+        >>> NoiselessFantasies(model, X, weight).posterior(X.unsqueeze(-2)).mean.shape
+        torch.Size([4, 32, 1, 1])
+    """
+
+    _is_ensemble = True
+
+    def __init__(
+        self,
+        model: Model,
+        X: Tensor,
+        posterior_transform: PosteriorTransform,
+        num_fantasies: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.X = X
+        self.posterior_transform = posterior_transform
+        with torch.no_grad():
+            posterior: Any = self._joint(X)
+            sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
+            self.outcomes = sampler(posterior).squeeze(-1)
+            mvn = posterior.distribution
+            covariance = mvn.covariance_matrix
+            jitter = 1e-6 * covariance.diagonal().mean() * torch.eye(len(X)).to(X)
+            self.factor = torch.linalg.cholesky_ex(covariance + jitter).L
+            surprise = (self.outcomes - mvn.mean).T
+            self.whitened = torch.linalg.solve_triangular(self.factor, surprise, upper=False)
+
+    @property
+    def num_outputs(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def best_outcomes(self) -> Tensor:
+        """What is best of what each member knows, a ``num_fantasies x 1`` tensor."""
+        return self.outcomes.amax(dim=-1, keepdim=True)
+
+    def _joint(self, X: Tensor) -> Any:
+        return self.model.posterior(X, posterior_transform=self.posterior_transform)
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> GPyTorchPosterior:
+        """Evaluates the members' posteriors.
+
+        Args:
+            X: A ``batch_shape x 1 x d`` tensor of inputs.
+            output_indices: Ignored.
+            observation_noise: Ignored.
+            posterior_transform: Ignored.
+
+        Returns:
+            Their posterior, of moments ``batch_shape x num_fantasies x 1 x 1``.
+        """
+        known = self.X.expand(*X.shape[:-2], *self.X.shape)
+        mvn = self._joint(torch.cat([X, known], dim=-2)).distribution
+        covariance = mvn.covariance_matrix
+        cross = covariance[..., 1:, :1]
+        weights = torch.linalg.solve_triangular(self.factor, cross, upper=False)
+        variance = covariance[..., :1, :1] - weights.square().sum(dim=-2, keepdim=True)
+        mean = mvn.mean[..., :1] + (weights.transpose(-1, -2) @ self.whitened).squeeze(-2)
+        variance = variance.clamp_min(1e-12).expand(*mean.shape[:-1], 1, 1).unsqueeze(-3)
+        variance = variance.expand(*mean.shape, 1, 1)
+        return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
+
+
+def noisy_improvement(
+    model: Model, objective_weights: Tensor, X_observed: Tensor, seed: int = 0
+) -> LogExpectedImprovement | None:
+    """Makes the logarithm of noisy expected improvement over what was observed, analytically.
+
+    It is what ``qLogNoisyExpectedImprovement`` estimates of samples. Under a sharp prior a sample
+    that is off by four standard deviations, one in some hundred inputs, may outweigh all else far
+    from the optimum; here the expectation at a candidate is exact, and only what was observed is
+    sampled.
+
+    Args:
+        model: The model.
+        objective_weights: A ``1 x m`` tensor of the weights of its outcomes; their weighted sum is
+            maximized.
+        X_observed: An ``n x d`` tensor of inputs.
+        seed: The seed of samples.
+
+    Returns:
+        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian, as those
+        of an ensemble.
+
+    Example:
+        >>> X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
+        >>> improvement = noisy_improvement(model, torch.ones(1, 1, dtype=torch.double), X)
+        >>> improvement(torch.rand(5, 1, 2, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
+    with torch.no_grad():
+        posterior: Any = (
+            None
+            if is_ensemble(model)
+            else model.posterior(X_observed, posterior_transform=transform)
+        )
+    if type(posterior) is not GPyTorchPosterior:
+        return None
+    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
+    best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
+    fantasies = NoiselessFantasies(model, best, transform, seed=seed)
+    return LogExpectedImprovement(fantasies, best_f=fantasies.best_outcomes)
+
+
+class AvoidingAcquisition(AcquisitionFunction):
+    r"""An acquisition function that falls off towards points that are to be avoided.
+
+    A model whose mean leads by far wins at the same point again and again, as long as no outcome
+    from there contradicts it. Within a radius of a point to avoid, the acquisition is drawn to a
+    ``floor``, and wholly at the point itself: a hard form of local penalization (González et al.,
+    Batch Bayesian optimization via local penalization, AISTATS 2016). Elsewhere it stays as it is.
+
+    .. code-block:: text
+
+        t(x, a) = min(1, ‖x - a‖² / radius²)
+        floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
+
+    It has no kink, which optimizers would stumble over. Distances are in units of the search
+    space's widths; two categories are a whole width apart, be they one input or one-hot. One-hot
+    inputs are rounded, as suggestions are in the end: a point between categories would be far from
+    all that is to be avoided, and become just that. Points that are pending, of the same batch too,
+    are avoided along with the given ones.
+
+    Args:
+        acquisition: Another acquisition function.
+        bounds: A ``2 x d`` tensor, the bounds of the search space.
+        X_avoid: A ``p x d`` tensor of inputs to avoid; NaN where it does not matter what they are.
+        radii: A ``p`` tensor of distances.
+        pending_radius: The distance from pending points.
+        categorical: The indices of inputs that have no order.
+        floor: The value at points to avoid; something that is easy to reach elsewhere.
+        one_hot_blocks: The indices of inputs that are one choice together, for each such choice.
+
+    Example:
+        >>> from botorch.acquisition import PosteriorMean
+        >>> X = torch.rand(6, 2, dtype=torch.double)
+        >>> mean = PosteriorMean(SingleTaskGP(X, X.sum(-1, keepdim=True)))
+        >>> bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
+        >>> avoiding = AvoidingAcquisition(mean, bounds, X[:1], torch.tensor([0.1]), floor=-3.0)
+        >>> avoiding(X[:1].unsqueeze(-2)).item()
+        -3.0
+    """
+
+    def __init__(
+        self,
+        acquisition: AcquisitionFunction,
+        bounds: Tensor,
+        X_avoid: Tensor,
+        radii: Tensor,
+        pending_radius: float = 0.0,
+        categorical: Sequence[int] = (),
+        floor: float | Tensor = 0.0,
+        one_hot_blocks: Sequence[Sequence[int]] = (),
+    ) -> None:
+        super().__init__(acquisition.model)
+        self.acquisition = acquisition
+        widths = bounds[1] - bounds[0]
+        self.widths = torch.where(widths > 0, widths, 1.0)
+        self.X_avoid = X_avoid
+        self.radii = radii
+        self.pending_radius = pending_radius
+        self.categorical = list(categorical)
+        self.floor = floor
+        self.one_hot = [list(block) for block in one_hot_blocks]
+        for block in self.one_hot:  # two inputs differ between two categories
+            self.widths[block] = math.sqrt(2)
+        # Analytic acquisition functions have no such thing.
+        self.X_pending: Any = getattr(acquisition, "X_pending", None)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Says what is pending.
+
+        Args:
+            X_pending: A ``p x d`` tensor of inputs.
+        """
+        self.acquisition.set_X_pending(X_pending)
+        self.X_pending = X_pending
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Evaluates the acquisition.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape`` tensor of values.
+        """
+        avoid, radii = self.X_avoid.to(X), self.radii.to(X)
+        if self.X_pending is not None and self.pending_radius > 0:
+            avoid = torch.cat([avoid, self.X_pending.to(X)])
+            radii = torch.cat(
+                [radii, radii.new_full(self.X_pending.shape[:1], self.pending_radius)]
+            )
+        X = self._rounded(X)
+        matters = ~avoid.isnan()
+        parts = ((X.unsqueeze(-2) - avoid.nan_to_num()) / self.widths.to(X)).square() * matters
+        if self.categorical:
+            differ = (parts[..., self.categorical] > 0).to(X)
+            parts = parts.index_copy(-1, torch.tensor(self.categorical, device=X.device), differ)
+        near = (parts.sum(dim=-1) / radii.square()).clamp(max=1.0)
+        factors = (near * (2 - near)).flatten(start_dim=-2)
+        value = self.acquisition(X)
+        return self.floor + (value - self.floor) * factors.prod(dim=-1)
+
+    def _rounded(self, X: Tensor) -> Tensor:
+        """Each one-hot block at its largest input; what remains gets gradients."""
+        for block in self.one_hot:
+            chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
+            X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
+        return X
+
+
+def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
+    """How far to stay away from points that failed: the further, the more failed around them.
+
+    Args:
+        X: A ``p x d`` tensor of the points; NaN where it does not matter what they are.
+        bounds: A ``2 x d`` tensor, the bounds of the search space.
+        radius: The distance from a point that failed alone, in units of the widths.
+
+    Returns:
+        A ``p`` tensor: ``radius`` times the number of failures within ten times of it, at most ten.
+
+    Example:
+        >>> X = torch.tensor([[0.5], [0.51], [0.9]])
+        >>> failure_radii(X, torch.tensor([[0.0], [1.0]]), 0.01)
+        tensor([0.0200, 0.0200, 0.0100])
+    """
+    widths = bounds[1] - bounds[0]
+    unit = X / torch.where(widths > 0, widths, 1.0)
+    distances = (unit.unsqueeze(-2) - unit).nan_to_num().norm(dim=-1)
+    count = (distances < 10 * radius).sum(dim=-1)
+    return radius * count.clamp(max=10).to(X)
+
+
+class TransferAcquisition(Acquisition):
+    """Ax's acquisition, with three differences.
+
+    As long as there is no outcome to compare, it is the transferred prior's. Then, for one
+    candidate, one objective, and nothing pending or constrained, noisy expected improvement is
+    analytic. And points that failed, or are pending, are kept away from.
+
+    Args of ``options``: ``"failed"`` and ``"pending"``, lists of such inputs, NaN where a value
+        does not matter.
+    """
+
+    def _instantiate_acquisition(self) -> None:
+        acquisition: Any = None
+        if self.X_observed is None:
+            acquisition = PriorUpperConfidenceBound(
+                self._model,
+                self._objective_weights,
+                self._outcome_constraints,
+                self.X_pending,
+                X_reference=self._spread_out(self.search_space_digest, None),
+            )
+        elif self._is_plain_improvement():
+            acquisition = noisy_improvement(self._model, self._objective_weights, self.X_observed)
+        if acquisition is None:
+            super()._instantiate_acquisition()
+            return
+        self.acqf = acquisition
+        self.models_used = [self.surrogate.model_name_by_metric]
+        self.acq_function_sequence = None
+
+    def _is_plain_improvement(self) -> bool:
+        return (
+            self.botorch_acqf_classes_with_options == [(qLogNoisyExpectedImprovement, {})]
+            and self.n == 1
+            and self.X_pending is None
+            and self._outcome_constraints is None
+            and self._learned_objective_preference_model is None
+            and len(self._objective_weights) == 1
+        )
+
+    def optimize(  # type: ignore[override]
+        self,
+        n: int,
+        search_space_digest: SearchSpaceDigest,
+        *,
+        inequality_constraints: Any = None,
+        fixed_features: dict[int, float] | None = None,
+        optimizer_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Generates candidates, away from points that failed or are pending; see Ax's."""
+        usual, pending = self.acqf, self.X_pending
+        options = dict(optimizer_options or {})
+        if inequality_constraints and self._optimizer_of(search_space_digest, fixed_features) in (
+            "optimize_acqf",
+            "optimize_acqf_mixed",
+        ):
+            # Random walks in a polytope of few dimensions forget soon where they began. And
+            # restarts that are one problem to SLSQP end where the steepest throws them.
+            options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
+        avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
+        sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
+        if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
+            # Where constraints hold, all may be worse than what is typical elsewhere; and of few
+            # categories what is typical may be those that failed.
+            constrained = inequality_constraints or kwargs.get("equality_constraints")
+            categories = _one_hot_blocks(search_space_digest.feature_names)
+            hierarchical = any(bool(X.isnan().any()) for X in avoid)
+            share = 0.0 if constrained or categories or hierarchical else 0.9
+            self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
+            # Wholly discrete spaces leave these out altogether.
+            self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])
+        try:
+            return super().optimize(
+                n,
+                search_space_digest,
+                inequality_constraints=inequality_constraints,
+                fixed_features=fixed_features,
+                optimizer_options=options,
+                **kwargs,
+            )
+        finally:
+            self.acqf, self.X_pending = usual, pending
+
+    def _optimizer_of(
+        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
+    ) -> str:
+        """The name of BoTorch's function that Ax will call."""
+        choices = mk_discrete_choices(space, fixed_features)
+        return determine_optimizer(space, self.acqf, choices)
+
+    def _avoiding(
+        self,
+        space: SearchSpaceDigest,
+        failed: Tensor,
+        pending: Tensor,
+        fixed_features: dict[int, float] | None,
+        share: float,
+    ) -> AvoidingAcquisition:
+        bounds = self._tensor(space.bounds).T
+        # Without outcomes, one neighbourhood is tried once; with some, one may come close.
+        dim = max(len(space.bounds) - len(fixed_features or {}), 1)
+        shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
+        failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
+        radii = failure_radii(failed, bounds, failed_radius)
+        radii = torch.cat([radii, radii.new_full(pending.shape[:1], pending_radius)])
+        if _is_discrete(space):  # only the points themselves
+            step = 0.9 * min(_smallest_step(values) for values in space.discrete_choices.values())
+            radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
+        with torch.no_grad():
+            floor = self.acqf(self._spread_out(space, fixed_features).unsqueeze(-2)).quantile(share)
+        return AvoidingAcquisition(
+            self.acqf,
+            bounds,
+            torch.cat([failed, pending]),
+            radii,
+            pending_radius,
+            space.categorical_features,
+            floor,
+            _one_hot_blocks(space.feature_names),
+        )
+
+    def _inputs(self, kind: str) -> Tensor:
+        inputs = self._tensor(self.options.get(kind, []))
+        return inputs.view(-1, len(self.search_space_digest.bounds))
+
+    def _spread_out(
+        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
+    ) -> Tensor:
+        """Inputs all over the search space."""
+        bounds = self._tensor(space.bounds).T
+        X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
+        for index, values in space.discrete_choices.items():
+            choices = self._tensor(values)
+            X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
+        for block in _one_hot_blocks(space.feature_names):
+            # Between categories a model may say what holds of none.
+            X[:, block] = one_hot(X[:, block].argmax(dim=-1), len(block)).to(X)
+        for index, value in {**space.target_values, **(fixed_features or {})}.items():
+            X[:, index] = value
+        return X
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
+
+
+def _is_discrete(space: SearchSpaceDigest) -> bool:
+    discrete = {*space.ordinal_features, *space.categorical_features}
+    return len(discrete) == len(space.bounds)
+
+
+def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
+    """The columns of each choice that Ax encodes by several."""
+    blocks: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        choice, infix, _ = name.rpartition(OH_PARAM_INFIX)
+        if infix:
+            blocks.setdefault(choice, []).append(index)
+    return list(blocks.values())
+
+
+def _smallest_step(values: Sequence[float]) -> float:
+    """Between neighbours, in units of the whole width."""
+    ordered = sorted(values)
+    steps = [b - a for a, b in pairwise(ordered)]
+    return min(steps) / (ordered[-1] - ordered[0]) if steps else 1.0

@@ -19,11 +19,11 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
-from botorch_transfer.ax._internals import TransferGenerators, experiment_of
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import TensorHistory, TransferHistory
 from botorch_transfer.ax.prior_files import describe_prior_file, guarded_class
-from botorch_transfer.ax.tables import TensorHistory
+from botorch_transfer.ax.registration import TransferGenerators
+from botorch_transfer.ax.runs import experiment_of
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 

@@ -12,7 +12,7 @@ from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardiz
 from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
 
-from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 from botorch_transfer.pretraining.prior import TransferPrior
 
 

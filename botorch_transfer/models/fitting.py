@@ -18,7 +18,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer._threads import single_threaded_scipy
+from botorch_transfer.pretraining.parallel import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)

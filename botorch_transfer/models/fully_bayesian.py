@@ -1,36 +1,187 @@
-r"""HyperBO+: a GP averaged over hyperparameters, by importance resampling from a hyperprior."""
+"""Posteriors of an ensemble at many single points, as acquisition functions ask for them.
+
+GPs on the same data whose hyperparameters differ, as one of BoTorch's ensembles.
+
+HyperBO+: a GP averaged over hyperparameters, by importance resampling from a hyperprior.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors import Posterior
+from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.transformed import TransformedPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from botorch_transfer.hyperpriors.draws import HyperparameterDraws
-from botorch_transfer.models.hyperparameter_ensemble import HyperparameterEnsembleGP
-from botorch_transfer.models.hyperprior import HyperpriorOrData
-from botorch_transfer.models.hyperprior_modules import (
+from botorch_transfer.models.hyperprior import (
+    HyperpriorOrData,
     hyperprior_kernel,
     hyperprior_mean,
     hyperprior_noise,
 )
 from botorch_transfer.models.inputs import check_target
-from botorch_transfer.models.modular import resolve_prior
-from botorch_transfer.pretraining.hyperprior import Hyperprior
-from botorch_transfer.pretraining.importance import (
+from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior.validation import (
     effective_sample_size,
     log_likelihoods,
     systematic_resample,
 )
+
+_TOGETHER = 64
+"""How many points share a covariance matrix that nobody asks for."""
+
+
+def mixture_of_single_points(
+    evaluate: Callable[[Tensor], Posterior], X: Tensor
+) -> GaussianMixturePosterior | None:
+    """Evaluates an ensemble at points one by one.
+
+    As a batch, each point would have its own copy of every member's Cholesky factor: gigabytes for
+    some hundred points and members. So they are evaluated jointly, a few at a time, and their
+    covariances dropped.
+
+    Args:
+        evaluate: Evaluates the members' joint posterior at a ``q x d`` tensor of points, with
+            moments ``num_members x q``.
+        X: A ``batch_shape x 1 x d`` tensor of inputs.
+
+    Returns:
+        A mixture with moments ``batch_shape x num_members x 1 x 1``; ``None`` if ``X`` is of
+        another shape, or the members' posteriors are not Gaussian.
+
+    Example:
+        >>> X = torch.rand(200, 1, 3)
+        >>> def two_members(X):
+        ...     covariance = torch.eye(len(X)).expand(2, -1, -1)
+        ...     return GPyTorchPosterior(MultivariateNormal(torch.zeros(2, len(X)), covariance))
+        >>> mixture_of_single_points(two_members, X).mean.shape
+        torch.Size([200, 2, 1, 1])
+    """
+    if X.dim() < 3 or X.shape[-2] != 1 or X.numel() == 0:
+        return None
+    parts = []
+    for points in X.reshape(-1, X.shape[-1]).split(_TOGETHER):
+        posterior = evaluate(points)
+        if not isinstance(posterior, GPyTorchPosterior):
+            return None
+        parts.append(posterior.distribution)
+    shape = (*X.shape[:-2], len(parts[0].mean), 1)
+    mean = torch.cat([part.mean for part in parts], dim=-1).mT.reshape(shape)
+    variance = torch.cat([part.variance for part in parts], dim=-1).mT.reshape(shape)
+    return GaussianMixturePosterior(MultivariateNormal(mean, variance.unsqueeze(-1)))
+
+
+class HyperparameterEnsembleGP(ModularTransferGP):
+    """A batch of GPs on one target's data, whose members are averaged over.
+
+    The model's batch dimension is that of the members, as in BoTorch's fully Bayesian models;
+    acquisition functions average over it. This class makes their posteriors a mixture, and
+    conditions all of them on the same points. Subclasses choose the members. The arguments are
+    those of :class:`~.modular.ModularTransferGP`, the target's data repeated for each member.
+    """
+
+    has_source_covariance = False
+    _is_ensemble = True
+    _supports_batched_models = False
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel: all of it is the target's own."""
+        return self.covar_module
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **kwargs: Any,
+    ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior:
+        """Evaluates the posterior of every member.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            output_indices: Must be omitted or ``[0]``.
+            observation_noise: Whether to add the members' noise; or a ``batch_shape x q x 1``
+                tensor of noise variances, in the model's own units; with a dimension of members
+                before ``q``, each member's own.
+            posterior_transform: A transform of the posterior.
+            **kwargs: Ignored.
+
+        Returns:
+            A mixture of Gaussians with moments ``batch_shape x num_members x q x 1``.
+        """
+        plain = posterior_transform is None and output_indices is None and not kwargs
+        if plain and observation_noise is False and len(self.batch_shape) == 1:
+            mixture = mixture_of_single_points(super().posterior, X)
+            if mixture is not None:
+                return mixture
+        if isinstance(observation_noise, Tensor) and observation_noise.dim() <= X.dim():
+            observation_noise = observation_noise.unsqueeze(MCMC_DIM)
+        posterior = super().posterior(
+            X=X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+            **kwargs,
+        )
+        if not isinstance(posterior, GPyTorchPosterior):
+            return posterior
+        return GaussianMixturePosterior(distribution=posterior.distribution)
+
+    def _is_per_member(self, values: Tensor) -> bool:
+        return values.dim() > 2 and values.shape[MCMC_DIM] == self.batch_shape[-1]
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> Self:
+        """Conditions every member on further points; members and their weights stay as they are.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs, the same for all members; or one with a
+                dimension of members, if ``Y`` has one.
+            Y: A ``batch_shape x q x 1`` tensor of outcomes; or a ``batch_shape x num_members x q x
+                1`` tensor of each member's own. As in BoTorch's fully Bayesian models, a dimension
+                of the members' size before ``q`` is taken for theirs: condition on a batch of
+                just this size in two parts.
+            noise: A tensor of known noise variances like ``Y``.
+            **kwargs: Further arguments of BoTorch's conditioning.
+
+        Returns:
+            A model with these points among its data.
+        """
+        per_member = self._is_per_member(Y)
+        if not per_member:
+            Y = _for_members(Y, self.batch_shape)
+            noise = None if noise is None else _for_members(noise, self.batch_shape)
+        if not (per_member and X.dim() == Y.dim()):
+            X = _for_members(X, self.batch_shape)
+        X = X.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *X.shape[-2:])
+        conditioned: Any = super().condition_on_observations(X, Y, noise=noise, **kwargs)
+        return conditioned
+
+
+def _for_members(values: Tensor, members: torch.Size) -> Tensor:
+    """Repeats ``batch_shape x q x c`` values for each member, next to the last two dimensions."""
+    return values.unsqueeze(MCMC_DIM).expand(*values.shape[:-2], *members, *values.shape[-2:])
+
 
 MIN_EFFECTIVE_SAMPLES = 5.0
 """A smaller effective sample size is worth a warning."""

@@ -1,12 +1,28 @@
-"""A transfer model guarded by a plain GP: history that misleads loses its say."""
+"""Two predictions made one: the normal distribution with the moments of their mixture.
+
+How a guarded model weighs its transfer model against its plain GP.
+
+The rule was chosen by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood
+gives up good history too early: the points are few, dependent, and the hyperparameters were fitted
+to them. So the odds start in favour of transfer, and the evidence counts a part only. With one or
+two points a fit says nothing of what the history is worth, because hyperparameters bend to explain
+them; there the evidence is how likely they were before any fit.
+
+A GP that takes another model of the same target data along.
+
+A transfer model guarded by a plain GP: history that misleads loses its say.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from inspect import getfullargspec
-from typing import Any
+from typing import Any, Self
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -19,24 +35,339 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.settings import prior_mode
+from gpytorch.settings import prior_mode, skip_posterior_variances
+from linear_operator import to_linear_operator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
+from torch.distributions import Normal
 from torch.nn import Parameter
 
-from botorch_transfer.models.construction import PriorOrData
 from botorch_transfer.models.ensemble import own_kernel, own_mean
-from botorch_transfer.models.guard_rule import GuardRule, leave_one_out_evidence, prior_evidence
-from botorch_transfer.models.leave_one_out import (
+from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.target import (
+    LogLikelihoodTerm,
+    TargetGP,
     latent_leave_one_out,
     leave_one_out_posterior,
     observation_noise_variance,
 )
-from botorch_transfer.models.mixture import mixed, mixed_moments
-from botorch_transfer.models.paired import PairedGP
-from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
-from botorch_transfer.pretraining.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps.agreement import (
+    source_agreement,
+    tasks_agree,
+)
+from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+
+
+def mixed(
+    left: MultivariateNormal, right: MultivariateNormal, weight: Tensor
+) -> MultivariateNormal:
+    """The normal distribution with the moments of a mixture of two.
+
+    Args:
+        left: The first one.
+        right: The second one.
+        weight: A ``batch_shape`` tensor: the first one's weight.
+
+    Returns:
+        A distribution whose covariance also counts how far the two means are apart.
+    """
+    share = weight.unsqueeze(-1)
+    mean = share * left.mean + (1 - share) * right.mean
+    if skip_posterior_variances.on():
+        return MultivariateNormal(mean, left.lazy_covariance_matrix)
+    apart = left.mean - right.mean
+    share = share.unsqueeze(-1)
+    covariance = share * left.covariance_matrix + (1 - share) * right.covariance_matrix
+    between = share * (1 - share) * apart.unsqueeze(-1) * apart.unsqueeze(-2)
+    return MultivariateNormal(mean, to_linear_operator(covariance + between))
+
+
+def mixed_moments(
+    left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The moments of a mixture of two normal distributions, point by point.
+
+    Args:
+        left: Means and variances of the first one.
+        right: Means and variances of the second one.
+        weight: The first one's weight, a tensor that broadcasts.
+
+    Returns:
+        Means and variances.
+
+    Example:
+        >>> zero, one = torch.zeros(1), torch.ones(1)
+        >>> mixed_moments((zero, one), (2 * one, 3 * one), torch.tensor(0.5))
+        (tensor([1.]), tensor([3.]))
+    """
+    mean = weight * left[0] + (1 - weight) * right[0]
+    variance = weight * left[1] + (1 - weight) * right[1]
+    return mean, variance + weight * (1 - weight) * (left[0] - right[0]).square()
+
+
+Moments = tuple[Tensor, Tensor]
+"""Means and variances, ``batch_shape x n`` tensors."""
+
+
+@dataclass(frozen=True)
+class GuardRule:
+    """The weight of the transfer model, ``sigmoid(log odds + temperature * log evidence)``.
+
+    Args:
+        prior_weight: The weight without evidence, above which it lies in favour of transfer.
+        temperature: The part of the log evidence that counts.
+        blind_points: The number of points up to which the evidence is that before any fit.
+        agreement: Without points there is no evidence but what the source tasks say of one another.
+            They are followed if they predict one another: if their mean rank correlation is more
+            than so many standard errors above zero. ``-inf`` follows them always.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> GuardRule().weight(torch.tensor([-20.0, 0.0, 20.0]))
+        tensor([0.0098, 0.8000, 0.9994])
+    """
+
+    prior_weight: float = 0.8
+    temperature: float = 0.3
+    blind_points: int = 2
+    agreement: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.prior_weight < 1:
+            raise ValueError(f"prior_weight must be between 0 and 1, not {self.prior_weight}.")
+        if self.temperature < 0 or self.blind_points < 0:
+            raise ValueError("temperature and blind_points must not be negative.")
+
+    def weight(self, evidence: Tensor) -> Tensor:
+        """Turns log evidence for the transfer model into its weight.
+
+        Args:
+            evidence: A ``batch_shape`` tensor.
+
+        Returns:
+            A ``batch_shape`` tensor between 0 and 1.
+        """
+        odds = math.log(self.prior_weight / (1 - self.prior_weight))
+        return torch.sigmoid(odds + self.temperature * evidence)
+
+
+def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
+    """How much better the transfer model predicts every point from the others.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes.
+        transfer: The transfer model's latent predictions.
+        plain: The plain GP's.
+        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+
+    Returns:
+        A ``batch_shape`` tensor: the difference of summed log predictive densities.
+    """
+    left, right = (
+        Normal(mean, (variance.clamp_min(0.0) + noise).sqrt()).log_prob(Y)
+        for mean, variance in (transfer, plain)
+    )
+    return (left - right).sum(dim=-1)
+
+
+def prior_evidence(
+    Y: Tensor, transfer: MultivariateNormal, plain: MultivariateNormal, noise: Tensor
+) -> Tensor:
+    """How much likelier the points were under the transferred prior than under the plain one.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes.
+        transfer: The transferred prior at the points.
+        plain: The plain GP's prior at the points.
+        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+
+    Returns:
+        A ``batch_shape`` tensor: the difference of log densities. Both priors are given an unknown
+        level of unit variance: that the target lies higher or lower than its sources is no evidence
+        against these.
+    """
+    left, right = (_log_density(Y - p.mean, p.covariance_matrix, noise) for p in (transfer, plain))
+    return left - right
+
+
+def _log_density(errors: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
+    """The log density up to a constant: ``batch_shape``."""
+    eye = torch.eye(errors.shape[-1], dtype=torch.double, device=errors.device)
+    covariance = covariance.double() + 1.0 + noise.double().diag_embed() + 1e-6 * eye
+    root = psd_safe_cholesky(covariance)
+    whitened = torch.linalg.solve_triangular(root, errors.double().unsqueeze(-1), upper=False)
+    log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    return -0.5 * whitened.square().sum(dim=(-2, -1)) - log_determinant
+
+
+_LIKELIHOOD_TERM = "transfer_log_likelihood"
+
+
+class PairedGP(TargetGP):
+    """A plain GP on the target's data, and a transfer model on the same.
+
+    As an exact GP it is the plain one; whatever calls it in evaluation mode gets what the subclass
+    makes of both. This class sees to it that both always have the same data, and that a fit is one
+    of both. Subclasses set ``transfer`` after this constructor, whose arguments are
+    :class:`~.target.TargetGP`'s.
+    """
+
+    transfer: TargetGP
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Takes the transfer model out for a while: what is left is the plain GP."""
+        transfer = self._modules.pop("transfer", None)
+        try:
+            yield
+        finally:
+            if transfer is not None:
+                self._modules["transfer"] = transfer
+
+    @property
+    def _is_alone(self) -> bool:
+        return "transfer" not in self._modules
+
+    def plain(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the plain GP at transformed inputs, in the model's own units.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            **kwargs: Handed to GPyTorch.
+
+        Returns:
+            The plain GP's posterior; its prior in training mode.
+        """
+        return super().__call__(X, **kwargs)
+
+    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates what is made of both models; in training mode the plain GP's prior."""
+        if self._is_alone:
+            return super().__call__(*args, **kwargs)
+        if self.training:
+            self._set_likelihood_term(self._log_likelihood(self.transfer(*args, **kwargs)))
+            return super().__call__(*args, **kwargs)
+        return self._combined(*args, **kwargs)
+
+    @abstractmethod
+    def _combined(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Makes one posterior of both models at transformed ``batch_shape x q x d`` inputs."""
+
+    # --------------------------------------------------------------------------------------- fit
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits both models; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        transfer = self.transfer
+        transfer.custom_fit(
+            ExactMarginalLogLikelihood(transfer.likelihood, transfer), *args, **kwargs
+        )
+        with self._alone():
+            super().custom_fit(mll, *args, **kwargs)
+        return mll.eval()
+
+    def _log_likelihood(self, prior: MultivariateNormal) -> Tensor:
+        """The transfer model's log marginal likelihood, in training mode."""
+        marginal = self.transfer.likelihood(prior, *self.transfer.train_inputs)
+        return marginal.log_prob(self.transfer.train_targets)
+
+    def _set_likelihood_term(self, value: Tensor | None) -> None:
+        terms: Any = self._added_loss_terms
+        terms[_LIKELIHOOD_TERM] = None if value is None else LogLikelihoodTerm(value)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode.
+
+        Args:
+            mode: Whether to train.
+
+        Returns:
+            The model.
+        """
+        if not mode:
+            self._set_likelihood_term(None)
+        return super().train(mode)
+
+    # -------------------------------------------------------------------------------- data, state
+
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions both models on further points; all else stays as it is.
+
+        Args:
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points.
+
+        Returns:
+            A model with these points among its data.
+        """
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        for model in (self.transfer, self.plain):
+            model(X)  # what is shared by all predictions has to be there already
+        with self._alone():
+            fantasies = super().get_fantasy_model(inputs, targets, **kwargs)
+        fantasies.transfer = self.transfer.get_fantasy_model(inputs, targets, **kwargs)
+        return fantasies
+
+    # BoTorch's own classes disagree on the signature.
+    def condition_on_observations(  # type: ignore[override]
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions both models on further points; all else stays as it is.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points, like ``Y``.
+
+        Returns:
+            A model with these points among its data.
+        """
+        model: Any = super().condition_on_observations(X, Y, **kwargs)
+        model.transfer._original_train_inputs = model._original_train_inputs
+        return model
+
+    def set_train_data(
+        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
+    ) -> None:
+        """Replaces the data of both models.
+
+        Args:
+            inputs: The inputs.
+            targets: The outcomes, transformed.
+            strict: Whether shapes must stay as they are.
+        """
+        super().set_train_data(inputs, targets, strict)
+        if not self._is_alone:
+            transfer: Any = self.transfer
+            transfer.set_train_data(inputs, targets, strict)
+
+    def _set_transformed_inputs(self) -> None:
+        with self._alone():  # the transfer model transforms its own
+            super()._set_transformed_inputs()
+
+    def _revert_to_original_inputs(self) -> None:
+        with self._alone():
+            super()._revert_to_original_inputs()
+
+    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
+        super()._restore_targets_and_noise(Y, Yvar, strict)
+        self.transfer._restore_targets_and_noise(Y, Yvar, strict)
 
 
 class GuardedTransferGP(PairedGP):

@@ -1,8 +1,12 @@
-r"""MPHD and HyperBO+: a GP whose hyperparameters have a pre-trained hyperprior, fitted by MAP."""
+"""Mean, kernel and noise of a GP whose hyperparameters have a pre-trained hyperprior.
+
+MPHD and HyperBO+: a GP whose hyperparameters have a pre-trained hyperprior, fitted by MAP.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,22 +14,109 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.constraints import LogTransformedInterval
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import Kernel
+from gpytorch.constraints import Interval, Positive
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean
+from gpytorch.priors import Prior, UniformPrior
 from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.data import Domain
-from botorch_transfer.models.construction import PriorOrData
-from botorch_transfer.models.hyperprior_modules import (
-    hyperprior_kernel,
-    hyperprior_mean,
-    hyperprior_noise,
-)
-from botorch_transfer.models.inputs import check_target
+from botorch_transfer.hyperpriors import Hyperparameter
+from botorch_transfer.hyperpriors.priors import for_map, make_prior
+from botorch_transfer.hyperpriors.spec import start_and_bounds
+from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
+
+_LEAST_NOISE = 1e-6
+"""The lowest noise variance, relative to the signal's."""
+
+
+def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
+    """Builds the constant mean, at its hyperprior's mean.
+
+    Args:
+        hyperprior: The hyperprior; its dtype and device become the module's.
+        batch_shape: The batch shape of the model.
+
+    Returns:
+        The mean, its hyperprior registered unless that is an empirical one.
+    """
+    prior = hyperprior.hyperprior_of("constant")
+    constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
+    shown = None if hyperprior.kind == "empirical" else prior
+    mean = ConstantMean(
+        constant_prior=shown, constant_constraint=constraint, batch_shape=batch_shape
+    )
+    mean = mean.to(hyperprior.constant_parameters)
+    mean.constant = prior.mean.expand(batch_shape)
+    return mean
+
+
+def hyperprior_kernel(
+    hyperprior: Hyperprior,
+    dim: int,
+    context: Tensor | None,
+    batch_shape: torch.Size,
+    bounded: bool = True,
+) -> ScaleKernel:
+    """Builds the scaled kernel with a lengthscale for each input, at its hyperpriors' means.
+
+    Args:
+        hyperprior: The hyperprior; its dtype and device become the module's.
+        dim: The number of inputs ``d``.
+        context: A ``d x s`` tensor that describes the inputs.
+        batch_shape: The batch shape of the model.
+        bounded: Whether the hyperparameters will be fitted, and so need bounds.
+
+    Returns:
+        The kernel, its hyperpriors registered unless they are empirical.
+    """
+    lengthscale = hyperprior.lengthscale_prior(dim, context)
+    outputscale = hyperprior.hyperprior_of("outputscale")
+    shown = hyperprior.kind != "empirical"
+    starts, constraints = [], []
+    for prior in (lengthscale, outputscale):
+        start, lower, upper = start_and_bounds(prior)
+        starts.append(start)
+        constraint = LogTransformedInterval(lower, upper) if bounded else Positive()  # type: ignore[arg-type]
+        constraints.append(constraint)
+    kernel = ScaleKernel(
+        stationary_function(hyperprior.kernel).make_kernel(
+            ard_num_dims=dim,
+            batch_shape=batch_shape,
+            lengthscale_prior=for_map(lengthscale) if shown else None,
+            lengthscale_constraint=constraints[0],
+        ),
+        batch_shape=batch_shape,
+        outputscale_prior=for_map(outputscale) if shown else None,
+        outputscale_constraint=constraints[1],
+    ).to(hyperprior.constant_parameters)
+    kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
+    kernel.outputscale = starts[1].expand(batch_shape)
+    return kernel
+
+
+def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
+    """Says what is known of the noise variance: hyperprior, start and bounds."""
+    prior = hyperprior.hyperprior_of("noise")
+    start, lower, upper = (float(value) for value in start_and_bounds(prior))
+    least = _LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
+    make = partial(_noise_prior, hyperprior.families["noise"], hyperprior.noise_parameters)
+    return Hyperparameter(
+        make_prior=None if hyperprior.kind == "empirical" else make,
+        start=max(start, least),
+        lower=max(lower, least),
+        upper=max(upper, least),
+    )
+
+
+def _noise_prior(family: str, parameters: Tensor) -> Prior:
+    return for_map(make_prior(family, parameters))
+
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]
 
@@ -37,7 +128,7 @@ class HyperpriorGP(ModularTransferGP):
     for each input. What the source domains tell is in the hyperpriors, a Normal and Gammas, which
     are registered on its modules as any GPyTorch hyperprior; so ``fit_gpytorch_mll`` is the MAP of
     [Fan2024mphd]_ (Eq. 6). The Gammas count by the density of the logarithm, see
-    :class:`~botorch_transfer.hyperpriors.log_density.LogDensityGammaPrior`: what the data do not
+    :class:`~botorch_transfer.hyperpriors.priors.LogDensityGammaPrior`: what the data do not
     tell stays at the hyperprior's mean. Use it where the target's search space is another than that
     of all earlier tasks, of a dimension or meaning never seen.
 

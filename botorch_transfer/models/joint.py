@@ -1,9 +1,16 @@
-"""Joint models: one GP over source and target tasks, of which only the target is shown."""
+"""The likelihood of the source data alone, by which joint models are fitted before the first point.
+
+Without target data ``log p(y_t | y_s)`` is zero, and ``log p(y_s)``, the model's added loss term,
+is all that there is.
+
+Joint models: one GP over source and target tasks, of which only the target is shown.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self, cast
 
 import torch
@@ -18,24 +25,86 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
+from torch.nn import Parameter
 
 from botorch_transfer.data import MAX_JOINT_BYTES, check_joint_size, task_names
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
+from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel
-from botorch_transfer.kernels.residual import residual_kernel
-from botorch_transfer.kernels.source_conditional import SourceConditional, SourceConditionalKernel
-from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-from botorch_transfer.means.source_conditional import SourceConditionalMean
-from botorch_transfer.models.loss_terms import LogLikelihoodTerm
-from botorch_transfer.models.source_likelihood import (
-    SourceMarginalLogLikelihood,
-    target_frozen,
+from botorch_transfer.kernels.source_conditional import (
+    SourceConditional,
+    SourceConditionalKernel,
+    SourceConditionalMean,
 )
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
+from botorch_transfer.models.target import LogLikelihoodTerm, TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
-from botorch_transfer.pretraining.outcome_scale import outcome_scales
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
+
+
+class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
+    """``log p(y_s)`` and the hyperpriors of a joint model without target points."""
+
+    def forward(
+        self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
+    ) -> Tensor:
+        """Evaluates it.
+
+        Args:
+            function_dist: The model's output, with the added loss term; it is of no points.
+            target: Ignored.
+            *params: Ignored.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``batch_shape`` tensor, by source point, as GPyTorch's is by target point.
+        """
+        nothing = function_dist.mean.sum(dim=-1)
+        total: Tensor = self._add_other_terms(nothing, params)
+        return total / sum(self.model.conditional.points.sizes)
+
+
+@contextmanager
+def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
+    """Lets a fit change only the data kernels that source tasks have a part in, and their noise.
+
+    What the target alone has would follow its hyperpriors to their modes, as a residual of nothing.
+    What relates tasks, weights or a coregionalization matrix, is about the target as well: source
+    data would take WSGP's weights to zero, and leave the target's row of a matrix behind.
+
+    Args:
+        mll: The likelihood that is maximized meanwhile.
+    """
+    fitted = set(_determined(mll))
+    frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def _determined(mll: SourceMarginalLogLikelihood) -> list[Parameter]:
+    """The parameters of data kernels and source noise that ``log p(y_s)`` depends on."""
+    conditional = mll.model.conditional
+    candidates = [
+        parameter
+        for module in (conditional.kernel.data_kernels, conditional.noise)
+        for parameter in module.parameters()
+        if parameter.requires_grad
+    ]
+    if not candidates:
+        return []
+    mll.train()
+    with torch.enable_grad():
+        mll.model(*mll.model.train_inputs)
+        (term,) = mll.model.added_loss_terms()
+        gradients = torch.autograd.grad(term.loss().sum(), candidates, allow_unused=True)
+    return [p for p, gradient in zip(candidates, gradients, strict=True) if gradient is not None]
+
 
 MAX_RESTARTS = 2
 """The default number of further starts of a fit, where memory allows it: each repeats the model."""

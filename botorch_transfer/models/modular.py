@@ -15,7 +15,7 @@ from torch import Tensor
 
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
-from botorch_transfer.models.construction import PriorOrData
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
 

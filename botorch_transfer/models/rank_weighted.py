@@ -15,15 +15,15 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from botorch_transfer.models.construction import PriorOrData
-from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.ranking import (
+from botorch_transfer.models.ensemble import (
+    EnsembleGP,
     canonical_order,
     leave_one_out_draws,
     misranked_by_the_left_out,
     misranked_pairs,
     symmetric_root,
 )
+from botorch_transfer.models.inputs import PriorOrData
 
 MAX_ELEMENTS = 2**22
 """The size of the largest array of draws; more points are drawn for in parts."""

@@ -15,13 +15,12 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.priors import GammaPrior
 from torch import Tensor
 
-from botorch_transfer.kernels.residual import residual_kernel
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.kernels.weighted_sum import WeightedSumKernel
-from botorch_transfer.means.weighted_sum import WeightedSumMean
-from botorch_transfer.models.construction import PriorOrData
+from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
-from botorch_transfer.pretraining.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 
 class ScaMLGP(ModularTransferGP):

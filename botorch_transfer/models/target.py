@@ -1,4 +1,9 @@
-"""What all transfer models share: a GP on the target's data, with or without any of them."""
+"""What a model adds to the log likelihood of its own data when it is fitted.
+
+Leave-one-out predictions of models whose predictive covariance is not their exact GP's.
+
+What all transfer models share: a GP on the target's data, with or without any of them.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +14,131 @@ from typing import Any, ClassVar, Self, cast
 import gpytorch
 import pandas as pd
 import torch
+from botorch.cross_validation import efficient_loo_cv
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import _fit_fallback
+from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.posterior import Posterior
+from botorch.utils.context_managers import delattr_ctx
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
-from botorch_transfer.models.construction import ConstructedFromDatasets
+from botorch_transfer.hyperpriors.spec import default_likelihood
 from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.inputs import check_target, without_task_feature
-from botorch_transfer.models.likelihoods import default_likelihood
+from botorch_transfer.models.inputs import (
+    ConstructedFromDatasets,
+    check_target,
+    without_task_feature,
+)
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.input_transforms import warn_outside_unit_cube
+
+
+class LogLikelihoodTerm(AddedLossTerm):
+    """A further log likelihood, that of source data or of a second model, as a term to add.
+
+    Args:
+        value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+
+    def loss(self, *params: Any) -> Tensor:
+        """The value.
+
+        Args:
+            *params: Ignored.
+        """
+        return self._value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)(self._value.detach())
+
+    def __getstate__(self) -> dict[str, Tensor]:
+        return {"_value": self._value.detach()}
+
+
+def observation_noise_variance(model: SingleTaskGP, X: Tensor) -> Tensor:
+    """The observation noise variances of a model's points.
+
+    Args:
+        model: The model.
+        X: A ``batch_shape x n x d`` tensor: its inputs.
+
+    Returns:
+        A ``batch_shape x n`` tensor in the model's own units.
+    """
+    return model.likelihood.noise_covar(shape=X.shape[:-1]).diagonal(dim1=-2, dim2=-1)
+
+
+def exact_leave_one_out(model: SingleTaskGP) -> tuple[Tensor, Tensor]:
+    """What the exact GP of a model predicts for each of its points without having seen it.
+
+    Args:
+        model: The model; it is in evaluation mode afterwards.
+
+    Returns:
+        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
+    """
+    model.eval()
+    loo: Any = efficient_loo_cv(model, observation_noise=False, untransform=False).posterior
+    return loo.mean[..., 0, 0], loo.variance[..., 0, 0]
+
+
+def leave_one_out_posterior(model: SingleTaskGP, mean: Tensor, variance: Tensor) -> Posterior:
+    """Makes a posterior of leave-one-out predictions.
+
+    Args:
+        model: The model, in evaluation mode.
+        mean: A ``batch_shape x n`` tensor in the model's own units.
+        variance: A ``batch_shape x n`` tensor in the model's own units.
+
+    Returns:
+        A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+    """
+    transform: Any = getattr(model, "outcome_transform", None)
+    if transform is None:
+        return _one_batch_a_point(mean, variance)
+    (X,) = model.train_inputs
+    # A transform of a batch of models counts on their batch shape, points last.
+    together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+    posterior = transform.untransform_posterior(together, X=X)
+    if isinstance(posterior, GPyTorchPosterior):
+        return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
+    return transform.untransform_posterior(_one_batch_a_point(mean, variance), X=X.unsqueeze(-2))
+
+
+def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
+    covariance = DiagLinearOperator(variance.unsqueeze(-1))
+    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))
+
+
+def latent_leave_one_out(model: Any, exact: bool = False) -> tuple[Tensor, Tensor]:
+    """What a model, exact GP or not, predicts for each of its points without having seen it.
+
+    Args:
+        model: The model; it is in evaluation mode afterwards.
+        exact: Whether to read its exact GP even if it predicts otherwise.
+
+    Returns:
+        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
+    """
+    if exact or not hasattr(model, "loo_posterior"):
+        return exact_leave_one_out(model)
+    with delattr_ctx(model.eval(), "outcome_transform"):
+        posterior = model.loo_posterior(observation_noise=False)
+    return posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]
 
 
 class TargetGP(ConstructedFromDatasets):

@@ -15,9 +15,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from botorch_transfer.models.construction import PriorOrData
-from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.ranking import misranked_pairs, num_pairs
+from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs, num_pairs
+from botorch_transfer.models.inputs import PriorOrData
 
 
 class TwoStageTransferGP(EnsembleGP):

@@ -22,8 +22,8 @@ from botorch_transfer.pretraining.input_transforms import (
     resolve_input_transform,
     restore_transform,
 )
-from botorch_transfer.pretraining.outcome_scale import OutcomeScale, check_outcome_scale
 from botorch_transfer.pretraining.saving import read_prior, write_prior
+from botorch_transfer.pretraining.tasks import OutcomeScale, check_outcome_scale
 
 _TRANSFORM = "input_transform."
 

@@ -15,9 +15,9 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors.draws import HyperparameterDraws
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 
 
 @dataclass(frozen=True, eq=False)

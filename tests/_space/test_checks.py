@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from botorch_transfer._space.checks import check_conditions, check_names
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,
     SimplexParameter,
 )
+from botorch_transfer.search_space.space import check_conditions, check_names
 
 KERNEL = CategoricalParameter("kernel", ["rbf", "poly"])
 DEPTH = IntegerParameter("depth", 1, 3)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from botorch_transfer._space.layout import combinations, is_active, placed
 from botorch_transfer.search_space import CategoricalParameter, FloatParameter, IntegerParameter
+from botorch_transfer.search_space.space import combinations, is_active, placed
 
 KERNEL = CategoricalParameter("kernel", ["rbf", "poly", "linear"])
 DEGREE = IntegerParameter("degree", 2, 3, active_if={"kernel": "poly"})

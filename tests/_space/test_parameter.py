@@ -5,7 +5,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 from pandas import Series
 
-from botorch_transfer._space.parameter import (
+from botorch_transfer.search_space.parameter import (
     normalize_active_if,
     read_numbers,
     read_values,

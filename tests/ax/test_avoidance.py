@@ -6,7 +6,7 @@ from botorch.acquisition import PosteriorMean, qUpperConfidenceBound
 from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
-from botorch_transfer.ax.avoidance import AvoidingAcquisition, failure_radii
+from botorch_transfer.ax.acquisition import AvoidingAcquisition, failure_radii
 
 X = torch.rand(8, 2, dtype=torch.double, generator=torch.Generator().manual_seed(0))
 BOUNDS = torch.tensor([[0.0, -1.0], [2.0, 1.0]], dtype=torch.double)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.ax.dataset import TransferDataset, Transferred
+from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 
 
 def test_copies_and_folds_keep_the_source_tasks():

@@ -8,7 +8,7 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
 from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP
-from botorch_transfer.ax.improvement import NoiselessFantasies, noisy_improvement
+from botorch_transfer.ax.acquisition import NoiselessFantasies, noisy_improvement
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(6, 2, dtype=torch.double, generator=GENERATOR)

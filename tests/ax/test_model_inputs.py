@@ -19,8 +19,7 @@ from botorch_transfer import (
     SourceGPs,
     WeightedSourceGP,
 )
-from botorch_transfer.ax.dataset import TransferDataset, Transferred
-from botorch_transfer.ax.model_inputs import transfer_model_inputs
+from botorch_transfer.ax.model_inputs import TransferDataset, Transferred, transfer_model_inputs
 from botorch_transfer.data import Domain
 
 SPACE = SearchSpaceDigest(

@@ -7,10 +7,10 @@ from ax.core.observation import ObservationFeatures
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax._internals import experiment_of
-from botorch_transfer.ax.optimization import (
+from botorch_transfer.ax.runs import (
     awaited_arms,
     directions,
+    experiment_of,
     failed_arms,
     metrics_of,
     refuse_other_metrics,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.tables import TENSOR_TASK, columns_of_frame, columns_of_tensors
+from botorch_transfer.ax.history import TENSOR_TASK, columns_of_frame, columns_of_tensors
 
 FRAME = pd.DataFrame({"task": ["monday", "sunday"], "n": [1, 2], "loss": [0.1, np.nan]})
 X, Y = torch.rand(2, 2, dtype=torch.double), torch.rand(2, 1, dtype=torch.double)

@@ -4,7 +4,7 @@ import torch
 from gpytorch.priors import GammaPrior, UniformPrior
 from scipy import stats
 
-from botorch_transfer.hyperpriors.bounds import start_and_bounds
+from botorch_transfer.hyperpriors.spec import start_and_bounds
 
 
 def test_the_unbounded_corner_is_cut_off():

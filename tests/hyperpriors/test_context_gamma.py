@@ -10,8 +10,7 @@ from botorch.optim.utils import sample_all_priors
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
-from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
-from botorch_transfer.hyperpriors.context_network import ContextNetwork
+from botorch_transfer.pretraining.hyperprior.network import ContextGammaPrior, ContextNetwork
 
 CONTEXTS = torch.tensor([[0.0, 2.0], [1.0, 5.0], [1.0, 14.0]], dtype=torch.double)
 

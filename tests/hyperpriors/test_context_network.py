@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.hyperpriors.context_network import ContextNetwork
+from botorch_transfer.pretraining.hyperprior.network import ContextNetwork
 
 CONTEXTS = torch.tensor([[1.0, 2.0], [1.0, 5.0], [1.0, 14.0]], dtype=torch.double)
 BASE = torch.tensor([3.0, 6.0], dtype=torch.double)

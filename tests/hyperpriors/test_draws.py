@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.hyperpriors.draws import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
 
 
 def test_selection_and_conversion():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.hyperpriors.estimates import DomainEstimates
+from botorch_transfer.pretraining.hyperprior.distribution import DomainEstimates
 
 
 def estimates() -> DomainEstimates:

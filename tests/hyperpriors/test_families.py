@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 
-from botorch_transfer.hyperpriors.families import describe_prior, make_prior
+from botorch_transfer.hyperpriors.priors import describe_prior, make_prior
 
 PRIORS = [GammaPrior(2.0, 3.0), NormalPrior(2.0, 3.0), UniformPrior(2.0, 3.0)]
 

@@ -8,9 +8,8 @@ import torch
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
-from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
-from botorch_transfer.hyperpriors.context_network import ContextNetwork
-from botorch_transfer.hyperpriors.log_density import LogDensityGammaPrior, for_map
+from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior, for_map
+from botorch_transfer.pretraining.hyperprior.network import ContextGammaPrior, ContextNetwork
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from botorch_transfer.hyperpriors.maximum_likelihood import (
+from botorch_transfer.hyperpriors.priors import (
     BROAD_SHAPE,
     MAX_SHAPE,
     fit_gamma,

@@ -7,10 +7,13 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 
 from botorch_transfer.kernels.coregionalization import TaskPoints, evaluate
-from botorch_transfer.kernels.free_coregionalization import LinearCoregionalizationKernel
-from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.kernels.weighted_sources import ScaMLKernel, WeightedSourceKernel
+from botorch_transfer.kernels.task_kernels import (
+    HierarchicalKernel,
+    LinearCoregionalizationKernel,
+    ScaMLKernel,
+    WeightedSourceKernel,
+)
+from botorch_transfer.kernels.weights import TaskWeights
 from tests.kernels.tasks_and_points import task_column
 
 T = 4

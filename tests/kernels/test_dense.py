@@ -13,9 +13,8 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from botorch_transfer.kernels.dense import dense_covariance
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel
+from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
+from botorch_transfer.kernels.stationary import dense_covariance
 
 KERNELS = {
     "rbf": lambda: RBFKernel(ard_num_dims=3),

@@ -4,7 +4,7 @@ import pickle
 
 import torch
 
-from botorch_transfer.kernels.ensemble_weights import EnsembleWeights
+from botorch_transfer.kernels.weights import EnsembleWeights
 
 
 def test_shares_start_equal_and_are_not_fitted():

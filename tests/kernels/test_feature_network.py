@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
+from botorch_transfer.kernels.features import FeatureNetwork
 
 
 def naive(network, x):

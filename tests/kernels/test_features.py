@@ -4,8 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel
+from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
 
 
 @pytest.fixture

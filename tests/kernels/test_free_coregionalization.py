@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from botorch_transfer.kernels.free_coregionalization import (
+from botorch_transfer.kernels.task_kernels import (
     INDEPENDENCE,
     IntrinsicCoregionalizationKernel,
     LinearCoregionalizationKernel,

@@ -5,7 +5,7 @@ import unittest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
+from botorch_transfer.kernels.task_kernels import HierarchicalKernel
 from tests.kernels.tasks_and_points import TaskKernelTestCase
 
 

@@ -16,7 +16,7 @@ from botorch_transfer.kernels.hierarchy import (
     ConditionedHierarchy,
     stack_levels,
 )
-from botorch_transfer.pretraining.source_hierarchy import Propagate
+from botorch_transfer.pretraining.source_gps.hierarchy import Propagate
 from tests.hierarchy_twin import (
     SIZES,
     Step,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from botorch_transfer.kernels.input_cache import InputCache, collapse_batch
+from botorch_transfer.kernels.cache import InputCache, collapse_batch
 from tests.kernels.tasks import points
 
 

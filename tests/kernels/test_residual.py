@@ -6,7 +6,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.residual import residual_kernel
+from botorch_transfer.hyperpriors.spec import residual_kernel
 from tests.kernels.tasks import plain_kernel, points
 
 

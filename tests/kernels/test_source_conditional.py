@@ -10,15 +10,14 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.hierarchical_coregionalization import HierarchicalKernel
 from botorch_transfer.kernels.source_conditional import (
     SourceConditional,
     SourceConditionalKernel,
+    SourceConditionalMean,
 )
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.kernels.weighted_sources import ScaMLKernel
-from botorch_transfer.means.source_conditional import SourceConditionalMean
+from botorch_transfer.kernels.task_kernels import HierarchicalKernel, ScaMLKernel
+from botorch_transfer.kernels.weights import TaskWeights
 
 SIZES = (5, 3)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from botorch_transfer.kernels.source_factor import FactorMemory, SourceFactor, log_density
+from botorch_transfer.kernels.source_conditional import FactorMemory, SourceFactor, log_density
 
 
 def test_log_density():

@@ -7,7 +7,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from botorch_transfer.kernels.task_weights import MIN_WEIGHT, TaskWeights
+from botorch_transfer.kernels.weights import MIN_WEIGHT, TaskWeights
 
 
 @given(st.integers(1, 10), st.lists(st.integers(1, 3), max_size=2))

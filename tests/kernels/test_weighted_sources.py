@@ -5,8 +5,8 @@ import unittest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.kernels.weighted_sources import ScaMLKernel, WeightedSourceKernel
+from botorch_transfer.kernels.task_kernels import ScaMLKernel, WeightedSourceKernel
+from botorch_transfer.kernels.weights import TaskWeights
 from tests.kernels.tasks_and_points import TaskKernelTestCase
 
 

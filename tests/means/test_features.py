@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.means.features import FeatureMean
+from botorch_transfer.kernels.features import FeatureMean, FeatureNetwork
 
 
 def test_mean_is_linear_in_the_features():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.means.source_conditional import SourceConditionalMean
+from botorch_transfer.kernels.source_conditional import SourceConditionalMean
 from tests.kernels.test_source_conditional import build, dense, inputs
 
 

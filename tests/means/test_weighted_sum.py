@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.means.weighted_sum import WeightedSumMean
+from botorch_transfer.kernels.weighted_sum import WeightedSumMean
+from botorch_transfer.kernels.weights import TaskWeights
 from tests.kernels.tasks import condition, draw_tasks, points
 
 TASKS = draw_tasks([5, 2, 7], 2)

@@ -40,7 +40,7 @@ from botorch_transfer.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs
-from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
+from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
 

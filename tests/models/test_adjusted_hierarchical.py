@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.models import BoostedHierarchicalGP, MeanHierarchicalGP
-from botorch_transfer.models.adjusted_hierarchical import AdjustedHierarchicalGP
-from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
+from botorch_transfer.models.hierarchical import AdjustedHierarchicalGP
+from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 from tests.hierarchy_twin import SIZES, prior_of
 from tests.kernels.tasks import draw_tasks, points

@@ -5,7 +5,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
-from botorch_transfer.models.construction import ConstructedFromDatasets
+from botorch_transfer.models.inputs import ConstructedFromDatasets
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.means.features import FeatureMean
-from botorch_transfer.models.finetuning import PullToPretrained, deviations
+from botorch_transfer.kernels.features import FeatureMean, FeatureNetwork
+from botorch_transfer.models.pretrained import PullToPretrained, deviations
 
 
 def test_log_density_of_each_member():

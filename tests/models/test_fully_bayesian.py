@@ -20,7 +20,7 @@ from gpytorch.priors import GammaPrior, UniformPrior
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import default_context
 from botorch_transfer.pretraining import NetworkOptions
-from botorch_transfer.pretraining.importance import log_likelihoods
+from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
 from tests.models.members import TEST_X, build, data, hyperprior, member
 from tests.pretraining.domains import draw_domain, draw_domains
 

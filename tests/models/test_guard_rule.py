@@ -7,7 +7,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
 
-from botorch_transfer.models.guard_rule import GuardRule, leave_one_out_evidence, prior_evidence
+from botorch_transfer.models.guarded import GuardRule, leave_one_out_evidence, prior_evidence
 
 
 def rand(*shape: int, seed: int = 0) -> torch.Tensor:

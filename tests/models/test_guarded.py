@@ -22,7 +22,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.guard_rule import GuardRule
+from botorch_transfer.models.guarded import GuardRule
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.target import TargetGP
 from tests.families import ShiftedSines

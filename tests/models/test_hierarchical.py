@@ -14,7 +14,7 @@ from botorch_transfer.models import (
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining import SourceGPs
-from botorch_transfer.pretraining.source_hierarchy import SourceHierarchy
+from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 from tests.hierarchy_twin import (
     SIZES,

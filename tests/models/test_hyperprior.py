@@ -16,8 +16,8 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
 from botorch_transfer.pretraining import NetworkOptions
+from botorch_transfer.pretraining.hyperprior.network import ContextGammaPrior
 from tests.families import ShiftedSines
 from tests.pretraining.domains import draw_domain, draw_domains
 

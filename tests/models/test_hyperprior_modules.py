@@ -9,8 +9,8 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import Hyperprior
 from botorch_transfer.data import default_context
-from botorch_transfer.hyperpriors.log_density import LogDensityGammaPrior
-from botorch_transfer.models.hyperprior_modules import (
+from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior
+from botorch_transfer.models.hyperprior import (
     hyperprior_kernel,
     hyperprior_mean,
     hyperprior_noise,

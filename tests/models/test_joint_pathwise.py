@@ -9,7 +9,7 @@ import torch
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from gpytorch.kernels import MaternKernel
 
-from botorch_transfer.models.joint_pathwise import JointPath
+from botorch_transfer.models.pathwise.sources import JointPath
 from tests.families import ShiftedSines
 from tests.models.drawn_functions import assert_moments
 from tests.models.joint_models import MODELS, build

@@ -10,7 +10,7 @@ from botorch_transfer import (
     ScaMLGP,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.leave_one_out import (
+from botorch_transfer.models.target import (
     exact_leave_one_out,
     latent_leave_one_out,
     leave_one_out_posterior,

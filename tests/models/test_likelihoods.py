@@ -5,7 +5,7 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
-from botorch_transfer.models.likelihoods import (
+from botorch_transfer.hyperpriors.spec import (
     UnseenNoiseLikelihood,
     default_likelihood,
     residual_likelihood,

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import torch
 
-from botorch_transfer.models.loss_terms import LogLikelihoodTerm
+from botorch_transfer.models.target import LogLikelihoodTerm
 
 
 def test_copies_have_the_value_and_no_graph():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from gpytorch.distributions import MultivariateNormal
 
-from botorch_transfer.models.mixture import mixed, mixed_moments
+from botorch_transfer.models.guarded import mixed, mixed_moments
 
 
 def _normal(seed: int) -> MultivariateNormal:

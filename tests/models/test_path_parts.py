@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from botorch_transfer import GuardedTransferGP
-from botorch_transfer.models.path_parts import (
+from botorch_transfer.models.pathwise.paths import (
     MeanPath,
     ScaledPath,
     own_deviation,

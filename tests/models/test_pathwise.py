@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from botorch_transfer.kernels.task_weights import TaskWeights
-from botorch_transfer.models.pathwise import MIN_FEATURES, SourcePath
-from botorch_transfer.pretraining.source_hierarchy import Propagate
+from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.models.pathwise.sources import MIN_FEATURES, SourcePath
+from botorch_transfer.pretraining.source_gps.hierarchy import Propagate
 from tests.hierarchy_twin import SIZES, stack
 from tests.kernels.tasks import KERNELS, condition, draw_tasks, points
 

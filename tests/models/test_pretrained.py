@@ -13,7 +13,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from botorch_transfer.models import PretrainedGP
-from botorch_transfer.models.finetuning import PullToPretrained
+from botorch_transfer.models.pretrained import PullToPretrained
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import OFFSET, SCALE
 from tests.models.contract import bounds

@@ -10,9 +10,8 @@ from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_p
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel
-from botorch_transfer.models.pretrained_pathwise import LinearFeatureMap, UnbiasedPath
+from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
+from botorch_transfer.models.pathwise.sources import LinearFeatureMap, UnbiasedPath
 from tests.models.drawn_functions import assert_moments
 from tests.models.pretrained_models import NUM_TASKS, TEST_X, build
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from botorch_transfer.models.ranking import (
+from botorch_transfer.models.ensemble import (
     canonical_order,
     leave_one_out_draws,
     misranked_by_the_left_out,

@@ -10,8 +10,8 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
-from botorch_transfer.models import hyperparameter_ensemble, single_points
-from botorch_transfer.models.single_points import mixture_of_single_points
+from botorch_transfer.models import fully_bayesian
+from botorch_transfer.models.fully_bayesian import mixture_of_single_points
 from tests.families import ShiftedSines
 
 HYPERPRIOR = Hyperprior.specified(
@@ -34,7 +34,7 @@ def batches(monkeypatch):
     """Turns the way around batches off."""
 
     def turn_off() -> None:
-        monkeypatch.setattr(hyperparameter_ensemble, "mixture_of_single_points", lambda *args: None)
+        monkeypatch.setattr(fully_bayesian, "mixture_of_single_points", lambda *args: None)
 
     return turn_off
 
@@ -62,13 +62,13 @@ def test_equal_to_batches(n, shape, batches):
 
 def test_acquisition_functions_take_this_way(monkeypatch, batches):
     model, X = build(6), FAMILY.inputs(100, 1)
-    sizes, original = [], single_points.GaussianMixturePosterior
+    sizes, original = [], fully_bayesian.GaussianMixturePosterior
 
     def counting(distribution):
         sizes.append(distribution.mean.shape)
         return original(distribution)
 
-    monkeypatch.setattr(single_points, "GaussianMixturePosterior", counting)
+    monkeypatch.setattr(fully_bayesian, "GaussianMixturePosterior", counting)
     acquisition = LogProbabilityOfImprovement(model, best_f=0.5)
     ours = acquisition(X)
     assert sizes == [(100, 5, 1)]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from botorch_transfer import SourceGPs
-from botorch_transfer.models import source_evidence
-from botorch_transfer.models.source_evidence import slope_evidence
+from botorch_transfer.models import report
+from botorch_transfer.models.report import slope_evidence
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -23,29 +23,27 @@ def test_evidence_by_loops(n, known_noise):
     factors, slopes = slope_evidence(PRIOR.gps, X, Y.squeeze(-1), noise)
     scale = Y.std(correction=0) if n > 1 else torch.ones(()).double()
     y = (Y.squeeze(-1) - Y.mean()) / scale
-    noises = [value * torch.ones(n) for value in source_evidence.NOISES]
+    noises = [value * torch.ones(n) for value in report.NOISES]
     if known_noise:
-        noises = [noise / scale**2 + source_evidence.NOISES[0]]
+        noises = [noise / scale**2 + report.NOISES[0]]
     distance = torch.cdist(X, X).square()
     for m in range(3):
         density = {}
-        for slope in (*source_evidence.SLOPES, 0.0, *(-s for s in source_evidence.SLOPES)):
+        for slope in (*report.SLOPES, 0.0, *(-s for s in report.SLOPES)):
             mean = slope * PRIOR.mean(X)[m]
             values = []
-            for ell, s, diagonal in product(
-                source_evidence.LENGTHSCALES, source_evidence.SCALES, noises
-            ):
+            for ell, s, diagonal in product(report.LENGTHSCALES, report.SCALES, noises):
                 K = 1 + s * torch.exp(-distance / (2 * ell**2)) + diagonal.double().diag()
                 K = K + slope**2 * PRIOR.covariance(X)[m]
                 joint = torch.distributions.MultivariateNormal(mean, K)
                 values.append(float(joint.log_prob(y).exp()))
             density[slope] = sum(values) / len(values)
-        positive = sum(density[s] for s in source_evidence.SLOPES) / 4
-        negative = sum(density[-s] for s in source_evidence.SLOPES) / 4
+        positive = sum(density[s] for s in report.SLOPES) / 4
+        negative = sum(density[-s] for s in report.SLOPES) / 4
         expected = [math.log(negative / density[0.0]), math.log(positive / density[0.0])]
         assert factors[m].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
         total = positive + negative + density[0.0]
-        mean_slope = sum(s * (density[s] - density[-s]) / 4 for s in source_evidence.SLOPES) / total
+        mean_slope = sum(s * (density[s] - density[-s]) / 4 for s in report.SLOPES) / total
         assert float(slopes[m]) == pytest.approx(mean_slope, rel=1e-5, abs=1e-6)
 
 
@@ -65,7 +63,7 @@ def test_the_opposite_has_the_opposite_evidence():
 
 def test_many_points_are_thinned(monkeypatch):
     X, Y = FAMILY.target(30)
-    monkeypatch.setattr(source_evidence, "MAX_POINTS", 10)
+    monkeypatch.setattr(report, "MAX_POINTS", 10)
     factors, _ = slope_evidence(PRIOR.gps, X, Y.squeeze(-1))
     rows = torch.linspace(0, 29, 10).round().long()
     torch.testing.assert_close(factors, slope_evidence(PRIOR.gps, X[rows], Y[rows].squeeze(-1))[0])

@@ -8,7 +8,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import JointScaMLGP, ScaMLGP, SourceGPs
-from botorch_transfer.models.source_likelihood import SourceMarginalLogLikelihood
+from botorch_transfer.models.joint import SourceMarginalLogLikelihood
 from tests.models.joint_models import FAMILY, MODELS, SIZES, TEST_X, build
 from tests.models.joint_twin import JointTwin
 

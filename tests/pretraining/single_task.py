@@ -12,7 +12,7 @@ from torch import Tensor
 
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 
 def build_mll(

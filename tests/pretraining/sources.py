@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.pretraining import SourceGPs, map_fit
+from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.pretraining.source_gps import map_fit
 from tests.kernels.tasks import points
 from tests.pretraining.tasks import draw_data
 

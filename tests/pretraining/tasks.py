@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 Data = dict[str, tuple[Tensor, ...]]
 

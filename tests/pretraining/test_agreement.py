@@ -5,8 +5,8 @@ import torch
 from scipy.stats import spearmanr
 
 from botorch_transfer import SourceGPs
-from botorch_transfer.pretraining import agreement
-from botorch_transfer.pretraining.agreement import source_agreement, tasks_agree
+from botorch_transfer.pretraining.source_gps import agreement
+from botorch_transfer.pretraining.source_gps.agreement import source_agreement, tasks_agree
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import Linear
 
-from botorch_transfer.pretraining.checkpoints import (
+from botorch_transfer.pretraining.pretrained.checkpoints import (
     FitState,
+    LearningCurve,
     copied,
     optimizer_state,
     put_back,
@@ -15,7 +16,6 @@ from botorch_transfer.pretraining.checkpoints import (
     restore_optimizer,
     write_checkpoint,
 )
-from botorch_transfer.pretraining.learning_curve import LearningCurve
 
 OPTIMIZERS = [torch.optim.Adam, torch.optim.LBFGS]
 

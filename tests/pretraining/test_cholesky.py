@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from botorch_transfer.pretraining.cholesky import cholesky_or_nan
+from botorch_transfer.kernels.gaussian import cholesky_or_nan
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d.")

@@ -5,7 +5,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.data import Domain
-from botorch_transfer.pretraining.domain_checks import (
+from botorch_transfer.pretraining.hyperprior.distribution import (
     are_domains,
     check_domains,
     check_rows,

@@ -11,10 +11,13 @@ from botorch.models.transforms.input import Normalize
 
 from botorch_transfer.data import Domain
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining import domain_fit
-from botorch_transfer.pretraining.domain_fit import DomainFitOptions, fit_domains
-from botorch_transfer.pretraining.domain_objective import domain_negative_log_likelihood
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.hyperprior import domain_fit
+from botorch_transfer.pretraining.hyperprior.domain_fit import (
+    DomainFitOptions,
+    domain_negative_log_likelihood,
+    fit_domains,
+)
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.pretraining.domains import draw_domain, draw_domains
 
 TENSORS = ("lengthscale", "constant", "outputscale", "noise")

@@ -11,11 +11,11 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.domain_objective import (
+from botorch_transfer.pretraining.hyperprior.domain_fit import (
     domain_negative_log_likelihood,
     lengthscale_penalty,
 )
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.pretraining.tasks import draw_data
 
 KERNELS = {"rbf": RBFKernel, "matern52": MaternKernel}

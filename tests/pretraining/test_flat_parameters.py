@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import Linear
 
-from botorch_transfer.pretraining.flat_parameters import FlatParameters
+from botorch_transfer.pretraining.optimizers import FlatParameters
 
 
 @pytest.fixture

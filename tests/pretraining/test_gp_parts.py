@@ -9,10 +9,8 @@ from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior
 
 from botorch_transfer.kernels.conditioned_batch import shallow_copy
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import FeatureKernel
-from botorch_transfer.means.features import FeatureMean
-from botorch_transfer.pretraining.gp_parts import MIN_NOISE, GPParts, freeze, spread, thaw
+from botorch_transfer.kernels.features import FeatureKernel, FeatureMean, FeatureNetwork
+from botorch_transfer.pretraining.pretrained.parts import MIN_NOISE, GPParts, freeze, spread, thaw
 
 
 def shared():

@@ -6,10 +6,11 @@ import pytest
 import torch
 from botorch.exceptions.errors import ModelFittingError
 
-from botorch_transfer.pretraining import PretrainedPrior, checkpoints
-from botorch_transfer.pretraining.gradient_fit import GradientFit
-from botorch_transfer.pretraining.source_loss import SourceLoss
-from botorch_transfer.pretraining.vector_adam import VectorAdam
+from botorch_transfer.pretraining import PretrainedPrior
+from botorch_transfer.pretraining.optimizers import VectorAdam
+from botorch_transfer.pretraining.pretrained import checkpoints
+from botorch_transfer.pretraining.pretrained.fit import GradientFit
+from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -7,8 +7,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.pretraining import PretrainedPrior
-from botorch_transfer.pretraining.gradient_fit import GradientFit
-from botorch_transfer.pretraining.held_out import renumbered, split
+from botorch_transfer.pretraining.pretrained.fit import GradientFit, renumbered, split
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -9,8 +9,10 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.pretraining import Hyperprior
-from botorch_transfer.pretraining.hierarchical_nll import hierarchical_negative_log_likelihood
-from botorch_transfer.pretraining.importance import log_likelihoods
+from botorch_transfer.pretraining.hyperprior.validation import (
+    hierarchical_negative_log_likelihood,
+    log_likelihoods,
+)
 
 
 def hyperprior(**options) -> Hyperprior:

@@ -10,9 +10,9 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.hyperpriors.context_gamma import ContextGammaPrior
-from botorch_transfer.hyperpriors.maximum_likelihood import fit_gamma
+from botorch_transfer.hyperpriors.priors import fit_gamma
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions
+from botorch_transfer.pretraining.hyperprior.network import ContextGammaPrior
 from tests.pretraining.domains import draw_domain, draw_domains
 from tests.pretraining.hyperpriors import QUICK, assert_equal_states, fit, specified
 from tests.pretraining.tasks import draw_data

@@ -6,9 +6,9 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from scipy import stats
 
-from botorch_transfer.hyperpriors.draws import HyperparameterDraws
-from botorch_transfer.pretraining import importance
-from botorch_transfer.pretraining.importance import (
+from botorch_transfer.pretraining.hyperprior import validation
+from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.validation import (
     effective_sample_size,
     log_likelihoods,
     systematic_resample,
@@ -30,7 +30,7 @@ def draws(num: int, dim: int) -> HyperparameterDraws:
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_likelihoods_equal_gpytorchs(n, known_noise, monkeypatch):
-    monkeypatch.setattr(importance, "_CHUNK_ELEMENTS", 100)  # two or three rows at a time
+    monkeypatch.setattr(validation, "_CHUNK_ELEMENTS", 100)  # two or three rows at a time
     drawn = draws(5, 2)
     X, Y = torch.rand(n, 2, dtype=torch.double), torch.randn(n, dtype=torch.double)
     Yvar = 0.1 + torch.rand(n, dtype=torch.double) if known_noise else None

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from botorch_transfer.pretraining.jobs import run_jobs
 from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.parallel import run_jobs
 
 
 def test_results_are_in_order_and_remembered():

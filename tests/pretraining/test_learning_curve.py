@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from botorch_transfer.pretraining.learning_curve import LearningCurve
+from botorch_transfer.pretraining.pretrained.checkpoints import LearningCurve
 
 
 def test_tensors_and_back():

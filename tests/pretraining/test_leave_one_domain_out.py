@@ -4,12 +4,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.pretraining import (
-    Hyperprior,
-    NetworkOptions,
-    domain_fit,
-    leave_one_domain_out,
-)
+from botorch_transfer.pretraining import Hyperprior, NetworkOptions, leave_one_domain_out
+from botorch_transfer.pretraining.hyperprior import domain_fit
 from tests.pretraining.domains import draw_domain, draw_domains
 
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.pretraining import MAPOptions, clear_memos, map_fit
-from botorch_transfer.pretraining.map_fit import MAPResult, draw_starts, fit_map
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining import MAPOptions, clear_memos
+from botorch_transfer.pretraining.source_gps import map_fit
+from botorch_transfer.pretraining.source_gps.map_fit import MAPResult, draw_starts, fit_map
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
 from tests.pretraining.tasks import draw_data, padded
 

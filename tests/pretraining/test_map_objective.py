@@ -11,8 +11,8 @@ from torch import Tensor
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.map_objective import MAPObjective, negative_log_likelihood
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective, negative_log_likelihood
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.kernels.tasks import KERNELS, points
 from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
 from tests.pretraining.tasks import draw_data, padded

@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.pretraining.matching_groups import MatchingGroup, find_matching_groups
+from botorch_transfer.pretraining.pretrained.objectives import MatchingGroup, find_matching_groups
 
 
 def inputs(n, d=2, seed=0):

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys, torch
-from botorch_transfer.pretraining.memory import keep_freed_memory
+from botorch_transfer.pretraining.parallel import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from botorch_transfer.hyperpriors.context_network import ContextNetwork
-from botorch_transfer.hyperpriors.maximum_likelihood import fit_gamma
-from botorch_transfer.pretraining.network_fit import (
+from botorch_transfer.hyperpriors.priors import fit_gamma
+from botorch_transfer.pretraining.hyperprior.network import (
+    ContextNetwork,
     NetworkOptions,
     context_shares,
     fit_network,

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl, nll
+from botorch_transfer.kernels.gaussian import nll
+from botorch_transfer.pretraining.pretrained.objectives import EmpiricalGaussian, ekl
 
 
 def draw(*shape, seed=0):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.outcome_scale import outcome_scales
-from botorch_transfer.pretraining.padding import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
 from tests.pretraining.tasks import draw_data
 
 

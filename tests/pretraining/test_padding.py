@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.padding import PaddedTasks, check_padded_size
+from botorch_transfer.pretraining.tasks import PaddedTasks, check_padded_size
 from tests.pretraining.tasks import draw_data
 
 sizes = st.lists(st.integers(1, 8), min_size=1, max_size=5)

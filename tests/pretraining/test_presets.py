@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.means import ConstantMean, ZeroMean
 
-from botorch_transfer.pretraining.presets import PRESETS, build_preset
+from botorch_transfer.pretraining.pretrained.parts import PRESETS, build_preset
 from tests.kernels.tasks import points
 
 NETWORK = {"hidden": (4, 3), "seed": 1}

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining import random_batches
-from botorch_transfer.pretraining.padding import PaddedTasks
-from botorch_transfer.pretraining.random_batches import RandomBatches
+from botorch_transfer.pretraining import optimizers
+from botorch_transfer.pretraining.optimizers import RandomBatches
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 STEPS = 600
 
@@ -74,7 +74,7 @@ def test_nothing_that_a_batch_does_not_need():
 @pytest.mark.parametrize("elements", [1, 100, 2**17])
 def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
     """So an interrupted run goes on with the batches that it would have had."""
-    monkeypatch.setattr(random_batches, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(optimizers, "BLOCK_ELEMENTS", elements)
     batches = RandomBatches(numbered(), 4, 2, seed=3)
     assert batches.block_size == max(1, elements // 24)
     forwards = [batches[step] for step in range(12)]
@@ -87,7 +87,7 @@ def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
 
 @pytest.mark.parametrize("elements", [1, 2**17])
 def test_steps_and_seeds_differ(elements, monkeypatch):
-    monkeypatch.setattr(random_batches, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(optimizers, "BLOCK_ELEMENTS", elements)
     batches = [RandomBatches(numbered((50, 50)), 20, 2, seed) for seed in (0, 1, -1)]
     found = {tuple(each[step].Y.flatten().tolist()) for each in batches for step in range(5)}
     assert len(found) == 15

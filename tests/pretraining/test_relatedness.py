@@ -8,11 +8,10 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining import relatedness
-from botorch_transfer.pretraining.map_fit import MAPOptions
-from botorch_transfer.pretraining.outcome_scale import outcome_scales
-from botorch_transfer.pretraining.padding import PaddedTasks
-from botorch_transfer.pretraining.relatedness import order_by_relatedness
+from botorch_transfer.pretraining.source_gps import agreement
+from botorch_transfer.pretraining.source_gps.agreement import order_by_relatedness
+from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions
+from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
 from tests.kernels.tasks import points
 
 Function = Callable[[Tensor], Tensor]
@@ -76,14 +75,14 @@ def test_all_constant_tasks_keep_their_order() -> None:
 def test_many_points_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     functions: list[Function] = [_bent, _wave, _odd, _bent_back]
     evaluated = []
-    mean = relatedness.ConditionedGPs.mean
+    mean = agreement.ConditionedGPs.mean
 
-    def count(self: relatedness.ConditionedGPs, x: Tensor) -> Tensor:
+    def count(self: agreement.ConditionedGPs, x: Tensor) -> Tensor:
         evaluated.append(x)
         return mean(self, x)
 
-    monkeypatch.setattr(relatedness.ConditionedGPs, "mean", count)
-    monkeypatch.setattr(relatedness, "MAX_POINTS", 20)
+    monkeypatch.setattr(agreement.ConditionedGPs, "mean", count)
+    monkeypatch.setattr(agreement, "MAX_POINTS", 20)
     order = _order(functions)
     assert 10 < len(evaluated[0]) <= 20
     assert order[0] is _odd

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from botorch_transfer.pretraining import PretrainedPrior
-from botorch_transfer.pretraining.remembered_loss import RememberedLoss
-from botorch_transfer.pretraining.source_loss import SourceLoss
+from botorch_transfer.pretraining.optimizers import RememberedLoss
+from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
 from tests.families import ShiftedSines
 
 

@@ -22,7 +22,7 @@ from botorch_transfer.hyperpriors import (
     GPHyperparameters,
 )
 from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
-from botorch_transfer.pretraining.source_hierarchy import Propagate, SourceHierarchy
+from botorch_transfer.pretraining.source_gps.hierarchy import Propagate, SourceHierarchy
 from tests.families import ShiftedSines
 from tests.hierarchy_twin import (
     NOTHING,

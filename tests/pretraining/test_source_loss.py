@@ -8,15 +8,19 @@ from botorch.exceptions.errors import InputDataError
 from torch.distributions import MultivariateNormal
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining import source_loss
-from botorch_transfer.pretraining.gp_parts import GPParts
-from botorch_transfer.pretraining.matching_groups import find_matching_groups
-from botorch_transfer.pretraining.objectives import EmpiricalGaussian, ekl
-from botorch_transfer.pretraining.padding import PaddedTasks
-from botorch_transfer.pretraining.presets import hyperbo
-from botorch_transfer.pretraining.pretraining_options import PretrainingOptions
-from botorch_transfer.pretraining.source_loss import GroupEKL, SourceLoss, TaskNLL
-from botorch_transfer.pretraining.training_tasks import TrainingTasks
+from botorch_transfer.pretraining.pretrained import objectives
+from botorch_transfer.pretraining.pretrained.objectives import (
+    EmpiricalGaussian,
+    GroupEKL,
+    PretrainingOptions,
+    SourceLoss,
+    TaskNLL,
+    TrainingTasks,
+    ekl,
+    find_matching_groups,
+)
+from botorch_transfer.pretraining.pretrained.parts import GPParts, hyperbo
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -45,7 +49,7 @@ def naive_nll(gp, X, Y, noise):
 @pytest.mark.parametrize("known_noise", [(), ("task 0",), ("task 0", "task 1", "task 2")])
 @pytest.mark.parametrize("chunk_elements", [1, 200, 2**20])
 def test_full_nll(known_noise, chunk_elements, monkeypatch):
-    monkeypatch.setattr(source_loss, "CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(objectives, "CHUNK_ELEMENTS", chunk_elements)
     gp, tasks = parts(), ragged(known_noise)
     expected = [
         naive_nll(gp, X[mask], Y[mask], Yvar[mask] if fixed else gp.noise)

@@ -6,9 +6,8 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from botorch_transfer.kernels.dense import Stationary
-from botorch_transfer.pretraining.objectives import nll
-from botorch_transfer.pretraining.stationary_nll import stationary_nll
+from botorch_transfer.kernels.gaussian import nll, stationary_nll
+from botorch_transfer.kernels.stationary import Stationary
 
 KERNELS = {
     "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=3)),

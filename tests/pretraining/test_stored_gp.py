@@ -11,9 +11,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
-from botorch_transfer.kernels.feature_network import FeatureNetwork
-from botorch_transfer.kernels.features import FeatureKernel
-from botorch_transfer.means.features import FeatureMean
+from botorch_transfer.kernels.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior, SourceGPs
 from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.padding import PaddedTasks
-from botorch_transfer.pretraining.sub_samples import SubSampler
+from botorch_transfer.pretraining.hyperprior.domain_fit import SubSampler
+from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.pretraining.tasks import draw_data
 
 

@@ -6,7 +6,7 @@ from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.pretraining import PretrainingOptions
-from botorch_transfer.pretraining.training_tasks import TrainingTasks
+from botorch_transfer.pretraining.pretrained.objectives import TrainingTasks
 from tests.families import OFFSET, ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.pretraining.vector_adam import VectorAdam
+from botorch_transfer.pretraining.optimizers import VectorAdam
 
 
 def start():

@@ -16,8 +16,8 @@ from benchmarks.studies.problems import Problem
 from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
 from botorch_transfer.data import as_datasets
 from botorch_transfer.pretraining.memo import Memo, content_key
-from botorch_transfer.pretraining.outcome_scale import OutcomeScale
-from botorch_transfer.pretraining.training_tasks import Objective
+from botorch_transfer.pretraining.pretrained.objectives import Objective
+from botorch_transfer.pretraining.tasks import OutcomeScale
 
 PRETRAINING_STEPS = 500
 """Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""

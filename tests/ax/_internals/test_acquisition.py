@@ -15,7 +15,7 @@ from botorch.acquisition import LogExpectedImprovement
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 
 from botorch_transfer import models
-from botorch_transfer.ax._internals.acquisition import TransferAcquisition
+from botorch_transfer.ax.acquisition import TransferAcquisition
 from tests.ax.conftest import (
     bowl,
     bowls,

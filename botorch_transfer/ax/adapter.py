@@ -1,0 +1,455 @@
+"""What the adapters for tables and priors, and for auxiliary experiments, share.
+
+Ax's adapter with a table of old runs, or with saved priors.
+
+Ax's adapter with auxiliary experiments.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+import torch
+from ax.adapter.base import DataLoaderConfig
+from ax.adapter.data_utils import ExperimentData
+from ax.adapter.torch import TorchAdapter
+from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.cast import Cast
+from ax.adapter.transforms.one_hot import OneHot
+from ax.core.data import Data
+from ax.core.experiment import Experiment
+from ax.core.generator_run import GeneratorRun
+from ax.core.observation import ObservationFeatures
+from ax.core.optimization_config import OptimizationConfig
+from ax.core.search_space import SearchSpace, SearchSpaceDigest
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.utils.common.constants import Keys
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
+from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import (
+    TransferDataset,
+    Transferred,
+    refuse_parameters,
+    with_positive_noise,
+    without_noise,
+)
+from botorch_transfer.ax.prior_files import load_prior_file
+from botorch_transfer.ax.runs import (
+    awaited_arms,
+    directions,
+    failed_arms,
+    metrics_of,
+    refuse_other_metrics,
+    restricted_to,
+    without_abandoned,
+)
+from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
+
+Moments = dict[str, tuple[float, float] | None]
+
+
+def has_outcomes(data: ExperimentData) -> bool:
+    """Whether there is an outcome of anything; Ax keeps rows that have none."""
+    observed = data.observation_data
+    return not observed.empty and bool(np.isfinite(observed["mean"].to_numpy(dtype=float)).any())
+
+
+class TransferMixin(ABC):
+    """What both adapters share: metrics with and without history, and the first trials."""
+
+    _experiment: Experiment
+    _optimization_config: OptimizationConfig | None
+    generator: Any
+    outcomes: list[str]
+
+    @abstractmethod
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+
+    def _metrics(self) -> list[str]:
+        return metrics_of(self._experiment)
+
+    def _optimized(self) -> list[str]:
+        config = self._optimization_config
+        return [] if config is None else sorted(config.metric_signatures)
+
+    def _model_metrics_without_history(self, plain: ModelConfig) -> None:
+        """Makes these metrics' models plain GPs; the generator is new and not fitted yet."""
+        metrics, known = self._metrics(), self.history_moments()
+        refuse_other_metrics(known, metrics)
+        spec = self.generator.surrogate_spec
+        if self.generator._surrogate is None and spec is not None:
+            rest = {name: [plain] for name in metrics if name not in known}
+            self.generator.surrogate_spec = replace(spec, metric_to_model_configs=rest)
+
+    def _set_kwargs_to_save(
+        self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
+    ) -> None:
+        # With each trial Ax stores what made it: of the table its key is enough.
+        history = adapter_kwargs.get("history")
+        if isinstance(history, TransferHistory):
+            adapter_kwargs = {**adapter_kwargs, "history": history.key}
+        super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)  # type: ignore[misc]
+
+    def gen(
+        self,
+        n: int,
+        search_space: SearchSpace | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        pending_observations: dict[str, list[ObservationFeatures]] | None = None,
+        fixed_features: ObservationFeatures | None = None,
+        model_gen_options: dict[str, Any] | None = None,
+    ) -> GeneratorRun:
+        """Generates candidates; see Ax's ``Adapter.gen``.
+
+        Trials that failed are not suggested again, nor are abandoned ones, which Ax takes for
+        pending. Before there is any outcome, only metrics with history are looked at.
+        """
+        pending = without_abandoned(self._experiment, pending_observations)
+        config = optimization_config or self._optimization_config
+        data: Any = self.get_training_data()  # type: ignore[attr-defined]
+        if config is not None and not has_outcomes(data):
+            optimization_config = restricted_to(config, self.outcomes)
+        return super().gen(  # type: ignore[misc]
+            n=n,
+            search_space=search_space,
+            optimization_config=optimization_config,
+            pending_observations=pending or None,
+            fixed_features=fixed_features,
+            model_gen_options=model_gen_options,
+        )
+
+    def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
+        """Says which inputs failed or are pending, in the model's space; NaN where none matters.
+
+        Ax itself leaves out of what is pending what violates a constraint by rounding.
+        """
+        avoid: dict[str, Any] = {}
+        kinds = {"failed": failed_arms(self._experiment), "pending": awaited_arms(self._experiment)}
+        for kind, arms in kinds.items():
+            features = [ObservationFeatures.from_arm(arm) for arm in arms]
+            for transform in self.transforms.values():  # type: ignore[attr-defined]
+                features = transform.transform_observation_features(features)
+            if kind == "pending":  # of the same batch, too
+                features += [f for some in kwargs["pending_observations"].values() for f in some]
+            if features:
+                avoid[kind] = self._rows(features, kwargs["fixed_features"])
+        if avoid:
+            options = dict(kwargs.get("model_gen_options") or {})
+            key = Keys.AX_ACQUISITION_KWARGS.value
+            kwargs["model_gen_options"] = {**options, key: {**options.get(key, {}), **avoid}}
+        return super()._gen(n, search_space, *args, **kwargs)  # type: ignore[misc]
+
+    def _rows(
+        self, features: list[ObservationFeatures], fixed: ObservationFeatures | None
+    ) -> list[list[float]]:
+        known: dict[str, Any] = {} if fixed is None else dict(fixed.parameters)
+        points = [
+            known | feature.parameters | dict.fromkeys(self._inactive(feature), math.nan)
+            for feature in features
+        ]
+        names: list[str] = self.parameters  # type: ignore[attr-defined]
+        rows = {
+            str(row): row for row in ([float(point[name]) for name in names] for point in points)
+        }
+        return list(rows.values())
+
+    def _inactive(self, feature: ObservationFeatures) -> set[str]:
+        """The columns that do not matter at a point, which has values of them nevertheless."""
+        transforms: dict[str, Transform] = self.transforms  # type: ignore[attr-defined]
+        space = transforms[Cast.__name__].search_space  # type: ignore[attr-defined]
+        if not space.is_hierarchical:
+            return set()
+        raw = [deepcopy(feature)]
+        for transform in reversed(transforms.values()):
+            raw = transform.untransform_observation_features(raw)
+        inactive = set(space.parameters) - set(raw[0].parameters)
+        one_hot: Any = transforms.get(OneHot.__name__)
+        encoded = {} if one_hot is None else one_hot.encoded_parameters
+        return {column for name in inactive for column in encoded.get(name, [name])}
+
+
+class TransferAdapter(TransferMixin, TorchAdapter):
+    """Ax's ``TorchAdapter`` with a table of old runs, or with priors that were made elsewhere.
+
+    Args:
+        history: A :class:`TransferHistory`, or the key of one.
+        priors: What :func:`describe_prior_file` said, by metric.
+        pretraining: Options of pre-training.
+
+    All further arguments are Ax's.
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment: Experiment,
+        generator: BoTorchGenerator,
+        history: TransferHistory | str | None = None,
+        priors: dict[str, dict[str, str]] | None = None,
+        pretraining: dict[str, Any] | None = None,
+        search_space: SearchSpace | None = None,
+        data: Data | None = None,
+        transforms: Sequence[type[Transform]] | None = None,
+        transform_configs: Mapping[str, dict[str, Any]] | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        expand_model_space: bool = True,
+        fit_tracking_metrics: bool = True,
+        fit_on_init: bool = True,
+        default_model_gen_options: dict[str, Any] | None = None,
+        torch_device: torch.device | None = None,
+        data_loader_config: DataLoaderConfig | None = None,
+    ) -> None:
+        self.history = None if history is None else TransferHistory.recall(history)
+        self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
+        self.pretraining = pretraining or {}
+        super().__init__(
+            experiment=experiment,
+            generator=generator,
+            search_space=search_space,
+            data=data,
+            transforms=transforms,
+            transform_configs=transform_configs,
+            optimization_config=optimization_config,
+            expand_model_space=expand_model_space,
+            fit_tracking_metrics=fit_tracking_metrics,
+            fit_on_init=fit_on_init,
+            default_model_gen_options=default_model_gen_options,
+            torch_device=torch_device,
+            data_loader_config=data_loader_config,
+        )
+
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+        found: Moments = {}
+        if self.history is not None:
+            for name in self.history.metrics(self._metrics()):
+                found[name] = self.history.moments(name)
+        signs = directions(self._optimization_config)
+        for name, prior in self.priors.items():
+            found[name] = prior_moments(prior, signs.get(name, 1.0))
+        return found
+
+    def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        for name in self.priors:
+            refuse_other_metrics([name], self._metrics())
+        self._model_metrics_without_history(ModelConfig(name="without history"))
+        super()._fit(search_space, experiment_data, **kwargs)
+
+    def _convert_experiment_data(
+        self,
+        experiment_data: Any,
+        outcomes: list[str],
+        parameters: list[str],
+        search_space_digest: SearchSpaceDigest | None,
+    ) -> tuple[Any, ...]:
+        """Adds what there is of source tasks; metrics with history may have no data yet."""
+        known = self.history_moments()
+        observed = experiment_data.observation_data
+        columns = observed["mean"] if not observed.empty else {}
+        present = [n for n in outcomes if n in columns and columns[n].notna().any()]
+        absent = {n for n in (*outcomes, *self._optimized()) if n in known and n not in present}
+        datasets: dict[str, SupervisedDataset] = {}
+        metadata: list[Any] | None = None
+        if present:
+            found, names, metadata = super()._convert_experiment_data(
+                experiment_data, present, parameters, search_space_digest
+            )
+            datasets = dict(zip(names, found, strict=True))
+        ordered = sorted([*datasets, *absent])
+        if metadata is not None:
+            described = dict(zip(datasets, metadata, strict=True))
+            metadata = [described.get(name, []) for name in ordered]
+        made = [self._with_sources(name, datasets.get(name), parameters) for name in ordered]
+        return made, ordered, metadata
+
+    def _with_sources(
+        self, metric: str, dataset: SupervisedDataset | None, parameters: list[str]
+    ) -> SupervisedDataset:
+        known = self.history_moments()
+        if dataset is not None and metric not in known:
+            return dataset
+        empty = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
+        return TransferDataset(
+            X=empty if dataset is None else dataset.X,
+            Y=empty[:, :1] if dataset is None else dataset.Y,
+            Yvar=None if dataset is None else dataset.Yvar,
+            feature_names=parameters,
+            outcome_names=[metric],
+            group_indices=None if dataset is None else dataset.group_indices,
+            transferred=self._transferred(metric, parameters),
+        )
+
+    def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
+        t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
+        mean, std = t.Ymean[metric], t.Ystd[metric]
+        if metric in self.priors:
+            refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
+            sign = directions(self._optimization_config).get(metric, 1.0)
+            return Transferred(self.priors[metric], sign, mean, std)
+        assert self.history is not None
+        sources = encode_runs(
+            self.history, metric, self.model_space, self.transforms, parameters, mean, std
+        )
+        return Transferred(sources, pretraining=self.pretraining)
+
+
+logger = logging.getLogger(__name__)
+
+
+class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
+    """Ax's ``TransferLearningAdapter`` for the models of this package, from the first trial on.
+
+    Args:
+        history: The old experiments, or their names.
+
+    All further arguments are Ax's.
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment: Experiment,
+        generator: BoTorchGenerator,
+        history: AuxiliaryHistory | None = None,
+        search_space: SearchSpace | None = None,
+        data: Data | None = None,
+        transforms: Sequence[type[Transform]] | None = None,
+        transform_configs: dict[str, dict[str, Any]] | None = None,
+        optimization_config: OptimizationConfig | None = None,
+        data_loader_config: DataLoaderConfig | None = None,
+        fit_tracking_metrics: bool = False,
+        fit_on_init: bool = True,
+        default_model_gen_options: dict[str, Any] | None = None,
+        torch_device: torch.device | None = None,
+    ) -> None:
+        if history is not None:
+            history.attach(experiment)
+        self._target = experiment
+        super().__init__(
+            experiment=experiment,
+            generator=generator,
+            search_space=search_space,
+            data=data,
+            transforms=transforms,
+            transform_configs=transform_configs,
+            optimization_config=optimization_config,
+            data_loader_config=data_loader_config,
+            fit_tracking_metrics=fit_tracking_metrics,
+            fit_on_init=fit_on_init,
+            default_model_gen_options=default_model_gen_options,
+            torch_device=torch_device,
+        )
+
+    def _get_task_datasets(
+        self, datasets: Sequence[SupervisedDataset | None], parameters: list[str]
+    ) -> list[MultiTaskDataset]:
+        """Puts the tasks' data together, as Ax's adapter does, which wants all noise known or none.
+
+        Args:
+            datasets: The target's data of each outcome, if there are any.
+            parameters: The columns.
+
+        Returns:
+            The data of each outcome.
+        """
+        return [
+            self._together(dataset, outcome, parameters)
+            for dataset, outcome in zip(datasets, self.outcomes, strict=True)
+        ]
+
+    def _together(
+        self, target: SupervisedDataset | None, outcome: str, parameters: list[str]
+    ) -> MultiTaskDataset:
+        of_source = self.get_transferable_datasets(parameters, outcome)
+        tasks: list[SupervisedDataset] = [*chain.from_iterable(of_source.values())]
+        tasks = tasks if target is None else [target, *tasks]
+        knowing = sum(task.Yvar is not None and bool(task.Yvar.isfinite().all()) for task in tasks)
+        if knowing == len(tasks):
+            tasks = [with_positive_noise(task) for task in tasks]
+        else:
+            if any(task.Yvar is not None for task in tasks):
+                logger.info("Only some runs know their noise of %s: it is inferred.", outcome)
+            tasks = [without_noise(task) for task in tasks]
+        if target is None:
+            nothing = torch.empty(0, 1, dtype=torch.double, device=self.device)
+            known = tasks[0].Yvar is not None
+            empty = SupervisedDataset(
+                X=nothing.expand(0, len(parameters)),
+                Y=nothing,
+                Yvar=nothing if known else None,
+                feature_names=parameters,
+                outcome_names=[outcome],
+            )
+            tasks = [empty, *tasks]
+        return MultiTaskDataset(tasks, target_outcome_name=outcome, task_feature_index=-1)
+
+    def history_moments(self) -> Moments:
+        """Mean and deviation of old outcomes, by metric."""
+        found = {
+            name: auxiliary_outcomes(self.auxiliary_sources, name)
+            for name in metrics_of(self._target)
+        }
+        moments: Moments = {
+            name: moments_of(outcomes) for name, outcomes in found.items() if outcomes is not None
+        }
+        for source in self.auxiliary_sources:
+            # Ax puts it in the new one's place while its data are transformed.
+            if source.experiment is self._experiment:
+                return {
+                    other: moments[name]
+                    for name in moments
+                    for other in source.transfer_metric_config.get(name, {name})
+                }
+        return moments
+
+    def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
+        refuse_parameters(self._source_only_params)
+        self._model_metrics_without_history(
+            ModelConfig(botorch_model_class=SingleTaskGP, name="without history")
+        )
+        if not has_outcomes(experiment_data):
+            experiment_data = ExperimentData(
+                experiment_data.arm_data.iloc[:0], experiment_data.observation_data.iloc[:0]
+            )
+            known = self.history_moments()
+            self.outcomes = [name for name in self._optimized() if name in known]
+        elif not self._fit_tracking_metrics:
+            self.outcomes = self._optimized()
+        super()._fit(search_space, experiment_data, **kwargs)
+
+    def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
+        """Keeps parameters that only old experiments have, at what they are in the new one.
+
+        Ax leaves them out here, but not of the data, so that the numbers of columns would differ.
+        """
+        shown, fixed = self.parameters, kwargs["fixed_features"]
+        self.parameters = self.generator.search_space_digest.feature_names
+        for name in set(self.parameters) - set(shown):
+            parameter = self.joint_search_space.parameters[name]
+            features = [ObservationFeatures({name: parameter.backfill_value})]
+            space = SearchSpace([parameter.clone()])
+            for transform in self.transforms.values():
+                features = transform.transform_observation_features(features)
+                if name in space.parameters:
+                    space = transform.transform_search_space(space)
+            search_space.add_parameter(space.parameters[name])
+            fixed.parameters[name] = features[0].parameters[name]
+        try:
+            return super()._gen(n, search_space, *args, **kwargs)
+        finally:
+            self.parameters = shown

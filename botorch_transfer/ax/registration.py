@@ -1,0 +1,96 @@
+"""What Ax is told of this package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ax.adapter.registry import (
+    GENERATOR_KEY_TO_GENERATOR_SETUP,
+    GeneratorRegistryBase,
+    GeneratorSetup,
+    MBM_X_trans_base,
+)
+from ax.adapter.torch import TorchAdapter
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.derelativize import Derelativize
+from ax.adapter.transforms.metadata_to_task import MetadataToTask
+from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    _construct_submodules,
+    submodel_input_constructor,
+)
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import register_acquisition, register_model
+from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
+from ax.storage.transform_registry import register_transform
+from botorch.utils.datasets import SupervisedDataset
+
+from botorch_transfer import models
+from botorch_transfer.ax.acquisition import TransferAcquisition
+from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import transfer_model_inputs
+from botorch_transfer.ax.units import StandardizeByHistory
+from botorch_transfer.models.guarded import GuardRule
+from botorch_transfer.models.target import TargetGP
+
+
+class TransferGenerators(GeneratorRegistryBase):
+    """The entries of this package in Ax's registry of generators."""
+
+    TRANSFER = "botorch_transfer"
+    AUXILIARY = "botorch_transfer_auxiliary"
+
+
+@submodel_input_constructor.register(TargetGP)
+def transfer_inputs_for_ax(
+    botorch_model_class: type[TargetGP],
+    model_config: ModelConfig,
+    dataset: SupervisedDataset,
+    search_space_digest: SearchSpaceDigest,
+    surrogate: Surrogate,
+) -> dict[str, Any]:
+    """Constructs the arguments of a transfer model.
+
+    Ax's own constructor drops the task column, which the inputs at prediction have, and passes
+    ``outcome_transform=None``, which says that outcomes are in the prior's units already.
+    """
+    inputs = transfer_model_inputs(
+        botorch_model_class, dataset, search_space_digest, model_config.model_options
+    )
+    parts = _construct_submodules(
+        replace(model_config, input_transform_classes=None),
+        dataset,
+        search_space_digest,
+        botorch_model_class,
+    )
+    return inputs | {name: part for name, part in parts.items() if part is not None}
+
+
+def register() -> None:
+    """Tells Ax of the package: its generators, models, transform and what storage needs."""
+    setups: dict[str, tuple[type[TorchAdapter], list[type[Transform]]]] = {
+        TransferGenerators.TRANSFER.value: (TransferAdapter, []),
+        TransferGenerators.AUXILIARY.value: (AuxiliaryTransferAdapter, [MetadataToTask]),
+    }
+    for key, (adapter, further) in setups.items():
+        GENERATOR_KEY_TO_GENERATOR_SETUP[key] = GeneratorSetup(
+            adapter_class=adapter,
+            generator_class=BoTorchGenerator,
+            transforms=[*MBM_X_trans_base, *further, Derelativize, StandardizeByHistory],
+            default_generator_kwargs={"acquisition_class": TransferAcquisition},
+        )
+    for name in models.__all__:
+        register_model(getattr(models, name))
+    register_acquisition(TransferAcquisition)
+    register_transform(StandardizeByHistory)
+    for stored in (TransferHistory, AuxiliaryHistory):
+        CORE_ENCODER_REGISTRY[stored] = stored.to_json
+        CORE_DECODER_REGISTRY[stored.__name__] = stored
+    # Ax writes any dataclass, and reads those that it knows.
+    for named in (TransferGenerators, GuardRule):
+        CORE_DECODER_REGISTRY[named.__name__] = named

@@ -1,0 +1,202 @@
+"""The families of distributions that a hyperparameter's hyperprior may be of.
+
+Gamma hyperpriors for MAP: the density of the logarithm.
+
+Normal and Gamma distributions fitted to a few estimates by maximum likelihood.
+
+A handful of estimates may agree so well that the likelihood is unbounded: one domain, or equal
+estimates. A distribution as narrow as that would keep every later fit at the same value, so a broad
+one around the estimates takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
+from scipy import stats
+from torch import Tensor
+
+_FAMILIES: dict[str, tuple[Callable[..., Prior], tuple[str, str]]] = {
+    "gamma": (GammaPrior, ("concentration", "rate")),
+    "normal": (NormalPrior, ("loc", "scale")),
+    "uniform": (UniformPrior, ("low", "high")),
+}
+
+
+def make_prior(family: str, parameters: Tensor) -> Prior:
+    """Builds a GPyTorch prior.
+
+    Args:
+        family: ``"gamma"`` (shape, rate), ``"normal"`` (mean, standard deviation) or ``"uniform"``
+            (bounds).
+        parameters: A tensor of its two parameters.
+
+    Returns:
+        The prior.
+
+    Example:
+        >>> make_prior("gamma", torch.tensor([3.0, 6.0])).mean
+        tensor(0.5000)
+    """
+    first, second = parameters.detach().clone().unbind()
+    # Outside of a bounded distribution the density is zero, which is no error.
+    return _FAMILIES[family][0](first, second, validate_args=False)
+
+
+def describe_prior(prior: Prior) -> tuple[str, Tensor]:
+    """Says what :func:`make_prior` needs to build a prior again.
+
+    Args:
+        prior: A univariate Gamma, Normal or uniform prior.
+
+    Returns:
+        The family and a tensor of its two parameters.
+
+    Raises:
+        ValueError: If it is none of these.
+
+    Example:
+        >>> from gpytorch.priors import NormalPrior
+        >>> describe_prior(NormalPrior(0.0, 2.0))
+        ('normal', tensor([0., 2.]))
+    """
+    for family, (kind, names) in _FAMILIES.items():
+        if type(prior) is kind and prior.batch_shape == torch.Size():
+            return family, torch.stack([getattr(prior, name).detach() for name in names])
+    raise ValueError(
+        f"{type(prior).__name__} can't be a hyperprior here: give a univariate GammaPrior, "
+        "NormalPrior or UniformPrior."
+    )
+
+
+class LogDensityGammaPrior(GammaPrior):
+    r"""A Gamma hyperprior that counts by its density of the logarithm.
+
+    Where the maximum of a density is depends on the coordinates. A Gamma of a shape of at most one,
+    as a few estimates of different magnitudes give it, has its maximum at zero: by MAP, lengthscale
+    and noise end up there whenever there are only a few points, and a model that takes a function
+    for white noise predicts nothing. The density of the logarithm, which the optimizer works with
+    anyway, has its maximum at the mean, whatever the shape:
+
+    .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
+
+    Draws are those of the Gamma distribution.
+
+    Example:
+        >>> prior = LogDensityGammaPrior(0.5, 2.0)
+        >>> values = torch.tensor([0.01, 0.25, 1.0])
+        >>> int(prior.log_prob(values).argmax())
+        1
+    """
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the density of ``log(x)``."""
+        return super().log_prob(x) + x.log()
+
+    def expand(self, expand_shape: torch.Size, _instance: Any = None) -> LogDensityGammaPrior:
+        """The same, repeated."""
+        batch_shape = torch.Size(expand_shape)
+        shape, rate = self.concentration.expand(batch_shape), self.rate.expand(batch_shape)
+        return LogDensityGammaPrior(shape, rate, validate_args=False)
+
+
+def for_map(prior: Prior) -> Prior:
+    """Makes what to register on a module that is fitted by MAP.
+
+    Args:
+        prior: A hyperprior, univariate or of ``d`` independent hyperparameters.
+
+    Returns:
+        Of a Gamma, the same with the density of the logarithm; any other is returned as it is.
+
+    Example:
+        >>> for_map(GammaPrior(0.5, 2.0))
+        LogDensityGammaPrior()
+    """
+    if not isinstance(prior, GammaPrior):
+        return prior
+    shape, rate = prior.concentration.detach().clone(), prior.rate.detach().clone()
+    return LogDensityGammaPrior(shape, rate, validate_args=False)
+
+
+logger = logging.getLogger(__name__)
+
+MAX_SHAPE = 1e3
+"""A Gamma of a larger shape, of less than 3 % relative deviation, is taken for degenerate."""
+
+BROAD_SHAPE = 2.0
+"""Shape of the broad Gamma: a relative deviation of 70 %, and a density of zero at zero."""
+
+
+def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
+    """Fits a Gamma distribution.
+
+    Args:
+        sample: An ``n`` tensor of positive values.
+        name: What they are values of, for the log.
+
+    Returns:
+        A tensor of two: shape and rate, as ``GammaPrior`` takes them. Values that are all equal, or
+        just one, give the broad Gamma of the same mean; the log says so.
+
+    Raises:
+        ValueError: If there are no values, or one is not positive.
+
+    Example:
+        >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
+        tensor([3.4..., 1.4...], dtype=torch.float64)
+    """
+    values = sample.detach().double().cpu()
+    if len(values) == 0 or not bool((values > 0).all()):
+        raise ValueError(f"A Gamma distribution of the {name} needs values, all of them positive.")
+    mean = float(values.mean())
+    # The shape of the best Gamma follows from how far the mean is above the geometric mean: about
+    # one half divided by this.
+    if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
+        logger.warning(
+            "The %d estimate(s) of the %s hardly differ: their hyperprior is a broad Gamma around "
+            "them, not the degenerate one of maximum likelihood.",
+            len(values),
+            name,
+        )
+        return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
+    # SciPy's search starts at the right scale for values of order one.
+    shape, _, scale = stats.gamma.fit((values / mean).numpy(), floc=0)
+    return torch.tensor([shape, 1 / (scale * mean)], dtype=torch.double).to(sample)
+
+
+def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Tensor:
+    """Fits a Normal distribution.
+
+    Args:
+        sample: An ``n`` tensor of values.
+        broad: The standard deviation to take where the values hardly differ.
+        name: What they are values of, for the log.
+
+    Returns:
+        A tensor of two: mean and standard deviation, as ``NormalPrior`` takes them.
+
+    Raises:
+        ValueError: If there are no values.
+
+    Example:
+        >>> fit_normal(torch.tensor([1.0, 3.0]), broad=1.0)
+        tensor([2., 1.])
+    """
+    if len(sample) == 0:
+        raise ValueError(f"A Normal distribution of the {name} needs values.")
+    values = sample.detach().double()
+    mean, std = values.mean(), values.std(correction=0)
+    if float(std) < 1e-3 * broad:
+        logger.warning(
+            "The %d estimate(s) of the %s hardly differ: their hyperprior is a broad Normal around "
+            "them, not the degenerate one of maximum likelihood.",
+            len(values),
+            name,
+        )
+        std = torch.full_like(std, broad)
+    return torch.stack([mean, std]).to(sample)

@@ -1,0 +1,486 @@
+"""Joint models whose task covariances are free matrices: MTGP and MTKGP.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+
+HGP: every task adds to what the tasks before it have.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+
+WSGP: independent source tasks, weighted in the target.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+
+ScaML-GP's joint model, before its modular training.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
+    Berkenkamp. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024. arXiv:2312.00742.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.priors import GammaPrior
+from torch import Tensor
+
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.kernels.task_kernels import (
+    HierarchicalKernel,
+    IntrinsicCoregionalizationKernel,
+    LinearCoregionalizationKernel,
+    ScaMLKernel,
+    WeightedSourceKernel,
+)
+from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.models.joint import JointTransferGP, task_kernels
+
+
+class LinearCoregionalizationGP(JointTransferGP):
+    r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
+
+    with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
+    It can describe any linear relation between tasks, at the price of ``O(M³)`` hyperparameters:
+    use it for one or two source tasks with many evaluations, and a target with a few dozen. The
+    cost is that of one GP on the evaluations of all tasks.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
+            each input, which start at lengthscales from 0.25 to 1, because equal kernels would
+            stay equal.
+        outcome_transform: The transform of the target's outcomes; by default a standardization by
+            the outcomes of all sources and the target together, ``None`` if they are standardized
+            already.
+        input_transform: A frozen transform of all tasks' inputs.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If data are unfit, or too large for a joint model.
+        ValueError: If the transform is not frozen, the rank out of range or the number of kernels
+            wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = LinearCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.task_covariances.shape
+        torch.Size([2, 2, 2])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        rank: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+    ) -> None:
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        num_tasks = len(datasets) + 1
+        if covar_modules is None:
+            kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
+            for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
+                kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
+        else:
+            kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            datasets,
+            kernel=LinearCoregionalizationKernel(kernels, num_tasks, rank, batch_shape),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def task_covariances(self) -> Tensor:
+        """The matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
+        return self.conditional.kernel.task_covariances()
+
+
+class IntrinsicCoregionalizationGP(JointTransferGP):
+    r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = W_ij k(x, x')
+
+    with one kernel of unit variance and one free positive semi-definite matrix; it is the model of
+    BoTorch's ``MultiTaskGP``, seen through its target. Use it for a few source tasks that vary over
+    the same length scales as the target, and differ in size and sign. The cost is that of one GP
+    on the evaluations of all tasks.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
+            with a lengthscale for each input.
+        outcome_transform: The transform of the target's outcomes; by default a standardization by
+            the outcomes of all sources and the target together, ``None`` if they are standardized
+            already.
+        input_transform: A frozen transform of all tasks' inputs.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If data are unfit, or too large for a joint model.
+        ValueError: If the transform is not frozen, the rank out of range, or there is more than one
+            kernel.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = IntrinsicCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> model.task_covariances
+        tensor([[1.1000, 1.0000],
+                [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        rank: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+    ) -> None:
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        if covar_modules is None:
+            covar_modules = [_unit_kernel(dim, batch_shape)]
+        if len(covar_modules) != 1:
+            raise ValueError(
+                f"There are {len(covar_modules)} covar_modules, but in this model all tasks share "
+                "one kernel: give one, or use LinearCoregionalizationGP."
+            )
+        num_tasks = len(datasets) + 1
+        super().__init__(
+            train_X,
+            train_Y,
+            datasets,
+            kernel=IntrinsicCoregionalizationKernel(covar_modules[0], num_tasks, rank, batch_shape),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def task_covariances(self) -> Tensor:
+        """The matrix ``W``, a ``batch_shape x T x T`` tensor."""
+        return self.conditional.kernel.task_covariances().squeeze(-3)
+
+
+def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
+    """An RBF kernel of unit variance with the hyperprior of source tasks."""
+    return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
+
+
+class JointHierarchicalGP(JointTransferGP):
+    r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
+
+    .. code-block:: text
+
+        f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
+
+    with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
+    revision of the one before, with so few evaluations that they are better fitted together. The
+    cost is that of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same
+    model, trained task after task.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        source_data: The source tasks, in order, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
+            each input, hyperpriors those of ScaML-GP's source tasks and residual.
+        outcome_transform: The transform of the target's outcomes; by default a standardization by
+            the outcomes of all sources and the target together, ``None`` if they are standardized
+            already.
+        input_transform: A frozen transform of all tasks' inputs.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If data are unfit, or too large for a joint model.
+        ValueError: If the transform is not frozen, or the number of kernels wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = JointHierarchicalGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.residual_covar_module.outputscale
+        tensor(...
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+    ) -> None:
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            datasets,
+            kernel=HierarchicalKernel(kernels, batch_shape),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]
+
+
+class WeightedSourceGP(JointTransferGP):
+    r"""WSGP [Tighineanu2022hierarchical]_: a joint GP with independent source tasks.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
+
+    Source task ``m`` shares a function with the target, whose variance there and here is ``w_m``
+    times that of a function it keeps to itself. The sources' covariance is block diagonal, so that
+    cost grows linearly with the number of tasks. Use it for a few source tasks, each of which may
+    help or not, with so few evaluations that target and sources are better fitted together;
+    ``ScaMLGP`` is its fast, modular cousin.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
+            each input, hyperpriors those of ScaML-GP's source tasks and residual.
+        outcome_transform: The transform of the target's outcomes; by default a standardization by
+            the outcomes of all sources and the target together, ``None`` if they are standardized
+            already.
+        input_transform: A frozen transform of all tasks' inputs.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
+            covariance whatever its weight.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If data are unfit, or too large for a joint model.
+        ValueError: If the transform is not frozen, or the number of kernels wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = WeightedSourceGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights
+        tensor([...
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        normalize: bool = False,
+        max_bytes: float = MAX_JOINT_BYTES,
+    ) -> None:
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
+        task_weights = TaskWeights(len(datasets), batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            datasets,
+            kernel=WeightedSourceKernel(kernels, task_weights, normalize),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.conditional.kernel.task_weights.weights
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]
+
+
+class JointScaMLGP(JointTransferGP):
+    r"""The joint GP behind ScaML-GP [Tighineanu2023scaml]_: weighted sources plus a residual.
+
+    .. code-block:: text
+
+        f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
+
+    At equal hyperparameters it is ``ScaMLGP``; here those of the source tasks are fitted together
+    with the target's. Use it where the source tasks have so few evaluations that the target's say
+    something about them. The sources' covariance is block diagonal, so that cost grows linearly
+    with the number of tasks.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
+        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
+        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
+            each input, hyperpriors those of ScaML-GP's source tasks and residual.
+        outcome_transform: The transform of the target's outcomes; by default a standardization by
+            the outcomes of all sources and the target together, ``None`` if they are standardized
+            already.
+        input_transform: A frozen transform of all tasks' inputs.
+        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
+            is ignored, here and in the inputs of ``posterior``.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If data are unfit, or too large for a joint model.
+        ValueError: If the transform is not frozen, or the number of kernels wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = JointScaMLGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights
+        tensor([...
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+    ) -> None:
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
+        task_weights = TaskWeights(len(datasets), batch_shape, GammaPrior(1.0, 1.0))
+        super().__init__(
+            train_X,
+            train_Y,
+            datasets,
+            kernel=ScaMLKernel(kernels, task_weights),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.conditional.kernel.task_weights.weights
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]

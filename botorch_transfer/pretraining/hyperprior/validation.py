@@ -1,0 +1,207 @@
+"""Hyperparameters drawn from a hyperprior, weighted by what a task's data say of them.
+
+How well a hyperprior predicts whole tasks: the papers' second metric.
+
+Measuring the transfer to an unseen search space, with domains that one has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from botorch_transfer.data import Domain, SourceData, as_datasets
+from botorch_transfer.kernels.gaussian import cholesky_or_nan
+from botorch_transfer.kernels.stationary import squared_distance, stationary_function
+from botorch_transfer.pretraining.hyperprior.distribution import (
+    HyperparameterDraws,
+    check_domains,
+)
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior, check_kind
+
+_CHUNK_ELEMENTS = 2**19
+"""Matrix elements at a time: what a processor's cache holds; more takes twice as long."""
+
+
+def log_likelihoods(
+    draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
+) -> Tensor:
+    """Evaluates one task's log marginal likelihood under each draw, in one batch.
+
+    Args:
+        draws: ``R`` draws of hyperparameters.
+        X: An ``n x d`` tensor of inputs; ``n`` may be zero.
+        Y: An ``n`` tensor of outcomes.
+        Yvar: An ``n`` tensor of known noise variances; the draws' if omitted.
+        kernel: The stationary kernel's name.
+
+    Returns:
+        An ``R`` tensor in double precision; minus infinity where a covariance matrix cannot be
+        factorized.
+
+    Example:
+        >>> ones = torch.ones(3, dtype=torch.double)
+        >>> draws = HyperparameterDraws(0 * ones, ones.unsqueeze(-1), ones, ones)
+        >>> log_likelihoods(draws, ones[:2, None], ones[:2], None, "rbf").shape
+        torch.Size([3])
+    """
+    X, Y = X.double(), Y.double()
+    Yvar = None if Yvar is None else Yvar.double()
+    num_rows = max(1, _CHUNK_ELEMENTS // max(1, len(X) ** 2))
+    parts = [
+        _log_likelihoods(draws[start : start + num_rows].to(X), X, Y, Yvar, kernel)
+        for start in range(0, len(draws), num_rows)
+    ]
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def _log_likelihoods(
+    draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
+) -> Tensor:
+    scaled = X / draws.lengthscale.unsqueeze(-2)
+    log_scale = draws.outputscale.log()[:, None, None]
+    covariance = stationary_function(kernel).value(squared_distance(scaled, scaled), log_scale)
+    noise = draws.noise.unsqueeze(-1) if Yvar is None else Yvar
+    covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
+    root = cholesky_or_nan(covariance)
+    residual = (Y - draws.constant.unsqueeze(-1)).unsqueeze(-1)
+    whitened = torch.linalg.solve_triangular(root, residual, upper=False).squeeze(-1)
+    value = -0.5 * whitened.square().sum(dim=-1)
+    value = value - root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    value = value - 0.5 * len(X) * math.log(2 * math.pi)
+    return value.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+
+
+def effective_sample_size(log_weights: Tensor) -> Tensor:
+    """Says how many equally weighted draws tell as much as weighted ones.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+
+    Returns:
+        A scalar tensor, from 1 to ``R``.
+
+    Example:
+        >>> effective_sample_size(torch.zeros(4))
+        tensor(4.)
+    """
+    weights = log_weights.softmax(dim=0)
+    return 1 / weights.square().sum()
+
+
+def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
+    """Chooses draws, each as often as its weight says, up to rounding.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        num: How many to choose.
+        seed: The seed of the common offset.
+
+    Returns:
+        A ``num`` tensor of indices, ascending. An index is there ``num`` times its share of the
+        weights, rounded up or down.
+
+    Example:
+        >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)
+        tensor([0, 0, 0, 1])
+    """
+    weights = log_weights.double().softmax(dim=0).cpu()
+    offset = torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    positions = (torch.arange(num, dtype=torch.double) + offset) / num
+    chosen = torch.searchsorted(weights.cumsum(dim=0), positions)
+    return chosen.clamp_max(len(weights) - 1).to(log_weights.device)
+
+
+def hierarchical_negative_log_likelihood(
+    hyperprior: Hyperprior,
+    tasks: Sequence[SourceData] | Mapping[str, SourceData],
+    context: Tensor | None = None,
+    num_samples: int = 500,
+    seed: int = 0,
+) -> Tensor:
+    r"""Estimates ``-log p(D)`` of tasks under the hierarchical GP that a hyperprior makes.
+
+    It is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
+    [Fan2022hyperboplus]_, without its second factor ``p(θ_q)``, which counts the hyperprior twice.
+
+    Args:
+        hyperprior: The hyperprior.
+        tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
+            unit cube), ``Y`` (``n x 1``) and maybe ``Yvar``; outcomes in the hyperprior's units,
+            that is standardized unless it speaks in raw ones.
+        context: A ``d x s`` tensor that describes the inputs.
+        num_samples: The number of draws, the same for all tasks.
+        seed: Their seed.
+
+    Returns:
+        A tensor with the value of each task, in double precision.
+
+    Raises:
+        InputDataError: If the tasks are unfit; the message names the task.
+        ValueError: If there are no draws.
+
+    Example:
+        >>> from gpytorch.priors import GammaPrior, NormalPrior
+        >>> positive = GammaPrior(2.0, 4.0)
+        >>> constant = NormalPrior(0.0, 1.0)
+        >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
+        >>> X = torch.rand(10, 3, dtype=torch.double)
+        >>> task = (X, X.sum(-1, keepdim=True) - 1.5)
+        >>> hierarchical_negative_log_likelihood(hyperprior, [task]).shape
+        torch.Size([1])
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be positive.")
+    datasets = as_datasets(tasks)
+    draws = hyperprior.sample(num_samples, datasets[0].X.shape[-1], context, seed)
+    values = []
+    for data in datasets:
+        Yvar = None if data.Yvar is None else data.Yvar.squeeze(-1)
+        found = log_likelihoods(draws, data.X, data.Y.squeeze(-1), Yvar, hyperprior.kernel)
+        values.append(math.log(num_samples) - found.logsumexp(dim=0))
+    return torch.stack(values)
+
+
+def leave_one_domain_out(
+    domains: Sequence[Domain], **options: Any
+) -> Iterator[tuple[Domain, Hyperprior]]:
+    """Goes through domains, each with a hyperprior that was learned from all the others.
+
+    That is how the papers measure the transfer to an unseen search space. Step 1 is run once, step
+    2 for each domain.
+
+    Args:
+        domains: The domains, two at least.
+        **options: The arguments of :meth:`Hyperprior.fit`.
+
+    Yields:
+        Each domain and its hyperprior.
+
+    Raises:
+        InputDataError: If there are fewer than two domains.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
+        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+        >>> for domain, hyperprior in leave_one_domain_out([lab, shop], kind="universal"):
+        ...     print(domain.name, hyperprior.domain_names)
+        lab ('shop',)
+        shop ('lab',)
+    """
+    domains = check_domains(domains)
+    if len(domains) < 2:
+        raise InputDataError("To leave one domain out, give two domains at least.")
+    network, kind = options.pop("network", None), options.pop("kind", "mphd")
+    check_kind(kind)
+    kernel = options.pop("kernel", None) or ("matern52" if kind == "mphd" else "matern32")
+    # Step 2 of all domains is not needed: the cheapest kind will do.
+    everything = Hyperprior.fit(domains, kind="universal", kernel=kernel, **options)
+    for number, domain in enumerate(domains):
+        yield domain, everything.refit(kind, without=number, network=network)

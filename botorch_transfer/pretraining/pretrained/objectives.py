@@ -1,0 +1,690 @@
+"""What pre-training minimizes: the NLL and the EKL of [Wang2024hyperbo]_.
+
+All tasks are taken for draws of one GP, and mean, kernel and noise are chosen so that it explains
+them. Both objectives are plain functions of what the GP says at the source tasks' inputs: batched,
+differentiable, and independent of where mean and covariance come from.
+
+.. [Wang2024hyperbo]
+    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
+    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
+
+Source tasks that were evaluated at the same inputs: what the EKL is defined on.
+
+The loss of pre-training on given source tasks: sub-sampled, or in full.
+
+Source tasks made ready for pre-training: padded, standardized, in double precision.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import InputTransform
+from botorch.utils.datasets import SupervisedDataset
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from botorch_transfer.kernels.gaussian import gaussian_loss
+from botorch_transfer.pretraining.optimizers import (
+    RandomBatches,
+)
+from botorch_transfer.pretraining.pretrained.parts import GPParts
+from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, outcome_scales
+
+
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """How pre-training optimizes.
+
+    Args:
+        optimizer: ``"adam"`` or ``"lbfgs"``; by default Adam where the objective has an NLL, which
+            is sub-sampled, and L-BFGS for the EKL, as in the paper.
+        steps: The number of steps of Adam, 3,000 by default, or of iterations of L-BFGS, 100 by
+            default.
+        learning_rate: Adam's at the start.
+        decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
+            ``steps=50_000, learning_rate=1e-3, decay=False``.
+        batch_size: The number of points of each task in a step of Adam, a fresh uniform sample; all
+            points of a task that has fewer.
+        task_batch_size: The number of tasks in a step of Adam, a fresh uniform sample.
+        validation_every: After how many steps the validation tasks are looked at; by default 50
+            times in all.
+        patience: After how many looks without progress the run stops early.
+        seed: The seed of the samples.
+        progress: Whether to show a progress bar.
+        checkpoint: A file to write checkpoints to. A run that finds the checkpoint of an
+            interrupted one there goes on with it, and ends at the same numbers to the bit.
+        checkpoint_every: After how many steps it is written, by default 20 times in all, and once
+            more at the end.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> PretrainingOptions(steps=100).steps
+        100
+    """
+
+    optimizer: Literal["adam", "lbfgs"] | None = None
+    steps: int | None = None
+    learning_rate: float = 1e-2
+    decay: bool = True
+    batch_size: int = 50
+    task_batch_size: int = 64
+    validation_every: int | None = None
+    patience: int = 10
+    seed: int = 0
+    progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in (None, "adam", "lbfgs"):
+            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
+        for name in ("batch_size", "task_batch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
+        for name in ("steps", "validation_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < (name != "steps"):
+                raise ValueError(f"{name}={value} is out of range.")
+
+    def content(self) -> tuple[object, ...]:
+        """What the result depends on."""
+        return (
+            self.optimizer,
+            self.steps,
+            self.learning_rate,
+            self.decay,
+            self.batch_size,
+            self.task_batch_size,
+            self.validation_every,
+            self.patience,
+            self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class EmpiricalGaussian:
+    r"""Mean and covariance of several tasks' outcomes at shared inputs, groups as one batch.
+
+    The covariance ``Σ̃ = A Aᵀ`` has rank ``r < N`` for ``N`` tasks, and so often is degenerate: the
+    GP is compared on its support only. Groups of fewer inputs or less rank are padded by zeros.
+
+    Args:
+        mean: A ``G x P`` tensor of means over tasks ``μ̃``.
+        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, zero rows beyond the rank.
+        rank: A ``G`` tensor of ranks ``r``, each positive.
+    """
+
+    mean: Tensor
+    whitening: Tensor
+    rank: Tensor
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Tensor]) -> Self:
+        r"""Estimates one Gaussian a group.
+
+        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε``
+        times the largest, ``ε`` the rounding error of one; a lower tolerance would divide by
+        rounding errors.
+
+        Args:
+            outcomes: For each group a ``P_g x N_g`` tensor: the values of ``N_g`` tasks at ``P_g``
+                shared inputs.
+
+        Returns:
+            The Gaussians.
+
+        Raises:
+            ValueError: If a group's tasks do not differ, which leaves nothing to compare.
+
+        Example:
+            >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
+            tensor([[2., 2.]])
+        """
+        means, whitenings = zip(*(_whiten(Y) for Y in outcomes), strict=True)
+        rank = torch.tensor([len(W) for W in whitenings], device=means[0].device)
+        num_points = max(len(mean) for mean in means)
+        whitening = means[0].new_zeros(len(means), int(rank.max()), num_points)
+        for padded, W in zip(whitening, whitenings, strict=True):
+            padded[: W.shape[0], : W.shape[1]] = W
+        return cls(torch.nn.utils.rnn.pad_sequence(list(means), batch_first=True), whitening, rank)
+
+
+def _whiten(Y: Tensor) -> tuple[Tensor, Tensor]:
+    mean = Y.mean(dim=-1)
+    deviation = (Y - mean.unsqueeze(-1)) / math.sqrt(Y.shape[-1])
+    U, singular, _ = torch.linalg.svd(deviation, full_matrices=False)
+    noise_floor = max(Y.shape) * torch.finfo(Y.dtype).eps
+    # Outcomes that are equal up to rounding have no singular value that means anything.
+    largest = torch.where(singular[0] > noise_floor * Y.abs().max(), singular[0], torch.inf)
+    rank = int((singular > noise_floor * largest).sum())
+    if rank == 0:
+        raise ValueError(
+            "The tasks of a group with matching inputs have equal outcomes, so there is no "
+            "covariance between inputs to learn from: leave the group out, or use the NLL."
+        )
+    return mean, U[:, :rank].mT / singular[:rank].unsqueeze(-1)
+
+
+def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
+    r"""The divergence of the GP from what matching inputs show (Eq. 5 and 9, [Wang2024hyperbo]_).
+
+    On the support of the empirical Gaussian, with ``μ_p = A⁺ (μ - μ̃)``, ``Σ_p = A⁺ Σ A⁺ᵀ``,
+
+    .. code-block:: text
+
+        EKL = ½ (tr Σ_p⁻¹ + μ_pᵀ Σ_p⁻¹ μ_p + ln|Σ_p| - r)
+
+    the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))`` if ``Σ̃`` has full rank.
+
+    Args:
+        mean: A ``G x P`` tensor: the GP's mean at each group's inputs; any finite values at the
+            padding.
+        covariance: A ``G x P x P`` tensor: its covariance there, noise included.
+        empirical: The groups' empirical Gaussians.
+
+    Returns:
+        A ``G`` tensor, one value a group, differentiable in mean and covariance. NaN where a
+        projected covariance is not positive definite, even with some jitter.
+
+    Example:
+        >>> empirical = EmpiricalGaussian.of([torch.tensor([[0.0, 2.0]])])
+        >>> ekl(torch.ones(1, 1), torch.ones(1, 1, 1), empirical)
+        tensor([0.])
+    """
+    W = empirical.whitening
+    R = W.shape[-2]
+    padding = torch.arange(R, device=W.device) >= empirical.rank.unsqueeze(-1)
+    projected_mean = W @ (mean - empirical.mean).unsqueeze(-1)
+    # A padded direction has mean zero and variance one, and so adds exactly nothing.
+    projected = W @ covariance @ W.mT + torch.diag_embed(padding.to(W))
+    eye = torch.eye(R, dtype=W.dtype, device=W.device).expand_as(projected)
+    return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * R
+
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class MatchingGroup:
+    """Inputs at which several tasks were evaluated.
+
+    Args:
+        tasks: An ``N`` tensor: the tasks' numbers, in ascending order.
+        rows: A ``P x N`` tensor: the row of each shared input in each task.
+    """
+
+    tasks: Tensor
+    rows: Tensor
+
+    def thinned(self, max_points: int, generator: torch.Generator) -> MatchingGroup:
+        """Draws inputs, if there are more than wanted; they stay in order.
+
+        Args:
+            max_points: The most inputs to keep.
+            generator: A random number generator on the CPU.
+
+        Returns:
+            The group with at most so many inputs.
+        """
+        if len(self.rows) <= max_points:
+            return self
+        kept = torch.randperm(len(self.rows), generator=generator)[:max_points]
+        return MatchingGroup(self.tasks, self.rows[kept.sort().values])
+
+
+def find_matching_groups(
+    inputs: Sequence[Tensor],
+    groups: Sequence[Sequence[int]] | None = None,
+    tolerance: float | None = None,
+) -> list[MatchingGroup]:
+    """Finds the inputs that tasks share.
+
+    Each input belongs to the group of all tasks that were evaluated there, so that a design that
+    all tasks share is one group, and one that half of them share another. An input that a task was
+    evaluated at repeatedly counts with its first evaluation.
+
+    Args:
+        inputs: Each task's ``n_i x d`` tensor of inputs.
+        groups: Sets of tasks, by number, whose common inputs make a group each; by default the
+            groups are found.
+        tolerance: How far two values of one input dimension may lie apart and still count as the
+            same; by default what single precision cannot tell apart in the unit cube, or 1e-8 in
+            double precision.
+
+    Returns:
+        The groups, each of two tasks or more, ordered by their tasks.
+
+    Raises:
+        InputDataError: If no two tasks share an input, or the tasks of a given group don't.
+        ValueError: If no group is given.
+
+    Example:
+        >>> X = torch.rand(4, 2)
+        >>> groups = find_matching_groups([X, X[1:].flip(0), torch.rand(3, 2)])
+        >>> groups[0].tasks, groups[0].rows
+        (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
+    """
+    if tolerance is None:
+        tolerance = default_tolerance(inputs[0].dtype)
+    if groups is not None and len(groups) == 0:
+        raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
+    first_row = _first_rows(inputs, tolerance)
+    visited = first_row >= 0
+    found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
+    device = inputs[0].device
+    return [
+        MatchingGroup(
+            torch.from_numpy(tasks).to(device),
+            torch.from_numpy(_in_order(first_row[points][:, tasks])).to(device),
+        )
+        for tasks, points in found
+    ]
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """How far two values of one input may lie apart and still count as the same."""
+    return 1e-6 if dtype == torch.float32 else 1e-8
+
+
+def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
+    """The first row of each task at each different input, -1 where it was not evaluated."""
+    stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
+    codes = np.stack([_codes(column, tolerance) for column in stacked.T], axis=-1)
+    _, point = np.unique(codes, axis=0, return_inverse=True)
+    point = point.reshape(-1)
+    task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
+    row = np.concatenate([np.arange(len(X)) for X in inputs])
+    nowhere = len(stacked)
+    first = np.full((int(point.max()) + 1, len(inputs)), nowhere, dtype=np.intp)
+    np.minimum.at(first, (point, task), row)
+    return np.where(first == nowhere, -1, first)
+
+
+def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
+    """Numbers the different values of a column; a grid would part neighbours at its edges."""
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
+    codes = np.empty(len(values), dtype=np.intp)
+    codes[order] = np.cumsum(steps)
+    return codes
+
+
+def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Rows, Rows]]:
+    points_of = defaultdict(list)
+    for point, tasks in enumerate(visited):
+        points_of[tuple(np.flatnonzero(tasks).tolist())].append(point)
+    groups = [
+        (np.array(tasks, dtype=np.intp), np.array(points, dtype=np.intp))
+        for tasks, points in sorted(points_of.items())
+        if len(tasks) > 1
+    ]
+    if not groups:
+        raise InputDataError(
+            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+        )
+    return groups
+
+
+def _given_groups(
+    visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
+) -> list[tuple[Rows, Rows]]:
+    found = []
+    for number, members in enumerate(groups):
+        tasks = np.unique(np.asarray(members, dtype=np.intp))
+        if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
+            raise InputDataError(
+                f"Group {number} is {list(members)}: name two source tasks or more, by numbers "
+                f"from 0 to {visited.shape[1] - 1}."
+            )
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1))
+        if len(points) == 0:
+            raise InputDataError(
+                f"The tasks {list(members)} of group {number} share no input: leave the group out, "
+                "or use objective='nll'."
+            )
+        found.append((tasks, points))
+    return found
+
+
+def _in_order(rows: Rows) -> Rows:
+    """Sorts shared inputs by their rows in the first task, whatever the order of their values."""
+    return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+logger = logging.getLogger(__name__)
+
+CHUNK_ELEMENTS = 2**21
+"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
+
+
+class TaskNLL:
+    """The mean over tasks of the NLL, of fresh sub-samples or of all points.
+
+    Args:
+        tasks: The padded tasks, in the prior's units.
+        batch_size: The number of points of a task in a sub-sample; all by default.
+        task_batch_size: The number of tasks in a sub-sample; all by default.
+        seed: The seed of the sub-samples.
+    """
+
+    def __init__(
+        self,
+        tasks: PaddedTasks,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.tasks = tasks
+        self.sizes: list[int] = tasks.num_points.tolist()
+        self.batches = RandomBatches(
+            tasks, batch_size or max(self.sizes), task_batch_size or len(self.sizes), seed
+        )
+
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Evaluates the loss on a step's own uniform sub-sample of tasks and points.
+
+        Args:
+            parts: The GP.
+            step: The number of the step.
+
+        Returns:
+            A differentiable tensor without dimensions.
+        """
+        X, Y, mask, known = self.batches[step]
+        noise = None if known is None else torch.where(known.isnan(), parts.noise, known)
+        return parts.nll(X, Y, mask, noise).mean()
+
+    def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
+        """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
+
+        Args:
+            parts: The GP.
+
+        Yields:
+            Differentiable tensors, together one value a task; tasks of similar size come together.
+        """
+        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__)
+        while order:
+            largest = self.sizes[order[-1]]
+            count = max(1, CHUNK_ELEMENTS // largest**2)
+            chunk, order = order[-count:], order[:-count]
+            tasks = self.tasks[torch.tensor(chunk, device=self.tasks.X.device)]
+            noise = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, parts.noise)
+            yield parts.nll(tasks.X, tasks.Y, tasks.mask, noise)
+
+
+@dataclass(frozen=True)
+class GroupEKL:
+    """The mean over matching groups of the EKL.
+
+    Args:
+        X: A ``G x P x d`` tensor: each group's inputs, padded by its first.
+        empirical: What the tasks show at these inputs.
+        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks, where
+            a task without them counts as zero.
+        inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
+    """
+
+    X: Tensor
+    empirical: EmpiricalGaussian
+    known_noise: Tensor
+    inferred: Tensor
+
+    @classmethod
+    def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
+        """Gathers what the groups share.
+
+        Args:
+            tasks: The padded tasks, in the prior's units.
+            groups: The groups of matching inputs.
+
+        Returns:
+            The loss; groups whose tasks have equal outcomes are left out.
+
+        Raises:
+            InputDataError: If this leaves no group.
+        """
+        kept = []
+        for group in groups:
+            at = group.tasks, group.rows
+            if _differ(tasks.Y[at]):
+                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], at))
+        if len(kept) < len(groups):
+            logger.info(
+                "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
+            )
+        if not kept:
+            raise InputDataError(
+                "All source tasks with matching inputs have equal outcomes there, so the EKL has "
+                "nothing to learn from: use objective='nll'."
+            )
+        size = max(len(X) for X, _ in kept)
+        return cls(
+            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X, _ in kept]),
+            empirical=EmpiricalGaussian.of([tasks.Y[at] for _, at in kept]),
+            known_noise=pad_sequence([tasks.Yvar[at].mean(-1) for _, at in kept], batch_first=True),
+            inferred=torch.stack(
+                [(~tasks.fixed_noise[at[0]]).to(tasks.Y).mean() for _, at in kept]
+            ).unsqueeze(-1),
+        )
+
+    def full(self, parts: GPParts) -> Tensor:
+        """Evaluates the loss, a differentiable tensor without dimensions."""
+        mean, covariance = parts(self.X)
+        noise = self.known_noise + self.inferred * parts.noise
+        return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
+
+
+def _differ(Y: Tensor) -> bool:
+    try:
+        EmpiricalGaussian.of([Y])
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class SourceLoss:
+    """The weighted sum of NLL and EKL that pre-training minimizes.
+
+    Args:
+        task_nll: The NLL; ``None`` if it does not count.
+        group_ekl: The EKL; ``None`` if it does not count.
+        nll_weight: The weight of the NLL.
+    """
+
+    task_nll: TaskNLL | None
+    group_ekl: GroupEKL | None
+    nll_weight: float = 1.0
+
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Adds the gradient of a step's sampled loss to the parameters' own; returns the loss."""
+        terms = []
+        if self.task_nll is not None:
+            terms.append(self.nll_weight * self.task_nll.sampled(parts, step))
+        if self.group_ekl is not None:
+            terms.append(self.group_ekl.full(parts))
+        total = torch.stack(terms).sum() if len(terms) > 1 else terms[0]
+        total.backward()
+        return total.detach()
+
+    def full(self, parts: GPParts) -> Tensor:
+        """Adds the gradient of the whole loss to the parameters' own; returns the loss."""
+        total = parts.noise.new_zeros(())
+        if self.task_nll is not None:
+            weight = self.nll_weight / len(self.task_nll.sizes)
+            for values in self.task_nll.of_tasks(parts):
+                part = weight * values.sum()
+                part.backward()
+                total = total + part.detach()
+        if self.group_ekl is not None:
+            part = self.group_ekl.full(parts)
+            part.backward()
+            total = total + part.detach()
+        return total
+
+
+Objective = Literal["nll", "ekl", "nll+ekl"]
+"""What pre-training minimizes."""
+
+
+@dataclass(frozen=True)
+class TrainingTasks:
+    """The source tasks of a prior and its objective.
+
+    Args:
+        tasks: The padded tasks, in the prior's units.
+        scale: What the outcomes were standardized by: two ``M`` tensors.
+        outcome_scale: Which units these are.
+        objective: The objective.
+        nll_weight: The weight of the NLL in a mixed objective.
+        outcome_mean: The mean of all outcomes in the user's units.
+        outcome_spread: Their biased standard deviation.
+    """
+
+    tasks: PaddedTasks
+    scale: tuple[Tensor, Tensor]
+    outcome_scale: OutcomeScale
+    objective: Objective
+    nll_weight: float
+    outcome_mean: Tensor
+    outcome_spread: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        datasets: Sequence[SupervisedDataset],
+        outcome_scale: OutcomeScale,
+        transform: InputTransform | None,
+        objective: Objective,
+        nll_weight: float,
+    ) -> Self:
+        """Prepares validated source data.
+
+        Args:
+            datasets: The source tasks.
+            outcome_scale: The prior's units.
+            transform: A frozen transform of the inputs.
+            objective: The objective.
+            nll_weight: The weight of the NLL in a mixed objective.
+
+        Returns:
+            The tasks.
+
+        Raises:
+            ValueError: If there are no such units or objective, or the weight is not positive.
+        """
+        if objective not in get_args(Objective):
+            names = ", ".join(repr(name) for name in get_args(Objective))
+            raise ValueError(f"Unknown objective {objective!r}: choose one of {names}.")
+        if not nll_weight > 0:
+            raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
+        tasks = PaddedTasks.from_datasets(datasets, transform).double()
+        scale = outcome_scales(tasks, outcome_scale)
+        outcomes = tasks.Y[tasks.mask]
+        return cls(
+            tasks.standardize(*scale),
+            scale,
+            outcome_scale,
+            objective,
+            nll_weight,
+            outcomes.mean(),
+            outcomes.std(correction=0),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tasks are."""
+        return self.tasks.X.device
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
+        return len(self.tasks.X)
+
+    @property
+    def num_points(self) -> int:
+        """The number of evaluations of all tasks."""
+        return int(self.tasks.mask.sum())
+
+    def subset(self, numbers: Sequence[int]) -> Self:
+        """Selects tasks, by number; the units stay those of all of them."""
+        index = torch.tensor(numbers, device=self.device)
+        mean, spread = self.scale
+        return replace(self, tasks=self.tasks[index], scale=(mean[index], spread[index]))
+
+    def loss(
+        self,
+        options: PretrainingOptions,
+        groups: Sequence[Sequence[int]] | None,
+        tolerance: float | None,
+        max_points: int,
+    ) -> SourceLoss:
+        """Builds the objective.
+
+        Args:
+            options: The sizes of sub-samples, and the seed of a huge group's.
+            groups: Given groups of tasks with matching inputs.
+            tolerance: How far matching inputs may differ.
+            max_points: The most inputs of a group.
+
+        Returns:
+            The loss.
+
+        Raises:
+            InputDataError: If the objective needs matching inputs, and there are none.
+        """
+        task_nll = group_ekl = None
+        if "nll" in self.objective:
+            task_nll = TaskNLL(
+                self.tasks, options.batch_size, options.task_batch_size, options.seed
+            )
+        if "ekl" in self.objective:
+            inputs = [X[mask] for X, mask in zip(self.tasks.X, self.tasks.mask, strict=True)]
+            generator = torch.Generator().manual_seed(options.seed)
+            found = find_matching_groups(inputs, groups, tolerance)
+            thinned = [group.thinned(max_points, generator) for group in found]
+            group_ekl = GroupEKL.of(self.tasks, thinned)
+        weight = 1.0 if group_ekl is None else self.nll_weight
+        return SourceLoss(task_nll, group_ekl, weight)
+
+    def validation(
+        self, datasets: Sequence[SupervisedDataset], transform: InputTransform | None
+    ) -> TaskNLL:
+        """Builds the NLL of further tasks, in the same units.
+
+        Args:
+            datasets: The validation tasks.
+            transform: The frozen transform of the inputs.
+
+        Returns:
+            Their NLL.
+        """
+        tasks = PaddedTasks.from_datasets(datasets, transform).double()
+        if self.outcome_scale == "per_task":
+            scale = outcome_scales(tasks, "per_task")
+        else:
+            scale = (
+                self.scale[0][:1].expand(len(datasets)),
+                self.scale[1][:1].expand(len(datasets)),
+            )
+        return TaskNLL(tasks.standardize(*scale))
+
+    def content(self) -> tuple[Any, ...]:
+        """What the result of pre-training depends on."""
+        return (self.tasks, self.objective, self.nll_weight)

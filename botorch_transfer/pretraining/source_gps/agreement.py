@@ -1,0 +1,143 @@
+"""Whether source tasks predict one another: what speaks for a history before any target point.
+
+Ordering source tasks by how much they agree with each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.stats import rankdata, spearmanr
+from torch import Tensor
+
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
+from botorch_transfer.pretraining.tasks import PaddedTasks
+
+MIN_TASKS = 5
+"""Of fewer tasks, one that is of no use to the target makes all the others seem at odds."""
+
+MAX_TASKS, MAX_POINTS = 32, 32
+"""How many tasks are asked, and about how many points each; more would tell no more."""
+
+
+@torch.no_grad()
+def source_agreement(gps: ConditionedGPs) -> Tensor:
+    """Correlates each task's outcomes with what all other tasks predict for them on average.
+
+    A target is one more task like these, as far as anybody knows beforehand. If the others cannot
+    say where a task is good, they cannot be expected to say it of the target.
+
+    Args:
+        gps: The conditioned GPs of the source tasks, standardized.
+
+    Returns:
+        A tensor of rank correlations (Spearman's), one for each of at most ``MAX_TASKS`` tasks;
+        zero where outcomes or predictions are constant. Empty if there is one task only.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> Y = X.sum(-1, keepdim=True)
+        >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
+        tensor([...
+    """
+    if gps.num_tasks == 1:
+        return torch.zeros(0)
+    correlations = []
+    for task in _asked(gps):
+        rows = gps.mask[task].nonzero().flatten()
+        rows = rows[_thinned(len(rows), MAX_POINTS)]
+        means = gps.mean(gps.train_X[task, rows])
+        others = (means.sum(dim=0) - means[task]) / (gps.num_tasks - 1)
+        correlations.append(_rank_correlation(gps.train_Y[task, rows], others))
+    return torch.tensor(correlations)
+
+
+def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
+    """Judges whether tasks predict one another.
+
+    Args:
+        correlations: What :func:`source_agreement` gave.
+        significance: How many standard errors above zero the mean correlation has to be.
+
+    Returns:
+        Whether they do. Fewer than ``MIN_TASKS`` cannot tell and get the benefit of the doubt.
+
+    Example:
+        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
+        True
+        >>> tasks_agree(torch.tensor([0.5, -0.7, 0.3, 0.1, -0.2]))
+        False
+    """
+    if len(correlations) < MIN_TASKS or significance == -math.inf:
+        return True
+    error = float(correlations.std()) / math.sqrt(len(correlations))
+    return float(correlations.mean()) > significance * error
+
+
+def _asked(gps: ConditionedGPs) -> list[int]:
+    """The tasks to ask; of many the same ones whatever their order."""
+    if gps.num_tasks <= MAX_TASKS:
+        return list(range(gps.num_tasks))
+    by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    return by_content[_thinned(gps.num_tasks, MAX_TASKS)].tolist()
+
+
+def _thinned(length: int, most: int) -> list[int]:
+    """Evenly spaced indices, at most so many."""
+    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist()
+
+
+def _rank_correlation(left: Tensor, right: Tensor) -> float:
+    if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
+        return 0.0
+    return float(spearmanr(left.cpu().numpy(), right.cpu().numpy()).statistic)
+
+
+MAX_COMMON_POINTS = 1000
+
+
+def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -> Tensor:
+    """Orders tasks so that the one that agrees most with the others comes last.
+
+    Each task's GP predicts the outcomes at the inputs of all tasks (at most ``MAX_COMMON_POINTS``
+    of them, evenly thinned out). Tasks are sorted by the mean rank correlation (Spearman's) of
+    their predictions with those of the other tasks. In a hierarchy the last task is the target's
+    neighbour, and a task that is like most others is the likeliest to be like the target.
+
+    Args:
+        tasks: The standardized tasks.
+        kernel: The stationary kernel's name.
+        options: How to fit the GPs.
+
+    Returns:
+        An ``M`` tensor of task indices, least related first; ties keep their order.
+    """
+    num_tasks = len(tasks.X)
+    if num_tasks < 3:
+        # Two tasks agree with each other equally.
+        return torch.arange(num_tasks, device=tasks.X.device)
+    result = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
+    gps = ConditionedGPs(
+        train_X=tasks.X,
+        train_Y=tasks.Y,
+        mask=tasks.mask,
+        lengthscale=result.lengthscale.to(tasks.X),
+        outputscale=result.outputscale.to(tasks.X),
+        noise=tasks.known_or(result.noise),
+        kernel=kernel,
+    )
+    points = tasks.X[tasks.mask]
+    points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
+    predictions = gps.mean(points)
+    # Ranks of constant predictions are undefined: such a task agrees with none.
+    varies = predictions.std(dim=-1) > 1e-12
+    correlation = torch.zeros(num_tasks, num_tasks, dtype=torch.double)
+    ranks = torch.as_tensor(rankdata(predictions[varies].cpu().numpy(), axis=1))
+    index = varies.nonzero().flatten().cpu()
+    correlation[index.unsqueeze(-1), index] = torch.atleast_2d(torch.corrcoef(ranks))
+    agreement = correlation.sum(dim=-1) - correlation.diagonal()
+    return torch.argsort(agreement, stable=True).to(tasks.X.device)

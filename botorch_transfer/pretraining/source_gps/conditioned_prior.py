@@ -1,0 +1,170 @@
+"""Priors that hold the source data: GPs conditioned on them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from torch import Tensor
+
+from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
+from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.tasks import OutcomeScale
+
+_SAVED = ("outcome_mean", "outcome_std", "log_posterior")
+# What says how to compute a result, not what it is.
+_HOW = {"progress", "n_jobs", "max_bytes"}
+
+
+class ConditionedPrior(TransferPrior):
+    """What priors made of conditioned GPs share. A saved file contains the source observations.
+
+    Args:
+        gps: The conditioned GPs, in the prior's units.
+        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
+        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
+        names: The tasks' names.
+        outcome_scale: Which units the prior speaks in.
+        input_transform: The frozen transform from the user's inputs to the prior's.
+        log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
+            density at its fitted hyperparameters; NaN for GPs that were not fitted here.
+    """
+
+    _pretrained: ClassVar[Memo] = Memo(size=8)
+
+    gps: ConditionedBatch
+    outcome_mean: Tensor
+    outcome_std: Tensor
+    log_posterior: Tensor
+
+    def __init__(
+        self,
+        gps: ConditionedBatch,
+        outcome_mean: Tensor,
+        outcome_std: Tensor,
+        names: Sequence[str],
+        outcome_scale: OutcomeScale = "per_task",
+        input_transform: InputTransform | None = None,
+        log_posterior: Tensor | None = None,
+    ) -> None:
+        super().__init__(outcome_scale, input_transform)
+        self.gps = gps
+        self.task_names = tuple(names)
+        if log_posterior is None:
+            log_posterior = torch.full_like(outcome_mean, torch.nan)
+        self.register_buffer("outcome_mean", outcome_mean.detach())
+        self.register_buffer("outcome_std", outcome_std.detach())
+        self.register_buffer("log_posterior", log_posterior.detach())
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, source_data: Sequence[SourceData] | Mapping[str, SourceData], **kwargs: Any
+    ) -> Self:
+        """Pre-trains a prior from source data."""
+
+    @classmethod
+    def fit_once(
+        cls, source_data: Sequence[SourceData] | Mapping[str, SourceData], **kwargs: Any
+    ) -> Self:
+        """Fits as :meth:`fit` does, or recalls the prior that the same content gave before.
+
+        Args:
+            source_data: The source tasks.
+            **kwargs: The arguments of :meth:`fit`.
+
+        Returns:
+            The prior; treat it as immutable, others may hold it.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
+            >>> sources is SourceGPs.fit_once([(X.clone(), X.sum(-1, keepdim=True))])
+            True
+        """
+        datasets, names = as_datasets(source_data), task_names(source_data)
+        what = {name: kwargs[name] for name in sorted(kwargs) if name not in _HOW}
+        key = content_key(cls.__qualname__, datasets, names, what)
+        return cls._pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks ``M``."""
+        return self.gps.num_tasks
+
+    @property
+    def dim(self) -> int:
+        """The number of input dimensions ``d``."""
+        return self.gps.dim
+
+    @property
+    @abstractmethod
+    def num_points(self) -> Tensor:
+        """The number of evaluations of each source task, an ``M`` tensor."""
+
+    @abstractmethod
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """The outcome transform that brings a target's outcomes into the prior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the prior speaks in raw units. Otherwise a standardization by the outcomes
+            of the source tasks, and of the target too if each source task was standardized by
+            itself.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        return PooledStandardize(
+            self.outcomes(),
+            include_target=self.outcome_scale == "per_task",
+            batch_shape=batch_shape,
+        )
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows of the prior."""
+        return (
+            f"tasks={self.num_tasks}, points={int(self.num_points.sum())}, inputs={self.dim}, "
+            f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return {"task_names": list(self.task_names), "kernel": self.gps.kernel}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        own = {name: getattr(self, name) for name in _SAVED}
+        return own | {f"gps.{name}": tensor for name, tensor in self.gps.essentials().items()}
+
+    @classmethod
+    @abstractmethod
+    def _restore_gps(
+        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
+    ) -> ConditionedBatch:
+        """Builds the conditioned GPs from what was saved."""
+
+    @classmethod
+    def _restore(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Self:
+        essentials = {n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")}
+        return cls(
+            cls._restore_gps(config, essentials),
+            names=config["task_names"],
+            outcome_scale=config["outcome_scale"],
+            input_transform=input_transform,
+            **{name: tensors[name] for name in _SAVED},
+        )

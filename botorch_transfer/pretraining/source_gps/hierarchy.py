@@ -1,0 +1,310 @@
+"""A sequence of source tasks, each a GP on top of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self, get_args
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.data import SourceData, as_datasets, check_joint_size, task_names
+from botorch_transfer.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    SOURCE_HYPERPARAMETERS,
+    GPHyperparameters,
+)
+from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.pretraining.input_transforms import (
+    frozen_input_transform,
+    warn_outside_unit_cube,
+)
+from botorch_transfer.pretraining.source_gps.agreement import order_by_relatedness
+from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
+from botorch_transfer.pretraining.source_gps.from_models import read_models
+from botorch_transfer.pretraining.source_gps.map_fit import (
+    MAPOptions,
+    MAPResult,
+    fit_map,
+)
+from botorch_transfer.pretraining.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    check_padded_size,
+    outcome_scales,
+)
+
+Propagate = Literal["covariance", "mean"]
+"""What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
+
+
+class SourceHierarchy(ConditionedPrior):
+    r"""Source tasks in order, each modelled as the one before plus a difference.
+
+    It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it when the
+    tasks have an order, such as model generations or growing data sets, or to get along with few
+    source tasks that resemble each other; the last ones count most. A saved file contains the
+    source observations.
+
+    Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
+
+    Args:
+        gps: The conditioned hierarchy, in the prior's units.
+        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
+        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
+        names: The tasks' names, in the order of the levels.
+        outcome_scale: Which units the prior speaks in.
+        input_transform: The frozen transform from the user's inputs to the prior's.
+        log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
+            density; NaN for levels that were not fitted here.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> stack = SourceHierarchy.fit(history, propagate="covariance")
+        >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+
+    gps: ConditionedHierarchy
+
+    @property
+    def propagate(self) -> Propagate:
+        """What a level passes on to the next."""
+        return "mean" if isinstance(self.gps, BoostedHierarchy) else "covariance"
+
+    @classmethod
+    def fit(
+        cls,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        propagate: Propagate = "covariance",
+        order: Literal["given", "relatedness"] = "given",
+        kernel: str = "rbf",
+        hyperpriors: GPHyperparameters | Sequence[GPHyperparameters] | None = (
+            SOURCE_HYPERPARAMETERS,
+            RESIDUAL_HYPERPARAMETERS,
+        ),
+        outcome_scale: OutcomeScale = "per_task",
+        input_transform: InputTransform | None = None,
+        **options: Any,
+    ) -> Self:
+        """Fits the levels one after another, the earlier ones fixed.
+
+        Args:
+            source_data: The source tasks, a sequence or a mapping from names, as in
+                :meth:`SourceGPs.fit`; the first is the lowest level.
+            propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
+            order: ``"given"``, or ``"relatedness"``, which puts the task that agrees most with the
+                others last, next to the target: see
+                :func:`~.relatedness.order_by_relatedness`.
+            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
+            hyperpriors: Hyperpriors, starts and bounds of the lowest level and of the others, whose
+                kernels describe differences; by default those of ScaML-GP's source tasks and of its
+                residual. ``None`` gives maximum likelihood, as in the paper; one object serves all
+                levels.
+            outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
+                all tasks' together (``"pooled"``), or not at all (``"raw"``).
+            input_transform: A frozen transform of the inputs.
+            **options: See :class:`~.map_fit.MAPOptions`.
+
+        Returns:
+            The prior, in the dtype and on the device of the data.
+
+        Raises:
+            InputDataError: If the source data are unfit; the message names the task.
+            ValueError: If an argument is out of range.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> stack = SourceHierarchy.fit([(X, X.sum(-1, keepdim=True))], propagate="mean")
+        """
+        if propagate not in get_args(Propagate):
+            raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
+        if order not in ("given", "relatedness"):
+            raise ValueError(f"order must be 'given' or 'relatedness', not {order!r}.")
+        names, datasets = task_names(source_data), as_datasets(source_data)
+        map_options = MAPOptions(**options)
+        sizes = [len(dataset.X) for dataset in datasets]
+        if propagate == "covariance":
+            check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
+        else:
+            # BHGP's covariance needs the joint factors, too, and checks their size itself.
+            check_padded_size(names, sizes, map_options.max_bytes)
+        transform = frozen_input_transform(input_transform)
+        tasks = PaddedTasks.from_datasets(datasets, transform)
+        warn_outside_unit_cube(tasks.X, "the source tasks")
+        mean, std = outcome_scales(tasks, outcome_scale)
+        tasks = tasks.standardize(mean, std)
+        if order == "relatedness":
+            ranks = order_by_relatedness(tasks, kernel, map_options)
+            tasks, mean, std = tasks[ranks], mean[ranks], std[ranks]
+            names = [names[rank] for rank in ranks.tolist()]
+        if hyperpriors is None:
+            hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
+        both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
+        first, others = both
+        gps, log_posterior = _fit_levels(
+            tasks, names, _HIERARCHIES[propagate], kernel, first, others, map_options
+        )
+        return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
+
+    @classmethod
+    def from_models(
+        cls,
+        models: Sequence[SingleTaskGP] | Mapping[str, SingleTaskGP],
+        propagate: Propagate = "covariance",
+        input_transform: InputTransform | None = None,
+    ) -> Self:
+        """Builds a hierarchy of GPs that were made elsewhere, hyperparameters as they are.
+
+        Args:
+            models: One model a level, the lowest first: level ``n`` takes model ``n``'s kernel,
+                mean and noise for its difference from the level below, and its data. The kinds are
+                those of :meth:`SourceGPs.from_models`.
+            propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
+            input_transform: A frozen ``Normalize`` to the space that the prior shall live in.
+
+        Returns:
+            The prior.
+
+        Raises:
+            ValueError: If a model is of a kind that cannot be taken over; the message names it.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> models = [SingleTaskGP(X, X[:, i : i + 1]) for i in range(2)]
+            >>> stack = SourceHierarchy.from_models(models, propagate="mean")
+        """
+        if propagate not in get_args(Propagate):
+            raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
+        read = read_models(models, frozen_input_transform(input_transform))
+        if propagate == "covariance":
+            instead = "use SourceGPs and ScaMLGP, or thin out the source data"
+            check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
+        gps = _HIERARCHIES[propagate](
+            **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
+            lengthscale=read.lengthscale,
+            outputscale=read.outputscale,
+            level_means=read.mean_constant,
+            kernel=read.kernel,
+            task_names=read.names,
+        )
+        scale: OutcomeScale = "per_task" if read.standardized else "raw"
+        return cls(gps, read.outcome_mean, read.outcome_std, read.names, scale, input_transform)
+
+    @property
+    def num_points(self) -> Tensor:
+        """The number of evaluations of each source task, an ``M`` tensor."""
+        return torch.bincount(self.gps.level, minlength=self.num_tasks)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Evaluates the mean that the target inherits, in the prior's units.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``.
+        """
+        return self.gps.mean(self._transformed(X)).squeeze(-2)
+
+    def variance(self, X: Tensor) -> Tensor:
+        """Evaluates the last task's variance: SHGP's, or BHGP's for ``propagate="mean"``.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``.
+        """
+        return self.gps.variance(self._transformed(X)).squeeze(-2)
+
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+        gps = self.gps
+        raw = gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
+        return raw.to(self.outcome_mean)
+
+    def _config(self) -> dict[str, Any]:
+        return {**super()._config(), "propagate": self.propagate}
+
+    @classmethod
+    def _restore_gps(
+        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
+    ) -> ConditionedHierarchy:
+        return _HIERARCHIES[config["propagate"]](
+            **essentials, kernel=config["kernel"], task_names=config["task_names"]
+        )
+
+
+_HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
+    "covariance": ConditionedHierarchy,
+    "mean": BoostedHierarchy,
+}
+
+
+def _fit_levels(
+    tasks: PaddedTasks,
+    names: Sequence[str],
+    hierarchy: type[ConditionedHierarchy],
+    kernel: str,
+    first: GPHyperparameters,
+    others: GPHyperparameters,
+    options: MAPOptions,
+) -> tuple[ConditionedHierarchy, Tensor]:
+    """Fits each level's kernel to what the levels below leave over of its data."""
+    num_levels = len(tasks.X)
+    results: list[MAPResult] = []
+    noise = torch.zeros_like(tasks.Yvar)
+    # One bar over the levels, not one for each.
+    quiet = replace(options, progress=False)
+    for level in tqdm(range(num_levels), desc="levels", disable=not options.progress):
+        own = tasks[torch.tensor([level], device=tasks.X.device)]
+        if level > 0:
+            own = _left_over(own, _condition(tasks, names, noise, results, hierarchy, kernel))
+        results.append(fit_map(own, kernel, others if level else first, quiet))
+        noise[level] = torch.where(
+            tasks.fixed_noise[level], tasks.Yvar[level], results[-1].noise.to(noise)
+        )
+    log_posterior = torch.cat([result.log_posterior for result in results])
+    return _condition(tasks, names, noise, results, hierarchy, kernel), log_posterior.to(tasks.X)
+
+
+def _condition(
+    tasks: PaddedTasks,
+    names: Sequence[str],
+    noise: Tensor,
+    results: Sequence[MAPResult],
+    hierarchy: type[ConditionedHierarchy],
+    kernel: str,
+) -> ConditionedHierarchy:
+    """Conditions the levels fitted so far on their data."""
+    return hierarchy(
+        **_stacked(tasks, noise, len(results)),
+        lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
+        outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
+        kernel=kernel,
+        task_names=names[: len(results)],
+    )
+
+
+def _left_over(own: PaddedTasks, below: ConditionedHierarchy) -> PaddedTasks:
+    """What a level has to explain: its data less the mean of the level below, unsure as that is."""
+    X = own.X[0]
+    residual = (own.Y - below.mean(X)) * own.mask
+    covariance = None if isinstance(below, BoostedHierarchy) else below.covariance(X)
+    return PaddedTasks(own.X, residual, own.Yvar, own.mask, own.fixed_noise, covariance)
+
+
+def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Tensor]:
+    rows = [tasks.mask[level] for level in range(num_levels)]
+    return stack_levels(
+        *(
+            [part[level][mask] for level, mask in enumerate(rows)]
+            for part in (tasks.X, tasks.Y, noise)
+        )
+    )

@@ -1,0 +1,18 @@
+"""Search spaces: between tables of runs and the inputs of models."""
+
+from botorch_transfer.search_space.choice import CategoricalParameter, OrdinalParameter
+from botorch_transfer.search_space.numeric import FloatParameter, IntegerParameter
+from botorch_transfer.search_space.parameter import Parameter
+from botorch_transfer.search_space.simplex import SimplexParameter
+from botorch_transfer.search_space.space import MAX_LISTED_VALUES, SearchSpace
+
+__all__ = [
+    "MAX_LISTED_VALUES",
+    "CategoricalParameter",
+    "FloatParameter",
+    "IntegerParameter",
+    "OrdinalParameter",
+    "Parameter",
+    "SearchSpace",
+    "SimplexParameter",
+]

@@ -1,0 +1,472 @@
+"""Where parameters lie in the encoding, where they are active, and which combinations there are.
+
+What must hold between the parameters of a space.
+
+Search spaces: from a table of old runs to model inputs, and from candidates to new runs.
+
+A ``SearchSpace`` is a list of parameters. ``encode`` places a table's rows in the unit cube, where
+the models of this package and BoTorch's optimizers work; ``decode`` turns points of the cube into a
+table of configurations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from pandas import DataFrame, Series
+from pandas.api.types import is_integer_dtype, is_object_dtype
+from torch import Tensor
+
+from botorch_transfer.search_space.choice import CategoricalParameter, OrdinalParameter
+from botorch_transfer.search_space.json_format import read_parameters
+from botorch_transfer.search_space.numeric import FloatParameter, IntegerParameter
+from botorch_transfer.search_space.parameter import Array, Parameter
+from botorch_transfer.search_space.simplex import SimplexParameter
+
+
+def placed(parameters: Sequence[Parameter]) -> list[tuple[Parameter, slice]]:
+    """Pair each parameter with its columns of the encoding."""
+    widths = [len(parameter.feature_names) for parameter in parameters]
+    ends = np.cumsum(widths).tolist()
+    return [
+        (parameter, slice(end - width, end))
+        for parameter, width, end in zip(parameters, widths, ends, strict=True)
+    ]
+
+
+def is_active(
+    parameter: Parameter, parameters: Sequence[Parameter], unit: Array
+) -> NDArray[np.bool_]:
+    """Tell in which rows of the encoding a parameter is active.
+
+    Args:
+        parameter: The parameter.
+        parameters: All parameters of the space.
+        unit: An ``n x d`` array. Only columns of the parameter's ancestors are read, so that rows
+            may be filled in from left to right.
+
+    Returns:
+        An array of ``n`` booleans.
+    """
+    active = np.ones(len(unit), dtype=np.bool_)
+    for name, values in (parameter.active_if or {}).items():
+        parent, columns = next((p, s) for p, s in placed(parameters) if p.name == name)
+        matches = parent.decode(unit[:, columns])[name].isin(values).to_numpy()
+        active &= matches & is_active(parent, parameters, unit)
+    return active
+
+
+def combinations(parameters: Sequence[Parameter], chosen: Sequence[Parameter], limit: int) -> Array:
+    """Encode all combinations of the values of the chosen parameters.
+
+    Args:
+        parameters: All parameters of the space.
+        chosen: Those to combine; the parents of conditional parameters must be among them.
+        limit: Largest number of combinations.
+
+    Returns:
+        An ``m x d`` array of distinct rows; NaN in the columns of other parameters where they are
+        active.
+
+    Raises:
+        ValueError: If a chosen parameter is continuous, or there are more than ``limit``
+            combinations.
+    """
+    unit = np.full((1, placed(parameters)[-1][1].stop), np.nan)
+    for parameter, columns in placed(parameters):
+        active = is_active(parameter, parameters, unit)
+        unit[~active, columns] = parameter.neutral
+        if parameter in chosen:
+            _check_size(parameter, active, limit)
+            values = parameter.unit_grid()
+            repeats = np.where(active, len(values), 1)
+            unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
+            unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
+    return unit
+
+
+def _check_size(parameter: Parameter, active: NDArray[np.bool_], limit: int) -> None:
+    if parameter.size is None:
+        raise ValueError(
+            f"Parameter {parameter.name!r} is continuous, and only finite spaces have a grid: use "
+            "sample."
+        )
+    if active.sum() * parameter.size + (~active).sum() > limit:
+        raise ValueError(
+            f"The search space has more than {limit:,} combinations (reached at parameter "
+            f"{parameter.name!r}): raise max_rows, or use sample or a continuous optimizer."
+        )
+
+
+def check_names(parameters: Sequence[Parameter]) -> None:
+    """Refuse parameters that share a name, a column of the table or a column of the encoding."""
+    for kind, names in (
+        ("parameter", [parameter.name for parameter in parameters]),
+        ("column", [column for parameter in parameters for column in parameter.columns]),
+        ("feature", [name for parameter in parameters for name in parameter.feature_names]),
+    ):
+        repeated = [name for rank, name in enumerate(names) if name in names[:rank]]
+        if repeated:
+            raise ValueError(
+                f"The search space has more than one {kind} {repeated[0]!r}: names must differ."
+            )
+
+
+def check_conditions(parameters: Sequence[Parameter]) -> None:
+    """Refuse an ``active_if`` with an unknown, later or unsuitable parent, or wrong values."""
+    for rank, parameter in enumerate(parameters):
+        for name, values in (parameter.active_if or {}).items():
+            parent = next((p for p in parameters[:rank] if p.name == name), None)
+            if parent is None:
+                known = any(p.name == name for p in parameters)
+                reason = "is not defined before it" if known else "is not in the search space"
+                raise ValueError(
+                    f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
+                    f"{reason}: list parents first."
+                )
+            _check_parent(parameter, parent, values)
+
+
+def _check_parent(parameter: Parameter, parent: Parameter, values: Sequence[Any]) -> None:
+    if isinstance(parent, FloatParameter | SimplexParameter):
+        raise ValueError(
+            f"Parameter {parameter.name!r} depends on {parent.name!r}, which is continuous: only "
+            "categorical, ordinal and integer parameters can switch others on."
+        )
+    unknown = [value for value in values if not parent.contains(value)]
+    if unknown:
+        raise ValueError(
+            f"Parameter {parameter.name!r} is active if {parent.name!r} is {unknown[0]!r}, which "
+            f"is not one of its values: correct the active_if of {parameter.name!r}."
+        )
+
+
+MAX_LISTED_VALUES = 1_000
+"""Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Parameters in a fixed order, with their place in the unit cube.
+
+    A parameter with an ``active_if`` is active in a row where each parent named there is active and
+    has one of the values given. Where it is inactive, its table cell is ignored by ``encode`` (it
+    is usually empty) and left empty by ``decode`` (NaN, None or <NA>), and its encoding is neutral:
+    0.5, or equal shares.
+
+    Args:
+        parameters: The parameters; parents come before those that depend on them.
+
+    Raises:
+        ValueError: If there are no parameters, a name or column is used twice, or an ``active_if``
+            names a parameter that isn't defined earlier, is continuous, or can't have the values
+            asked for.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace(
+        ...     [
+        ...         CategoricalParameter("kernel", ("rbf", "linear")),
+        ...         FloatParameter("C", 0.01, 100.0, log=True),
+        ...         FloatParameter("gamma", 0.001, 10.0, log=True, active_if={"kernel": "rbf"}),
+        ...     ]
+        ... )
+        >>> runs = DataFrame({"kernel": ["rbf", "linear"], "C": [1.0, 100.0], "gamma": [0.1, None]})
+        >>> X = space.encode(runs)
+        >>> X
+        tensor([[1.0000, 0.0000, 0.5000, 0.5000],
+                [0.0000, 1.0000, 1.0000, 0.5000]], dtype=torch.float64)
+        >>> space.decode(X)
+           kernel      C  gamma
+        0     rbf    1.0    0.1
+        1  linear  100.0    NaN
+    """
+
+    parameters: Sequence[Parameter]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.parameters, Mapping):
+            raise TypeError("A search space takes a list of parameters: use SearchSpace.from_dict.")
+        if isinstance(self.parameters, Parameter):
+            raise TypeError("A search space takes a list of parameters: put the one into a list.")
+        object.__setattr__(self, "parameters", tuple(self.parameters))
+        if not self.parameters:
+            raise ValueError("The search space has no parameters: give at least one.")
+        check_names(self.parameters)
+        check_conditions(self.parameters)
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
+        """Make a space of nested dictionaries, as JSON gives them.
+
+        Args:
+            spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
+                under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
+                ``"low"``, ``"high"``, maybe ``"log"``), ``"ordinal"`` (``"values"``, maybe
+                ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"`` (maybe ``"step"``;
+                all of these together are one composition); and maybe ``"active_if"``: ``{"kernel":
+                ["rbf"]}`` or ``"kernel==rbf"``.
+
+        Returns:
+            The space, parameters in the order of the mapping.
+
+        Raises:
+            ValueError: If an entry is missing, unknown or invalid.
+
+        Example:
+            >>> C = {"type": "float", "low": 0.1, "high": 10, "log": True}
+            >>> SearchSpace.from_dict({"C": C}).dim
+            1
+        """
+        return cls(read_parameters(spec.get("params", spec)))
+
+    @classmethod
+    def from_json(cls, path: str | PathLike[str], space: str | None = None) -> SearchSpace:
+        """Read a space from a JSON file; see ``from_dict``.
+
+        Args:
+            path: The file.
+            space: Which space to read from a file that holds several under ``"spaces"``.
+
+        Returns:
+            The space.
+
+        Raises:
+            ValueError: If the file doesn't hold the space asked for, or several without one being
+                asked for.
+
+        Example:
+            >>> from pathlib import Path
+            >>> _ = Path("space.json").write_text('{"C": {"type": "float", "low": 0, "high": 9}}')
+            >>> SearchSpace.from_json("space.json").columns
+            ['C']
+        """
+        with open(path, encoding="utf-8") as file:
+            spec = json.load(file)
+        if space is None and "spaces" not in spec:
+            return cls.from_dict(spec)
+        spaces = spec.get("spaces", {})
+        if space not in spaces:
+            raise ValueError(
+                f"The file holds {len(spaces)} named spaces ({', '.join(spaces)}): choose one of "
+                f"them by space=, not {space!r}."
+            )
+        return cls.from_dict(spaces[space])
+
+    @property
+    def dim(self) -> int:
+        """Number ``d`` of columns of the encoding."""
+        return len(self.feature_names)
+
+    @property
+    def bounds(self) -> Tensor:
+        """A ``2 x d`` tensor: the unit cube's bounds, as BoTorch's optimizers take them."""
+        return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, self.dim)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the table."""
+        return [column for parameter in self.parameters for column in parameter.columns]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the ``d`` columns of the encoding."""
+        return [name for parameter in self.parameters for name in parameter.feature_names]
+
+    @property
+    def feature_indices(self) -> dict[str, list[int]]:
+        """Columns of the encoding that belong to each parameter."""
+        return {p.name: list(range(s.start, s.stop)) for p, s in placed(self.parameters)}
+
+    @property
+    def is_discrete(self) -> list[bool]:
+        """Whether each of the ``d`` columns of the encoding takes only finitely many values."""
+        return [p.size is not None for p in self.parameters for _ in p.feature_names]
+
+    @property
+    def discrete_dims(self) -> dict[int, list[float]]:
+        """Allowed values, in the unit cube, of columns that hold integers and ordinals.
+
+        This is what ``optimize_acqf_mixed_alternating(discrete_dims=...)`` takes. One-hot columns
+        and compositions aren't in it, because that optimizer moves one column at a time: fix the
+        former by ``fixed_features_list`` and constrain the latter by ``equality_constraints``.
+        Integers with more than ``MAX_LISTED_VALUES`` values aren't either; treat them as
+        continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
+        """
+        return {
+            columns.start: parameter.unit_grid()[:, 0].tolist()
+            for parameter, columns in placed(self.parameters)
+            if isinstance(parameter, IntegerParameter | OrdinalParameter)
+            and 1 < parameter.size <= MAX_LISTED_VALUES
+        }
+
+    @property
+    def equality_constraints(self) -> list[tuple[Tensor, Tensor, float]]:
+        """That fractions sum to one, as BoTorch's optimizers take it; empty without fractions."""
+        return [
+            (torch.arange(s.start, s.stop), torch.ones(s.stop - s.start, dtype=torch.float64), 1.0)
+            for parameter, s in placed(self.parameters)
+            if isinstance(parameter, SimplexParameter)
+        ]
+
+    def encode(self, frame: DataFrame) -> Tensor:
+        """Place the rows of a table in the unit cube.
+
+        Args:
+            frame: A table with ``n`` rows and a column for each parameter; other columns are
+                ignored. Values that are outside of a range by a rounding error (1e-9, relative;
+                1e-6 in single precision) are clipped.
+
+        Returns:
+            An ``n x d`` tensor in double precision.
+
+        Raises:
+            InputDataError: If a column is missing, or an active parameter's value is missing,
+                outside of its range or not one of its values; the message names the parameter, the
+                value and the row.
+        """
+        unit = np.empty((len(frame), self.dim))
+        for parameter, columns in placed(self.parameters):
+            active = is_active(parameter, self.parameters, unit)
+            unit[:, columns] = parameter.neutral
+            if active.any():
+                _check_columns(parameter, frame)
+                rows = frame.loc[active, list(parameter.columns)]
+                unit[active, columns] = parameter.encode(rows)
+        return torch.from_numpy(unit)
+
+    def decode(self, X: Tensor) -> DataFrame:
+        """Turn points of the unit cube into configurations; the inverse of ``encode``.
+
+        Discrete parameters are rounded to an allowed value, so any point of the cube decodes to a
+        valid configuration.
+
+        Args:
+            X: An ``n x d`` tensor in the unit cube, of any floating-point type and on any device.
+
+        Returns:
+            A table with ``n`` rows. Integers that can be inactive have pandas' nullable type
+            ``Int64``.
+
+        Raises:
+            ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
+        """
+        unit = self._as_unit(X)
+        decoded: dict[str, Series] = {}
+        for parameter, columns in placed(self.parameters):
+            active = is_active(parameter, self.parameters, unit)
+            values = parameter.decode(unit[:, columns])
+            for name in parameter.columns:
+                decoded[name] = values[name]
+                if parameter.active_if is not None:
+                    decoded[name] = _blank(values[name], ~active)
+        return DataFrame(decoded)
+
+    def round(self, X: Tensor) -> Tensor:
+        """Move points of the unit cube to the encoding of the configuration that they decode to.
+
+        Use it as ``optimize_acqf(..., post_processing_func=space.round)``.
+
+        Args:
+            X: A ``... x d`` tensor in the unit cube.
+
+        Returns:
+            A tensor with the shape, type and device of ``X``.
+        """
+        return self.encode(self.decode(X.reshape(-1, X.shape[-1]))).to(X).reshape(X.shape)
+
+    def sample(self, n: int, seed: int) -> DataFrame:
+        """Draw valid random configurations, uniform on each parameter's scale.
+
+        Args:
+            n: How many.
+            seed: Seed of the random numbers.
+
+        Returns:
+            A table with ``n`` rows.
+        """
+        rng = np.random.default_rng(seed)
+        unit = np.hstack([parameter.sample(n, rng) for parameter in self.parameters])
+        return self.decode(torch.from_numpy(unit))
+
+    def grid(self, max_rows: int = 1_000_000) -> DataFrame:
+        """List all configurations of a finite space, for ``optimize_acqf_discrete``.
+
+        Args:
+            max_rows: Largest table to make.
+
+        Returns:
+            A table of distinct configurations; the last parameter varies fastest.
+
+        Raises:
+            ValueError: If a parameter is continuous, or there are more than ``max_rows``
+                configurations.
+        """
+        return self.decode(
+            torch.from_numpy(combinations(self.parameters, self.parameters, max_rows))
+        )
+
+    def fixed_features_list(self, max_rows: int = 10_000) -> list[dict[int, float]]:
+        """List the combinations of unordered choices, for ``optimize_acqf_mixed``.
+
+        Each one fixes the one-hot columns, the parents of conditional parameters and, at their
+        neutral value, the parameters that are inactive then. What stays free is ordered: floats,
+        integers and ordinals to be rounded by ``post_processing_func=space.round``, and
+        compositions. A space without unordered choices gives ``[{}]``.
+
+        Args:
+            max_rows: Largest number of combinations.
+
+        Returns:
+            A list of mappings from columns of the encoding to values.
+
+        Raises:
+            ValueError: If there are more than ``max_rows`` combinations.
+        """
+        parents = {name for p in self.parameters for name in p.active_if or ()}
+        chosen = [
+            p
+            for p in self.parameters
+            if isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
+        ]
+        rows = combinations(self.parameters, chosen, max_rows)
+        return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in rows]
+
+    def _as_unit(self, X: Tensor) -> Array:
+        if X.ndim != 2 or X.shape[-1] != self.dim:
+            raise ValueError(
+                f"X has the shape {tuple(X.shape)}: decode takes n x {self.dim}, one column for "
+                "each of feature_names."
+            )
+        unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
+        if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
+            raise ValueError(
+                "X has values outside of the unit cube: scale it to space.bounds first."
+            )
+        return unit.clip(0.0, 1.0)
+
+
+def _check_columns(parameter: Parameter, frame: DataFrame) -> None:
+    absent = [column for column in parameter.columns if column not in frame.columns]
+    if absent:
+        raise InputDataError(
+            f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add it, or "
+            "take the parameter out of the search space."
+        )
+
+
+def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
+    """Empty the cells of inactive rows: <NA> for integers, None for objects, NaN for floats."""
+    if is_integer_dtype(column.dtype):
+        return column.astype("Int64").mask(inactive)
+    if is_object_dtype(column.dtype):
+        return column.mask(inactive, None)
+    return column.mask(inactive)
