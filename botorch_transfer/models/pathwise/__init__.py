@@ -1,5 +1,6 @@
 """Pathwise sampling: functions drawn from the models, for Thompson sampling."""
 
 from botorch_transfer.models.pathwise import paths, samplers, sources
+from botorch_transfer.models.pathwise.sources import SourcePath
 
-__all__ = ["paths", "samplers", "sources"]
+__all__ = ["SourcePath", "paths", "samplers", "sources"]

@@ -1,0 +1,120 @@
+"""Old module paths and names load, and say where they are now."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import botorch_transfer
+from botorch_transfer import _moved
+from botorch_transfer._moved import MOVED, RENAMED
+
+OLD_NAMES: dict[str, list[str]] = json.loads(
+    (Path(__file__).parent / "old_names.json").read_text(encoding="utf-8")
+)
+"""Each module of the version before the move, with its classes and documented names."""
+
+NEEDS_AX = pytest.mark.skipif(find_spec("ax") is None, reason="needs Ax")
+
+
+def path(module: str) -> str:
+    return f"botorch_transfer.{module}" if module else "botorch_transfer"
+
+
+@pytest.fixture
+def _as_new():
+    """Forgets old modules, and puts back what was there."""
+    known = {path(old): sys.modules.pop(path(old), None) for old in MOVED}
+    yield
+    for name, module in known.items():
+        sys.modules.pop(name, None)
+        if module is not None:
+            sys.modules[name] = module
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "old", [pytest.param(old, marks=NEEDS_AX if old.startswith("ax") else ()) for old in OLD_NAMES]
+)
+def test_names_load_from_where_they_were(old: str):
+    module = importlib.import_module(path(old))
+    missing = [name for name in OLD_NAMES[old] if not hasattr(module, name)]
+    assert not missing, f"give {missing} a line in botorch_transfer/_moved.py"
+
+
+def test_every_module_of_old_is_known():
+    root = Path(botorch_transfer.__file__).parent
+    for old in OLD_NAMES:
+        place = root.joinpath(*old.split("."))
+        exists = place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+        assert exists != (old in MOVED), f"{old} exists and moved, or neither"
+
+
+@pytest.mark.parametrize("new", sorted(set(MOVED.values())))
+def test_what_became_of_them_exists(new: str):
+    if not new.startswith("ax") or find_spec("ax") is not None:
+        assert path(new) in sys.modules or find_spec(path(new)) is not None
+
+
+@pytest.mark.usefixtures("_as_new")
+def test_an_import_warns_once_and_shows_the_line_that_imports():
+    code = "import botorch_transfer.kernels.dense\nfrom botorch_transfer.kernels import dense\n"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exec(compile(code, "mine.py", "exec"), {})
+    (warning,) = caught
+    assert (warning.filename, warning.lineno) == ("mine.py", 1)
+    assert warning.category is DeprecationWarning
+    assert str(warning.message) == (
+        "botorch_transfer.kernels.dense moved: import from botorch_transfer.kernels.stationary "
+        "instead."
+    )
+
+
+@pytest.mark.usefixtures("_as_new")
+def test_a_pickle_warns_where_it_is_loaded():
+    pickled = b"cbotorch_transfer._space.numeric\nFloatParameter\n."
+    with pytest.warns(DeprecationWarning, match="search_space.numeric") as caught:
+        assert pickle.loads(pickled) is botorch_transfer.FloatParameter
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.usefixtures("_as_new")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_renamed_class_is_found_by_its_old_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(RENAMED, "search_space.numeric:RealParameter", "FloatParameter")
+    old = importlib.import_module("botorch_transfer._space.numeric")
+    assert old.RealParameter is botorch_transfer.FloatParameter
+    with pytest.raises(AttributeError, match="IrrationalParameter"):
+        _ = old.IrrationalParameter
+
+
+def test_what_never_existed_is_not_found():
+    for name in ("botorch_transfer.nothing", "botorch_transfer._space.nothing", "dense"):
+        with pytest.raises(ModuleNotFoundError, match=name):
+            importlib.import_module(name)
+
+
+def test_the_finder_is_asked_last_and_installed_once():
+    _moved.install()
+    finders = [finder for finder in sys.meta_path if isinstance(finder, _moved._MovedFinder)]
+    assert len(finders) == 1
+    assert sys.meta_path.index(finders[0]) > sys.meta_path.index(
+        next(finder for finder in sys.meta_path if getattr(finder, "__name__", "") == "PathFinder")
+    )
+
+
+def test_the_package_itself_imports_nothing_by_an_old_path():
+    code = "import botorch_transfer, sys; from botorch_transfer._moved import MOVED\n"
+    code += "print([old for old in MOVED if f'botorch_transfer.{old}' in sys.modules])"
+    options = ["-W", "error::DeprecationWarning:botorch_transfer", "-c", code]
+    done = subprocess.run([sys.executable, *options], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
