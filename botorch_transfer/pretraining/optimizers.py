@@ -1,17 +1,16 @@
-"""Parameters as one vector: an optimizer's step costs by the tensor, not by the number.
+"""Optimizers of pre-training: Adam on sub-samples, and L-BFGS on all points.
 
-A loss that is not evaluated again where it was evaluated last.
-
-Adam on one vector.
-
-Uniform sub-samples of tasks and points, one for each step of pre-training.
+Read this to see how a loss is minimized, whatever the loss. PyTorch's optimizers take the steps.
+This room has the loops around them, which also handle losses that are not finite, the sub-samples
+that a step of Adam sees, and the flat parameter vector that makes a step cheap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,48 +19,122 @@ from torch.nn import Parameter
 
 from botorch_transfer.pretraining.tasks import PaddedTasks
 
+# ------------------------------------------------------------------------------------- loops
 
-class FlatParameters:
-    """A vector whose pieces are a module's parameters, and one of their gradients.
+_UNDEFINED = 1e10
+"""Stands for a loss that is not finite in a line search."""
+
+_LBFGS_TOLERANCE = 1e-9
+"""L-BFGS stops when an iteration changes the loss by less than this, relative to ``1 + |loss|``."""
+
+
+def adam_steps(
+    optimizer: torch.optim.Adam,
+    evaluate: Callable[[int], Tensor],
+    steps: range,
+    learning_rate: Callable[[int], float] | None = None,
+) -> Iterator[float]:
+    """Minimizes a loss by Adam, one step for each item.
+
+    Use ``torch.optim.Adam([vector], fused=True)``: a step costs by the tensor, so a small model
+    trains fastest as one vector, see :class:`FlatParameters`.
 
     Args:
-        parameters: Parameters of one dtype, on one device. Until :meth:`release` they are views of
-            the vector: what changes it changes them, and the other way round. So it is with their
-            gradients, which add up in ``gradient`` until that is set to zero.
+        optimizer: The optimizer of one vector.
+        evaluate: Gets the number of a step. Adds the gradient to the vector's ``grad``, which is
+            zero, and returns the loss, a tensor with one element.
+        steps: The numbers of the steps.
+        learning_rate: The learning rate of a step; the optimizer's own if omitted.
+
+    Yields:
+        The loss before each step, once the step is done. NaN if loss or gradient are not finite:
+        the step is then skipped, so that one bad sub-sample does no harm.
 
     Example:
-        >>> layer = torch.nn.Linear(2, 1)
-        >>> flat = FlatParameters(layer.parameters())
-        >>> flat.vector.data.fill_(7.0).shape
-        torch.Size([3])
-        >>> layer.weight.tolist(), layer.bias.tolist()
-        ([[7.0, 7.0]], [7.0])
+        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
+        >>> def evaluate(step):
+        ...     loss = x.square().sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> adam = torch.optim.Adam([x], lr=0.5, fused=True)
+        >>> list(adam_steps(adam, evaluate, range(3)))
+        [9.0, 6.25, 4.0...]
     """
+    group = optimizer.param_groups[0]
+    (vector,) = group["params"]
+    for step in steps:
+        if learning_rate is not None:
+            group["lr"] = learning_rate(step)
+        loss = _value_and_gradient(vector, partial(evaluate, step))
+        if math.isfinite(loss):
+            optimizer.step()
+        yield loss
 
-    def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self.parameters = list(parameters)
-        pieces = [p.detach().flatten() for p in self.parameters]
-        self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
-        self.gradient = torch.zeros_like(self.vector)
-        self.vector.grad = self.gradient
-        sizes = [p.numel() for p in self.parameters]
-        views = self.vector.detach().split(sizes), self.gradient.split(sizes)
-        for parameter, piece, gradient in zip(self.parameters, *views, strict=True):
-            parameter.data = piece.view_as(parameter)
-            parameter.grad = gradient.view_as(parameter)  # which backward passes add to
 
-    def release(self) -> None:
-        """Gives each parameter memory of its own again, and no gradient."""
-        for parameter in self.parameters:
-            parameter.grad = None
-            parameter.data = parameter.detach().clone()
+def lbfgs_steps(
+    optimizer: torch.optim.LBFGS, evaluate: Callable[[], Tensor], previous: float = math.inf
+) -> Iterator[float]:
+    """Minimizes a loss by L-BFGS until it no longer falls, one iteration for each item.
+
+    PyTorch's L-BFGS, and not SciPy's: its state can be saved after any iteration, so that an
+    interrupted run ends at the same numbers.
+
+    Args:
+        optimizer: The optimizer of one vector, with ``max_iter=1`` and a line search.
+        evaluate: Adds the gradient to the vector's ``grad``, which is zero, and returns the loss.
+        previous: The last loss of the run that this one goes on with.
+
+    Yields:
+        The loss before each iteration, once the iteration is done; NaN if it is not finite.
+
+    Example:
+        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
+        >>> def evaluate():
+        ...     loss = x.square().sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> lbfgs = torch.optim.LBFGS([x], max_iter=1, line_search_fn="strong_wolfe")
+        >>> list(lbfgs_steps(lbfgs, evaluate))[0]
+        9.0
+    """
+    (vector,) = optimizer.param_groups[0]["params"]
+
+    def defined() -> Tensor:
+        loss = _value_and_gradient(vector, evaluate)
+        if math.isfinite(loss):
+            return vector.new_tensor(loss)
+        vector.grad.zero_()
+        return vector.new_tensor(_UNDEFINED)
+
+    closure = RememberedLoss(vector, defined)
+    while True:
+        before = vector.detach().clone()
+        closure.begin()
+        loss = float(closure())
+        optimizer.step(closure)
+        yield math.nan if loss == _UNDEFINED else loss
+        # An iteration that did not move the vector would be repeated for ever.
+        if torch.equal(before, vector) or abs(previous - loss) <= _LBFGS_TOLERANCE * (
+            1 + abs(loss)
+        ):
+            return
+        previous = loss
+
+
+def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> float:
+    """The loss, with the gradient in ``vector.grad``; NaN if either is not finite."""
+    if vector.grad is None:
+        vector.grad = torch.zeros_like(vector)
+    vector.grad.zero_()
+    loss = evaluate().item()
+    return loss if math.isfinite(loss + float(vector.grad.sum())) else math.nan
 
 
 class RememberedLoss:
     """A loss with its gradient that remembers the points of one iteration of a line search.
 
-    PyTorch's L-BFGS, called for one iteration at a time, begins each by an evaluation where the
-    last one ended, which is half of all evaluations.
+    PyTorch's L-BFGS, called for one iteration at a time, begins each by evaluating the loss where
+    the last iteration ended. Remembering that point saves half of all evaluations.
 
     Args:
         vector: What the loss depends on.
@@ -90,8 +163,8 @@ class RememberedLoss:
 
     def __call__(self) -> Tensor:
         """Returns the loss, and sets the gradient."""
-        for at, loss, gradient in self._known:
-            if torch.equal(at, self.vector):
+        for point, loss, gradient in self._known:
+            if torch.equal(point, self.vector):
                 assert self.vector.grad is not None
                 self.vector.grad.copy_(gradient)
                 return loss.clone()
@@ -102,112 +175,100 @@ class RememberedLoss:
         return loss
 
 
-class VectorAdam:
-    """The steps of :class:`torch.optim.Adam`, whose book-keeping takes longer than a small step.
+# -------------------------------------------------------------------------- flat parameters
+
+
+class FlatParameters:
+    """One vector that holds all parameters of a module, and one that holds their gradients.
 
     Args:
-        vector: What is optimized.
-        betas: The rates at which the moments of the gradient forget.
-        eps: What keeps the denominator positive.
+        parameters: Parameters of one dtype, on one device. Until :meth:`release` they are views of
+            ``vector``, so that whatever changes one changes the other. Their gradients are views
+            of ``vector.grad``; backward passes add to it until somebody sets it to zero.
 
     Example:
-        >>> x = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
-        >>> adam = VectorAdam(x)
-        >>> x.grad = torch.tensor([0.1, -4.0])
-        >>> adam.step(learning_rate=0.5)
-        >>> x.detach()
-        tensor([ 2.5000, -1.5000])
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> flat = FlatParameters(layer.parameters())
+        >>> flat.vector.data.fill_(7.0).shape
+        torch.Size([3])
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([[7.0, 7.0]], [7.0])
     """
 
-    def __init__(
-        self, vector: Parameter, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
-    ) -> None:
-        self.vector = vector
-        self.betas, self.eps = betas, eps
-        self.moments = torch.zeros_like(vector.detach()), torch.zeros_like(vector.detach())
-        self.count = 0
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self.parameters = list(parameters)
+        pieces = [p.detach().flatten() for p in self.parameters]
+        self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
+        self.vector.grad = torch.zeros_like(self.vector)
+        sizes = [p.numel() for p in self.parameters]
+        views = self.vector.detach().split(sizes), self.vector.grad.split(sizes)
+        for parameter, piece, gradient in zip(self.parameters, *views, strict=True):
+            parameter.data = piece.view_as(parameter)
+            parameter.grad = gradient.view_as(parameter)
 
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Takes a step against the vector's gradient."""
-        gradient, (first, second), (b1, b2) = self.vector.grad, self.moments, self.betas
-        assert gradient is not None
-        self.count += 1
-        first.lerp_(gradient, 1 - b1)
-        second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-        unbiased = (second / (1 - b2**self.count)).clamp_min_(torch.finfo(second.dtype).tiny)
-        # √v, which takes longer than the rest of the step where PyTorch calls upon MKL's threads.
-        root = unbiased.rsqrt().mul_(unbiased).add_(self.eps)
-        self.vector.addcdiv_(first, root, value=-learning_rate / (1 - b1**self.count))
+    def release(self) -> None:
+        """Gives each parameter memory of its own again, and no gradient."""
+        for parameter in self.parameters:
+            parameter.grad = None
+            parameter.data = parameter.detach().clone()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state, as PyTorch's optimizers give it."""
-        state = {"first": self.moments[0], "second": self.moments[1], "count": self.count}
-        return {"state": {0: state}, "param_groups": []}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a state that :meth:`state_dict` gave."""
-        state: dict[str, Any] = state_dict["state"].get(0, {"count": 0})
-        self.count = state["count"]
-        for own, name in zip(self.moments, ("first", "second"), strict=True):
-            saved: Tensor | float = state.get(name, 0.0)
-            own.copy_(torch.as_tensor(saved))
-
+# ------------------------------------------------------------------------------- sub-samples
 
 BLOCK_ELEMENTS = 2**17
-"""Random numbers that are drawn at once: for several steps, because drawing costs by the call."""
-
-
-class Batch(NamedTuple):
-    """What a step sees of some tasks.
-
-    Args:
-        X: A ``T x B x d`` tensor of inputs.
-        Y: A ``T x B`` tensor of outcomes.
-        mask: A ``T x B`` boolean tensor, ``False`` for padding; ``None`` if there is none.
-        known_noise: A ``T x B`` tensor of known noise variances, NaN for tasks whose noise is
-            inferred; ``None`` if all are.
-    """
-
-    X: Tensor
-    Y: Tensor
-    mask: Tensor | None
-    known_noise: Tensor | None
+"""Random numbers drawn at once, for several steps together: each draw has a fixed cost."""
 
 
 class RandomBatches:
-    """Fresh uniform samples without repetitions, the same for a step whenever it is asked for.
+    """Uniform sub-samples of tasks and of their points, without replacement, one for each step.
+
+    A step's sub-sample depends on nothing but the seed and the number of the step, so that an
+    interrupted run goes on with the sub-samples that it would have had.
 
     Args:
         tasks: The padded tasks.
         batch_size: The number of points of a task in a batch; all of a task that has fewer.
-        task_batch_size: The number of tasks in a batch.
+        task_batch_size: The number of tasks in a batch; all by default.
         seed: The seed.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> batches = RandomBatches(tasks, batch_size=4, task_batch_size=2)
+        >>> batches[0].X.shape, torch.equal(batches[0].X, batches[1].X)
+        (torch.Size([2, 4, 2]), False)
     """
 
     def __init__(
-        self, tasks: PaddedTasks, batch_size: int, task_batch_size: int, seed: int
+        self,
+        tasks: PaddedTasks,
+        batch_size: int,
+        task_batch_size: int | None = None,
+        seed: int = 0,
     ) -> None:
         self.tasks, self.seed = tasks, seed
         sizes: list[int] = tasks.num_points.tolist()
         self.batch_size = min(batch_size, max(sizes))
-        self.task_batch_size = min(task_batch_size, len(sizes))
-        self.any_padding = min(sizes) < max(sizes)
-        self.every_batch_is_full = min(sizes) >= self.batch_size
-        self.any_known_noise = bool(tasks.fixed_noise.any())
+        self.task_batch_size = min(task_batch_size or len(sizes), len(sizes))
+        self.is_padded = min(sizes) < self.batch_size
         self.block_size = max(1, BLOCK_ELEMENTS // (self.task_batch_size * max(sizes)))
-        self.block: int | None = None
+        self._block: int | None = None
 
-    def __getitem__(self, step: int) -> Batch:
-        """The batch of a step."""
+    def __getitem__(self, step: int) -> PaddedTasks:
+        """The batch of a step: ``T`` tasks with ``B`` points each."""
         block, place = divmod(step, self.block_size)
-        if block != self.block:
-            self.block, self.drawn = block, self._draw(block)
-        X, Y, *others = self.drawn
-        mask, noise = (None if other is None else other[place] for other in others)
-        return Batch(X[place], Y[place], mask, noise)
+        if block != self._block:
+            self._block, self._drawn = block, self._draw(block)
+        drawn = self._drawn
+        return PaddedTasks(
+            drawn.X[place],
+            drawn.Y[place],
+            drawn.Yvar[place],
+            drawn.mask[place],
+            drawn.fixed_noise[place],
+        )
 
-    def _draw(self, block: int) -> Batch:
+    def _draw(self, block: int) -> PaddedTasks:
         """Draws the batches of a block of steps, in a further dimension in front."""
         tasks, (M, N) = self.tasks, self.tasks.mask.shape
         S, T, device = self.block_size, self.task_batch_size, tasks.X.device
@@ -216,20 +277,24 @@ class RandomBatches:
         def keys(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator, device=device)
 
-        # The largest of random keys are a uniform sample without repetitions.
+        # The largest of random keys are a uniform sample without replacement.
         chosen = torch.arange(M, device=device).expand(S, M)
         if T < M:
             chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
         of_points = keys(S, T, N)
-        if self.any_padding:
+        if tasks.is_ragged:
             of_points = torch.where(tasks.mask[chosen], of_points, of_points - 1.0)
         points = of_points.topk(self.batch_size, dim=-1, sorted=False).indices
         at = chosen.unsqueeze(-1), points
-        mask = None if self.every_batch_is_full else tasks.mask[at]
-        noise = None
-        if self.any_known_noise:
-            noise = tasks.Yvar[at].masked_fill(~tasks.fixed_noise[at[0]], math.nan)
-        return Batch(tasks.X[at], tasks.Y[at], mask, noise)
+        return replace(
+            tasks,
+            X=tasks.X[at],
+            Y=tasks.Y[at],
+            Yvar=tasks.Yvar[at],
+            mask=tasks.mask[at],
+            fixed_noise=tasks.fixed_noise[chosen],
+            covariance=None,
+        )
 
 
 def _seed(seed: int, block: int) -> int:

@@ -7,7 +7,6 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 
 from botorch_transfer.pretraining import PretrainedPrior
-from botorch_transfer.pretraining.optimizers import VectorAdam
 from botorch_transfer.pretraining.pretrained import checkpoints
 from botorch_transfer.pretraining.pretrained.fit import GradientFit
 from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
@@ -169,15 +168,15 @@ def test_an_interrupted_run_ends_at_the_same_numbers(
     options["patience"] = 100
     expected = fit(objective, **options)
     options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 7}
-    advance, steps = GradientFit._advance, []
+    note, steps = GradientFit._note, []
 
-    def interrupted(self):
+    def interrupted(self, loss):
         steps.append(1)
         if len(steps) in (17, 19):
             raise Interrupted
-        return advance(self)
+        return note(self, loss)
 
-    monkeypatch.setattr(GradientFit, "_advance", interrupted)
+    monkeypatch.setattr(GradientFit, "_note", interrupted)
     for _ in range(2):
         with pytest.raises(Interrupted):
             fit(objective, **options)
@@ -225,7 +224,7 @@ def test_optimizer_states(kind):
     def make():
         weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
         if kind == "adam":
-            return weight, VectorAdam(weight)
+            return weight, torch.optim.Adam([weight], fused=True)
         return weight, torch.optim.LBFGS([weight], max_iter=1, line_search_fn="strong_wolfe")
 
     def step(weight, optimizer):
@@ -235,11 +234,7 @@ def test_optimizer_states(kind):
             loss.backward()
             return loss
 
-        if kind == "adam":
-            closure()
-            optimizer.step(1e-3)
-        else:
-            optimizer.step(closure)
+        optimizer.step(closure)
 
     weight, optimizer = make()
     for _ in range(3):

@@ -67,15 +67,15 @@ def test_an_interrupted_run_ends_at_the_same_numbers(when, tmp_path, monkeypatch
     expected = fit(**options)
     assert expected.learning_curve.best_step > 12  # both parts are interrupted here
     options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 4}
-    advance, steps = GradientFit._advance, []
+    note, steps = GradientFit._note, []
 
-    def interrupted(self):
+    def interrupted(self, loss):
         steps.append(1)
         if len(steps) == when:
             raise Interrupted
-        return advance(self)
+        return note(self, loss)
 
-    monkeypatch.setattr(GradientFit, "_advance", interrupted)
+    monkeypatch.setattr(GradientFit, "_note", interrupted)
     with pytest.raises(Interrupted):
         fit(**options)
     assert_equal_bits(expected, fit(**options))

@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
+from botorch_transfer.pretraining.optimizers import FlatParameters, adam_steps
+
 
 class ContextNetwork(Module):
     r"""A small network whose output is a Gamma distribution for each context [Fan2024mphd]_.
@@ -286,9 +288,15 @@ def fit_network(
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
     share = context_shares(context)
-    adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate, fused=True)
-    for _ in range(options.num_steps):
-        adam.zero_grad()
-        network_objective(network, context, lengthscale, share, options).backward()
-        adam.step()
+    flat = FlatParameters(network.parameters())
+
+    def evaluate(_: int) -> Tensor:
+        loss = network_objective(network, context, lengthscale, share, options)
+        loss.backward()
+        return loss
+
+    adam = torch.optim.Adam([flat.vector], lr=options.learning_rate, fused=True)
+    for _ in adam_steps(adam, evaluate, range(options.num_steps)):
+        pass
+    flat.release()
     return network.freeze()

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_transfer.pretraining.optimizers import FlatParameters, RememberedLoss, VectorAdam
+from botorch_transfer.pretraining.optimizers import FlatParameters, adam_steps, lbfgs_steps
 from botorch_transfer.pretraining.parallel import keep_freed_memory
 from botorch_transfer.pretraining.pretrained.checkpoints import (
     FitState,
@@ -44,11 +44,6 @@ logger = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20
 """So many steps in a row without a finite loss end the run."""
-
-_UNDEFINED = 1e10
-"""Stands for the loss in a line search where a covariance matrix cannot be factorized."""
-
-_LBFGS_TOLERANCE = 1e-9
 
 
 class GradientFit:
@@ -75,31 +70,28 @@ class GradientFit:
         self.parts, self.loss, self.validation = parts, loss, validation
         self.options, self.key = options, key
         name = options.optimizer or ("lbfgs" if loss.task_nll is None else "adam")
-        self.adam = name == "adam"
-        steps = options.steps
-        self.steps = (3000 if self.adam else 100) if steps is None else steps
-        self.stop = self.steps if stop is None else min(stop, self.steps)
-        self.validation_every = options.validation_every or max(1, self.steps // 50)
-        self.checkpoint_every = options.checkpoint_every or max(1, self.steps // 20)
+        default = 3000 if name == "adam" else 100
+        self.num_steps = default if options.steps is None else options.steps
+        self.stop = self.num_steps if stop is None else min(stop, self.num_steps)
+        self.validation_every = options.validation_every or max(1, self.num_steps // 50)
+        self.checkpoint_every = options.checkpoint_every or max(1, self.num_steps // 20)
         self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
         self.flat = FlatParameters(self.parameters.values())
-        self.optimizer = self._make_optimizer()
-        self.full_loss = RememberedLoss(self.flat.vector, self._full_loss)
+        self.optimizer: torch.optim.Optimizer
+        if name == "adam":
+            self.optimizer = torch.optim.Adam([self.flat.vector], fused=True)
+        else:
+            self.optimizer = torch.optim.LBFGS(
+                [self.flat.vector],
+                max_iter=1,
+                max_eval=25,
+                history_size=20,
+                line_search_fn="strong_wolfe",
+            )
         self.curve = LearningCurve()
         self.best: dict[str, Tensor] = {}
         self.step = 0
-        self.skipped = 0
-
-    def _make_optimizer(self) -> VectorAdam | torch.optim.LBFGS:
-        if self.adam:
-            return VectorAdam(self.flat.vector)
-        return torch.optim.LBFGS(
-            [self.flat.vector],
-            max_iter=1,
-            max_eval=25,
-            history_size=20,
-            line_search_fn="strong_wolfe",
-        )
+        self.num_skipped = 0
 
     def run(self) -> LearningCurve:
         """Runs to the end, and leaves the best parameters in the GP.
@@ -112,89 +104,74 @@ class GradientFit:
             ValueError: If there is a checkpoint of another run.
         """
         keep_freed_memory()
-        finished = self._resume() or not self.parameters
-        with tqdm(
-            total=self.stop,
-            initial=self.step,
-            desc="pre-training",
-            disable=not self.options.progress,
-        ) as bar:
-            if self.step == 0 and not finished:
-                self._validate()
-            while not finished:
-                finished = self._advance()
-                bar.update()
-                if finished or self.step % self.checkpoint_every == 0:
-                    self._write(finished)
+        if self.parameters and not self._resume():
+            with tqdm(
+                total=self.stop,
+                initial=self.step,
+                desc="pre-training",
+                disable=not self.options.progress,
+            ) as bar:
+                if self.step == 0:
+                    self._validate()
+                for loss in self._losses():
+                    self._note(loss)
+                    bar.update()
+                    if self._is_out_of_patience():
+                        break
+                    if self.step % self.checkpoint_every == 0:
+                        self._write(finished=False)
+            self._validate()
+            self._write(finished=True)
         if self.best:
             put_back(self.parameters, self.best)
         self.flat.release()
         return self.curve
 
-    def _advance(self) -> bool:
-        """Takes a step; returns whether it was the last."""
-        if self.step >= self.stop:
-            return True
-        converged = self._adam_step() if self.adam else self._lbfgs_step()
+    def _losses(self) -> Iterator[float]:
+        """Takes the steps to come, and yields the loss before each."""
+        if isinstance(self.optimizer, torch.optim.Adam):
+            steps = range(self.step, self.stop)
+            return adam_steps(
+                self.optimizer,
+                lambda step: self.loss.sampled(self.parts, step),
+                steps,
+                self._learning_rate,
+            )
+        assert isinstance(self.optimizer, torch.optim.LBFGS)
+        previous = self.curve.loss[-1] if self.curve.loss else math.inf
+        losses = lbfgs_steps(self.optimizer, lambda: self.loss.full(self.parts), previous)
+        return islice(losses, self.stop - self.step)
+
+    def _learning_rate(self, step: int) -> float:
+        if not self.options.decay:
+            return self.options.learning_rate
+        return 0.5 * self.options.learning_rate * (1 + math.cos(math.pi * step / self.num_steps))
+
+    def _note(self, loss: float) -> None:
+        """Notes a step's loss, and looks at the validation tasks if it is time to."""
+        self.curve.loss.append(loss)
+        if math.isfinite(loss):
+            self.num_skipped = 0
+        else:
+            self.num_skipped += 1
+            logger.info("Step %d is skipped: the loss is not finite.", self.step)
+            is_adam = isinstance(self.optimizer, torch.optim.Adam)
+            if self.num_skipped >= (_MAX_SKIPPED if is_adam else 1):
+                raise ModelFittingError(
+                    f"Pre-training has no finite loss after {self.step} steps: a covariance "
+                    "matrix is not positive definite. Check the source data for extreme scales, "
+                    "or start from more noise or a smaller learning rate."
+                )
         self.step += 1
         if self.validation is None:
             self.curve.best_step = self.step
-        elif converged or self.step == self.stop or self.step % self.validation_every == 0:
+        elif self.step % self.validation_every == 0:
             self._validate()
-        return converged or self.step >= self.stop or self._is_out_of_patience()
-
-    def _adam_step(self) -> bool:
-        learning_rate = self.options.learning_rate
-        if self.options.decay:
-            learning_rate *= 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
-        self.flat.gradient.zero_()
-        loss = float(self.loss.sampled(self.parts, self.step))
-        self.curve.loss.append(loss)
-        if math.isfinite(loss) and _is_finite(self.flat.gradient):
-            self.skipped = 0
-            step: Any = self.optimizer.step
-            step(learning_rate)
-        else:
-            self._skip()
-        return False
-
-    def _full_loss(self) -> Tensor:
-        self.flat.gradient.zero_()
-        loss = self.loss.full(self.parts)
-        if math.isfinite(float(loss)) and _is_finite(self.flat.gradient):
-            return loss
-        self.flat.gradient.zero_()
-        return torch.full_like(loss, _UNDEFINED)
-
-    def _lbfgs_step(self) -> bool:
-        before = self.flat.vector.detach().clone()
-        self.full_loss.begin()
-        loss = float(self.full_loss())
-        if loss == _UNDEFINED:
-            self.curve.loss.append(math.nan)
-            self._skip()
-        self.curve.loss.append(loss)
-        step: Any = self.optimizer.step
-        step(self.full_loss)
-        # No way down, or none worth going: where the line search ends, nothing will change.
-        last = self.curve.loss[-2:]
-        stuck = torch.equal(before, self.flat.vector)
-        slow = len(last) == 2 and abs(last[0] - last[1]) <= _LBFGS_TOLERANCE * (1 + abs(last[1]))
-        return stuck or slow
-
-    def _skip(self) -> None:
-        self.skipped += 1
-        if self.skipped >= _MAX_SKIPPED or not self.adam:
-            raise ModelFittingError(
-                f"Pre-training has no finite loss after {self.step} steps: a covariance matrix is "
-                "not positive definite. Check the source data for extreme scales, or start from "
-                "more noise or a smaller learning rate."
-            )
-        logger.info("Step %d is skipped: the loss is not finite.", self.step)
 
     @torch.no_grad()
     def _validate(self) -> None:
-        if self.validation is None:
+        seen = self.curve.validation_steps[-1:] == [self.step]
+        if self.validation is None or seen:
             return
         values = torch.cat(list(self.validation.of_tasks(self.parts)))
         loss = float(values.mean())
@@ -238,10 +215,6 @@ class GradientFit:
         put_back(self.parameters, state.parameters)
         restore_optimizer(self.optimizer, *state.optimizer)
         return state.finished
-
-
-def _is_finite(gradient: Tensor) -> bool:
-    return math.isfinite(float(gradient.sum()))
 
 
 Groups = Sequence[Sequence[int]] | None

@@ -35,9 +35,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.kernels.gaussian import gaussian_loss
-from botorch_transfer.pretraining.optimizers import (
-    RandomBatches,
-)
+from botorch_transfer.pretraining.optimizers import RandomBatches
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, outcome_scales
 
@@ -391,12 +389,11 @@ class TaskNLL:
     ) -> None:
         self.tasks = tasks
         self.sizes: list[int] = tasks.num_points.tolist()
-        self.batches = RandomBatches(
-            tasks, batch_size or max(self.sizes), task_batch_size or len(self.sizes), seed
-        )
+        self.batches = RandomBatches(tasks, batch_size or max(self.sizes), task_batch_size, seed)
+        self._any_known_noise = bool(tasks.fixed_noise.any())
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:
-        """Evaluates the loss on a step's own uniform sub-sample of tasks and points.
+        """Evaluates the mean NLL on a step's own uniform sub-sample of tasks and points.
 
         Args:
             parts: The GP.
@@ -405,9 +402,7 @@ class TaskNLL:
         Returns:
             A differentiable tensor without dimensions.
         """
-        X, Y, mask, known = self.batches[step]
-        noise = None if known is None else torch.where(known.isnan(), parts.noise, known)
-        return parts.nll(X, Y, mask, noise).mean()
+        return self._values(parts, self.batches[step], self.batches.is_padded).mean()
 
     def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
         """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
@@ -424,8 +419,13 @@ class TaskNLL:
             count = max(1, CHUNK_ELEMENTS // largest**2)
             chunk, order = order[-count:], order[:-count]
             tasks = self.tasks[torch.tensor(chunk, device=self.tasks.X.device)]
+            yield self._values(parts, tasks, is_padded=True)
+
+    def _values(self, parts: GPParts, tasks: PaddedTasks, is_padded: bool) -> Tensor:
+        noise = None
+        if self._any_known_noise:
             noise = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, parts.noise)
-            yield parts.nll(tasks.X, tasks.Y, tasks.mask, noise)
+        return parts.nll(tasks.X, tasks.Y, tasks.mask if is_padded else None, noise)
 
 
 @dataclass(frozen=True)
