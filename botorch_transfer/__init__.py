@@ -20,7 +20,7 @@ from botorch_transfer.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
-from botorch_transfer.search_space.space import (
+from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,

@@ -8,6 +8,7 @@ with one `space.json`. None of them is part of the project.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,6 +63,7 @@ TREATMENTS: dict[str, Treatment] = {
 """How the tables are treated that need it; `fcnet_relu` is a part of `fcnet`."""
 
 _FILES = {"fcnet_relu": "fcnet"}
+_RANGE_IN_WORDS = re.compile(r"1-\w+ log-uniform ([\d.e+-]+?)\.\.([\d.e+-]+)")
 
 
 def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> Table:
@@ -103,8 +105,19 @@ def read_space(table: Path) -> tuple[SearchSpace, Goal]:
     """
     own = table.with_suffix(".space.json")
     path, member = (own, None) if own.exists() else (table.with_name("space.json"), table.stem)
-    goal: Goal = json.loads(path.read_text(encoding="utf-8"))["goal"]
-    return SearchSpace.from_json(path, space=member), goal
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    chosen = spec if member is None else spec["spaces"][member]
+    specs = {name: _in_numbers(entry) for name, entry in chosen.get("params", chosen).items()}
+    return SearchSpace.from_dict(specs), spec["goal"]
+
+
+def _in_numbers(spec: dict[str, Any]) -> dict[str, Any]:
+    """Reads a float's range from a note in words, such as "1-beta1 log-uniform 1e-4..1"."""
+    words = _RANGE_IN_WORDS.fullmatch(spec.get("note", ""))
+    if spec["type"] != "float" or "low" in spec or words is None:
+        return spec
+    smallest, largest = float(words[1]), float(words[2])
+    return {**spec, "low": 1 - largest, "high": 1 - smallest, "log": "1-x"}
 
 
 def _outcomes(y: pd.Series, goal: Goal, treatment: Treatment) -> pd.Series:

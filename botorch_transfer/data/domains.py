@@ -15,7 +15,7 @@ from torch import Tensor
 
 from botorch_transfer.data.datasets import SourceData, as_datasets, task_names
 from botorch_transfer.data.tables import from_dataframe
-from botorch_transfer.search_space.space import SearchSpace
+from botorch_transfer.search_space import SearchSpace
 
 
 def default_context(
@@ -135,7 +135,7 @@ class Domain:
 
         Example:
             >>> from pandas import DataFrame
-            >>> from botorch_transfer.search_space.space import FloatParameter, IntegerParameter
+            >>> from botorch_transfer.search_space import FloatParameter, IntegerParameter
             >>> runs = DataFrame({"day": ["mon", "tue"], "C": [1.0, 9.0], "depth": [1, 3]})
             >>> runs["score"] = [0.3, 0.2]
             >>> space = SearchSpace([FloatParameter("C", 0, 10), IntegerParameter("depth", 1, 5)])

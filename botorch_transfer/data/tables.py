@@ -13,7 +13,7 @@ from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.space import SearchSpace
+from botorch_transfer.search_space import SearchSpace
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def from_dataframe(
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.search_space.space import FloatParameter, SearchSpace
+        >>> from botorch_transfer.search_space import FloatParameter, SearchSpace
         >>> runs = DataFrame({"day": ["mon", "mon", "tue"], "C": [1.0, 10.0, 100.0]})
         >>> runs["loss"] = [0.3, 0.2, 0.4]
         >>> space = SearchSpace([FloatParameter("C", 1.0, 100.0, log=True)])

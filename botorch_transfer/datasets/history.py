@@ -10,7 +10,7 @@ from importlib.resources import as_file, files
 
 import pandas as pd
 
-from botorch_transfer.search_space.space import (
+from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,

@@ -1,4 +1,4 @@
-"""Search spaces: between tables of runs and the inputs of models."""
+"""Search spaces: from tables of runs to the inputs of models, and back."""
 
 from botorch_transfer.search_space.choice import CategoricalParameter, OrdinalParameter
 from botorch_transfer.search_space.numeric import FloatParameter, IntegerParameter

@@ -15,7 +15,6 @@ from botorch_transfer.search_space.parameter import (
     ActiveIf,
     Array,
     Parameter,
-    normalize_active_if,
     read_numbers,
     read_values,
     refuse_where,
@@ -23,14 +22,63 @@ from botorch_transfer.search_space.parameter import (
 )
 
 
+class _ListedParameter(Parameter):
+    """Base class of parameters with a list of values: checks the list, and looks values up."""
+
+    values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, values = self.name, self.values
+        if isinstance(values, str):
+            raise ValueError(
+                f"Parameter {name!r} has the text {values!r} as its values: give a list of values."
+            )
+        if not (values := tuple(values)):
+            raise ValueError(f"Parameter {name!r} has no values: give at least one.")
+        repeated = [value for rank, value in enumerate(values) if value in values[:rank]]
+        if repeated:
+            raise ValueError(
+                f"Parameter {name!r} repeats the value {repeated[0]!r}: list each value once."
+            )
+        object.__setattr__(self, "values", values)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.values)
+
+    def contains(self, value: Hashable) -> bool:
+        """Whether ``value`` is one of the values."""
+        return value in self.values
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position in the list of each of ``n`` values."""
+        column = read_values(self.name, column)
+        rank_of = {value: rank for rank, value in enumerate(self.values)}
+        ranks = np.array([rank_of.get(value, -1) for value in column], dtype=np.intp)
+        self._refuse_unknown(ranks < 0, column)
+        return ranks
+
+    def _refuse_unknown(self, unknown: NDArray[np.bool_], column: Series) -> None:
+        listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
+        problem = f"not one of {listed}: add it to the search space or drop these rows"
+        refuse_where(unknown, self.name, column, problem)
+
+    def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
+        """The values of these ranks, each of its own Python type."""
+        lookup = np.empty(self.size, dtype=object)
+        lookup[:] = self.values
+        return DataFrame({self.name: Series(lookup[ranks], dtype=object)})
+
+
 @dataclass(frozen=True)
-class OrdinalParameter(Parameter):
+class OrdinalParameter(_ListedParameter):
     """One of a list of ordered values, such as batch sizes, or ``("low", "medium", "high")``.
 
     Values are equally spaced from 0 to 1 by rank, whatever their size; with ``log=True`` they lie
-    at their scaled logarithms. Decoding picks the value in whose cell a point lies; cells are set
-    such that equally spaced values have equal shares of the unit interval, the first and the last
-    one included.
+    at their scaled logarithms. Decoding picks the value in whose cell a point lies. Equally spaced
+    values have cells of equal size, the first and the last one included.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -54,9 +102,8 @@ class OrdinalParameter(Parameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
-        object.__setattr__(self, "values", _check_values(self.name, self.values))
-        if self._numeric and not _increase(np.array(self.values, dtype=np.float64)):
+        super().__post_init__()
+        if self._numeric and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all():
             raise ValueError(
                 f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
                 "order and further apart than rounding errors, or use CategoricalParameter if they "
@@ -68,51 +115,43 @@ class OrdinalParameter(Parameter):
                 "logarithmic scale needs positive numbers."
             )
 
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return len(self.values)
-
     def encode(self, frame: DataFrame) -> Array:
-        """Place values in the unit interval; see ``Parameter.encode``."""
-        column = frame[self.name]
-        ranks = (
-            self._numeric_ranks(column) if self._numeric else _ranks(self.name, self.values, column)
-        )
-        return self._positions[ranks][:, None]
+        """Places values in the unit interval; see ``Parameter.encode``."""
+        return self._positions[self._ranks(frame[self.name])][:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Look up the values in whose cells the points lie; see ``Parameter.decode``."""
+        """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
-        return DataFrame({self.name: _take(self.values, ranks, as_numbers=self._numeric)})
+        if self._numeric:
+            return DataFrame({self.name: np.array(self.values)[ranks]})
+        return self._take(ranks)
 
     def unit_grid(self) -> Array:
         """Encodings of all values, ``size x 1``."""
         return self._positions[:, None]
-
-    def contains(self, value: Hashable) -> bool:
-        """Whether ``value`` is one of the values."""
-        return value in self.values
 
     @property
     def _numeric(self) -> bool:
         return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
 
     @property
+    def _numbers(self) -> Array:
+        return np.array(self.values, dtype=np.float64)
+
+    @property
     def _positions(self) -> Array:
         if self.size == 1:
             return np.array([0.5])
-        scale = (
-            np.log(np.array(self.values, dtype=np.float64)) if self.log else np.arange(self.size)
-        )
+        scale = np.log(self._numbers) if self.log else np.arange(self.size)
         return (scale - scale[0]) / (scale[-1] - scale[0])
 
     @property
     def _edges(self) -> Array:
         """Where the cell of one value ends and that of the next one begins; shape ``size - 1``.
 
-        Halfway between the values on a scale that continues by half a gap at both ends, pressed
-        back into the unit interval, and kept between the two values where gaps are very unequal.
+        Edges lie halfway between the values, on a scale that goes on by half a gap at both ends.
+        They are then scaled back to the unit interval, and kept between their two values where gaps
+        are very unequal.
         """
         if self.size == 1:
             return np.empty(0)
@@ -123,19 +162,21 @@ class OrdinalParameter(Parameter):
         margin = gaps * 1e-3
         return edges.clip(positions[:-1] + margin, positions[1:] - margin)
 
-    def _numeric_ranks(self, column: Series) -> NDArray[np.intp]:
-        numbers = read_numbers(self.name, column)
-        values = np.array(self.values, dtype=np.float64)
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position of each of ``n`` values; forgives numbers their rounding errors."""
+        if not self._numeric:
+            return super()._ranks(column)
+        numbers, values = read_numbers(self.name, column), self._numbers
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
-        # A value of zero has no size of its own: the smallest step between values stands in.
+        # Errors are relative to the value, and to the smallest step where the value is near zero.
         size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
-        refuse_where(wrong, self.name, column, _not_among(self.values))
+        self._refuse_unknown(wrong, column)
         return ranks
 
 
 @dataclass(frozen=True)
-class CategoricalParameter(Parameter):
+class CategoricalParameter(_ListedParameter):
     """One of a list of values without an order; one column of the encoding for each (one-hot).
 
     Args:
@@ -156,15 +197,6 @@ class CategoricalParameter(Parameter):
     values: Sequence[Any]
     active_if: ActiveIf | None = field(default=None, hash=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
-        object.__setattr__(self, "values", _check_values(self.name, self.values))
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return len(self.values)
-
     @property
     def feature_names(self) -> list[str]:
         """One name a value."""
@@ -176,59 +208,13 @@ class CategoricalParameter(Parameter):
         return np.full(self.size, 1 / self.size)
 
     def encode(self, frame: DataFrame) -> Array:
-        """Write values as one-hot rows; see ``Parameter.encode``."""
-        return np.eye(self.size)[_ranks(self.name, self.values, frame[self.name])]
+        """Writes values as one-hot rows; see ``Parameter.encode``."""
+        return np.eye(self.size)[self._ranks(frame[self.name])]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Take the value with the largest share; see ``Parameter.decode``."""
-        return DataFrame({self.name: _take(self.values, unit.argmax(axis=1), as_numbers=False)})
+        """Takes the value with the largest share; see ``Parameter.decode``."""
+        return self._take(unit.argmax(axis=1))
 
     def unit_grid(self) -> Array:
         """Encodings of all values, ``size x size``."""
         return np.eye(self.size)
-
-    def contains(self, value: Hashable) -> bool:
-        """Whether ``value`` is one of the values."""
-        return value in self.values
-
-
-def _increase(values: Array) -> bool:
-    return bool(np.all(np.diff(values) > 1e-9 * np.abs(values[1:])))
-
-
-def _check_values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    if isinstance(values, str):
-        raise ValueError(
-            f"Parameter {name!r} has the text {values!r} as its values: give a list of values."
-        )
-    values = tuple(values)
-    if not values:
-        raise ValueError(f"Parameter {name!r} has no values: give at least one.")
-    repeated = [value for rank, value in enumerate(values) if value in values[:rank]]
-    if repeated:
-        raise ValueError(
-            f"Parameter {name!r} repeats the value {repeated[0]!r}: list each value once."
-        )
-    return values
-
-
-def _ranks(name: str, values: Sequence[Any], column: Series) -> NDArray[np.intp]:
-    column = read_values(name, column)
-    rank_of = {value: rank for rank, value in enumerate(values)}
-    ranks = np.array([rank_of.get(value, -1) for value in column], dtype=np.intp)
-    refuse_where(ranks < 0, name, column, _not_among(values))
-    return ranks
-
-
-def _take(values: Sequence[Any], ranks: NDArray[np.intp], as_numbers: bool) -> Series:
-    """Look values up, keeping Python's own types unless all are numbers."""
-    if as_numbers:
-        return Series(np.array(values)[ranks])
-    lookup = np.empty(len(values), dtype=object)
-    lookup[:] = values
-    return Series(lookup[ranks], dtype=object)
-
-
-def _not_among(values: Sequence[Any]) -> str:
-    shown = ", ".join(repr(value) for value in values[:12]) + (", ..." if len(values) > 12 else "")
-    return f"not one of {shown}: add it to the search space or drop these rows"

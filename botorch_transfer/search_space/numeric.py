@@ -9,24 +9,62 @@ from numbers import Real
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from botorch_transfer.search_space.parameter import (
     ActiveIf,
     Array,
     Parameter,
-    normalize_active_if,
     read_numbers,
     refuse_where,
     relative_tolerance,
 )
 
-WIDEN = "widen its range in the search space or drop these rows"
+
+class _RangeParameter(Parameter):
+    """Base class of parameters with a range: checks the range, and reads columns within it."""
+
+    lower: float
+    upper: float
+    log: bool | Literal["1-x"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lower, upper = self.lower, self.upper
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise ValueError(
+                f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
+                "give finite bounds, the lower one below the upper one."
+            )
+        if self.log is True and lower <= 0:
+            raise ValueError(
+                f"Parameter {self.name!r} has log=True and the lower bound {lower}: a logarithmic "
+                "scale needs a positive one."
+            )
+
+    def _read(self, column: Series, each_bound: bool = False) -> Array:
+        """Reads ``n`` numbers, clipped to the range; refuses what lies outside of it.
+
+        Rounding errors are forgiven. They are relative to the larger bound (-1e-17 is a rounded 0),
+        or to each bound by itself, as bounds of a logarithmic scale may be many orders of magnitude
+        apart.
+        """
+        numbers, tolerance = read_numbers(self.name, column), relative_tolerance(column)
+        bounds = np.array([self.lower, self.upper], dtype=np.float64)
+        sizes = np.abs(bounds) if each_bound else np.abs(bounds).max().repeat(2)
+        below, above = bounds + tolerance * sizes * [-1, 1]
+        refuse_where(
+            (numbers < below) | (numbers > above),
+            self.name,
+            column,
+            f"outside of its range [{self.lower}, {self.upper}]: widen its range in the search "
+            "space or drop these rows",
+        )
+        return numbers.clip(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
-class FloatParameter(Parameter):
+class FloatParameter(_RangeParameter):
     """A real number in a range; use ``log=True`` where the order of magnitude matters.
 
     Args:
@@ -53,16 +91,10 @@ class FloatParameter(Parameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
-        _check_range(self.name, self.lower, self.upper)
+        super().__post_init__()
         if self.log not in (True, False, "1-x"):
             raise ValueError(
                 f"Parameter {self.name!r} has log={self.log!r}: use True, False or '1-x'."
-            )
-        if self.log is True and self.lower <= 0:
-            raise ValueError(
-                f"Parameter {self.name!r} has log=True and the lower bound {self.lower}: a "
-                "logarithmic scale needs a positive one."
             )
         if self.log == "1-x" and self.upper >= 1:
             raise ValueError(
@@ -76,21 +108,13 @@ class FloatParameter(Parameter):
         return
 
     def encode(self, frame: DataFrame) -> Array:
-        """Scale values to the unit interval; see ``Parameter.encode``."""
-        column = frame[self.name]
-        numbers = read_numbers(self.name, column)
-        refuse_where(
-            _outside(numbers, self.lower, self.upper, relative_tolerance(column), self.log is True),
-            self.name,
-            column,
-            f"outside of its range [{self.lower}, {self.upper}]: {WIDEN}",
-        )
+        """Scales values to the unit interval; see ``Parameter.encode``."""
         start, end = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
-        scaled = self._scale(numbers.clip(self.lower, self.upper))
+        scaled = self._scale(self._read(frame[self.name], each_bound=self.log is True))
         return ((scaled - start) / (end - start)).clip(0.0, 1.0)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scale back to the parameter's range; see ``Parameter.decode``."""
+        """Scales back to the parameter's range; see ``Parameter.decode``."""
         start, end = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
         values = self._unscale(start + unit[:, 0] * (end - start)).clip(self.lower, self.upper)
         return DataFrame({self.name: values})
@@ -107,19 +131,18 @@ class FloatParameter(Parameter):
 
 
 @dataclass(frozen=True)
-class IntegerParameter(Parameter):
+class IntegerParameter(_RangeParameter):
     r"""A whole number in a range.
 
-    Every integer ``k`` owns a cell ``[b_k, b_{k+1})`` of the unit interval: cells have equal widths
+    Every integer ``k`` owns a cell ``[b_k, b_{k+1})`` of the unit interval. Cells have equal widths
     or, with ``log=True``, the widths of ``[k - 1/2, k + 1/2)`` on the logarithmic scale. Decoding
-    looks up the cell, so that uniform points give unbiased integers, the end values included.
+    looks up the cell, so uniform points give every integer its share, the end values included.
     Encoding places ``k`` inside its own cell at
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 
-    the share of the other cells that lies below it. The end values are then exactly 0 and 1, which
-    BoTorch's mixed optimizer asks for, and equal cells give the usual `(k - lower) / (upper -
-    lower)`.
+    the share of the other cells that lies below it. The end values are then exactly 0 and 1, as
+    BoTorch's mixed optimizer requires, and equal cells give ``(k - lower) / (upper - lower)``.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -145,17 +168,11 @@ class IntegerParameter(Parameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
-        _check_range(self.name, self.lower, self.upper)
+        super().__post_init__()
         if self.lower != int(self.lower) or self.upper != int(self.upper):
             raise ValueError(
                 f"Parameter {self.name!r} has the bounds {self.lower} and {self.upper}: an integer "
                 "parameter needs whole numbers; use FloatParameter otherwise."
-            )
-        if self.log and self.lower < 1:
-            raise ValueError(
-                f"Parameter {self.name!r} has log=True and the lower bound {self.lower}: a "
-                "logarithmic scale needs a positive one."
             )
 
     @property
@@ -164,30 +181,24 @@ class IntegerParameter(Parameter):
         return int(self.upper) - int(self.lower) + 1
 
     def encode(self, frame: DataFrame) -> Array:
-        """Place integers in the unit interval; see ``Parameter.encode``."""
+        """Places integers in the unit interval; see ``Parameter.encode``."""
         column = frame[self.name]
-        numbers = read_numbers(self.name, column)
-        tolerance = relative_tolerance(column)
-        refuse_where(
-            _outside(numbers, self.lower, self.upper, tolerance, False),
-            self.name,
-            column,
-            f"outside of its range [{self.lower}, {self.upper}]: {WIDEN}",
-        )
+        numbers = self._read(column)
         integers = np.rint(numbers)
+        error = np.abs(numbers - integers) / np.maximum(1.0, np.abs(numbers))
         refuse_where(
-            np.abs(numbers - integers) > tolerance * np.maximum(1.0, np.abs(numbers)),
+            error > relative_tolerance(column),
             self.name,
             column,
             "not an integer: round it or use FloatParameter",
         )
-        return self._place(integers.clip(self.lower, self.upper))[:, None]
+        return self._place(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Look up the integers in whose cells the points lie; see ``Parameter.decode``."""
+        """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
-        # The place of an integer can be within rounding error of its cell's edge: snap to it first.
+        # An integer may lie within a rounding error of its cell's edge: take it if it is that near.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
         distances = np.abs(self._place(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
@@ -219,25 +230,3 @@ class IntegerParameter(Parameter):
         start, end = self._scale(np.array([self.lower - 0.5, self.upper + 0.5]))
         scaled = start + u * (end - start)
         return np.exp(scaled) if self.log else scaled
-
-
-def _check_range(name: str, lower: float, upper: float) -> None:
-    if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-        raise ValueError(
-            f"Parameter {name!r} has the lower bound {lower} and the upper bound {upper}: give "
-            "finite bounds, the lower one below the upper one."
-        )
-
-
-def _outside(
-    values: Array, lower: float, upper: float, tolerance: float, by_bound: bool
-) -> NDArray[np.bool_]:
-    """Tell which of ``n`` values lie outside by more than a rounding error.
-
-    On a linear scale the error is relative to the larger bound (a value of -1e-17 is a rounded 0);
-    on a logarithmic one to each bound by itself, for these can be many orders of magnitude apart.
-    """
-    largest = max(abs(lower), abs(upper))
-    below = tolerance * (abs(lower) if by_bound else largest)
-    above = tolerance * (abs(upper) if by_bound else largest)
-    return (values < lower - below) | (values > upper + above)

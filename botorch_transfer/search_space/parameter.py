@@ -1,4 +1,7 @@
-"""What every kind of parameter can do, and the reading of table columns that they share."""
+"""The base class of parameters, and how parameters read the columns of a table.
+
+Read this to add a kind of parameter: ``numeric``, ``choice`` and ``simplex`` have those that exist.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,29 @@ ActiveIf = Mapping[str, Any]
 class Parameter(ABC):
     """One parameter: some columns of a table of runs, and their place in the unit cube.
 
-    A parameter knows nothing about the other ones: whether it is active is the search space's
-    business, and every method here sees active rows only.
+    A parameter knows nothing about the others. The search space decides in which rows it is active,
+    and hands over active rows only.
     """
 
     name: str
     active_if: ActiveIf | None
+
+    def __post_init__(self) -> None:
+        """Writes the condition with tuples of values; one bare value becomes a tuple of one."""
+        if self.active_if is None:
+            return
+        condition = {
+            parent: tuple(values)
+            if isinstance(values, Iterable) and not isinstance(values, str)
+            else (values,)
+            for parent, values in self.active_if.items()
+        }
+        if not condition or not all(condition.values()):
+            raise ValueError(
+                f"Parameter {self.name!r} has an empty active_if: name a parent parameter and at "
+                "least one of its values, or leave active_if out."
+            )
+        object.__setattr__(self, "active_if", condition)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -43,11 +63,11 @@ class Parameter(ABC):
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Number of different values; ``None`` where the parameter is continuous."""
+        """Number of different values; ``None`` for a continuous parameter."""
 
     @abstractmethod
     def encode(self, frame: DataFrame) -> Array:
-        """Place the values in ``frame`` in the unit cube.
+        """Places the values in ``frame`` in the unit cube.
 
         Args:
             frame: ``n`` rows with at least the columns of this parameter, none of them missing.
@@ -58,7 +78,7 @@ class Parameter(ABC):
 
     @abstractmethod
     def decode(self, unit: Array) -> DataFrame:
-        """Find the values that are nearest to the ``n x w`` points of the unit cube.
+        """Finds the values nearest to points of the unit cube.
 
         Args:
             unit: An ``n x w`` array in the unit cube.
@@ -76,7 +96,7 @@ class Parameter(ABC):
         raise NotImplementedError
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw points whose decoded values are uniform on the parameter's scale.
+        """Draws points whose decoded values are uniform on the parameter's scale.
 
         Args:
             n: How many.
@@ -88,38 +108,16 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Tell whether a conditional parameter can ask for a value.
+        """Tells whether a value is one of this parameter's; never true for a continuous one.
 
         Args:
-            value: The value in its ``active_if``.
-
-        Returns:
-            Whether it is one of the values of this parameter; never for a continuous one.
+            value: A value in the ``active_if`` of another parameter.
         """
         return False
 
 
-def normalize_active_if(name: str, active_if: ActiveIf | None) -> dict[str, tuple[Any, ...]] | None:
-    """Write a condition with tuples of values; one bare value is a tuple of one."""
-    if active_if is None:
-        return None
-    condition = {parent: _as_tuple(values) for parent, values in active_if.items()}
-    if not condition or not all(condition.values()):
-        raise ValueError(
-            f"Parameter {name!r} has an empty active_if: name a parent parameter and at least one "
-            "of its values, or leave active_if out."
-        )
-    return condition
-
-
-def _as_tuple(values: Any) -> tuple[Any, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        return (values,)
-    return tuple(values)
-
-
 def read_values(name: str, column: Series) -> Series:
-    """Return ``column`` as plain objects or numbers, having refused missing values."""
+    """Reads a column as plain objects or numbers; refuses missing values."""
     missing = column.isna().to_numpy()
     if missing.any():
         row, count = _first(column, missing)
@@ -131,7 +129,7 @@ def read_values(name: str, column: Series) -> Series:
 
 
 def read_numbers(name: str, column: Series) -> Array:
-    """Return ``column`` as an array of ``n`` float64, having refused missing values and text."""
+    """Reads a column as an array of ``n`` float64; refuses missing values and text."""
     column = read_values(name, column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     refuse_where(np.isnan(numbers), name, column, "not a number: convert the column")
@@ -139,12 +137,12 @@ def read_numbers(name: str, column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """By how much a value may be off, relative to its size, and still be a rounding error."""
+    """The largest relative error of a value that counts as a rounding error."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
 def refuse_where(bad: NDArray[np.bool_], name: str, column: Series, problem: str) -> None:
-    """Raise an ``InputDataError`` for the first row in which ``bad`` holds, if there is one."""
+    """Raises an ``InputDataError`` about the first row where ``bad`` is true, if there is one."""
     if not bad.any():
         return
     row, count = _first(column, bad)

@@ -14,7 +14,6 @@ from botorch_transfer.search_space.parameter import (
     ActiveIf,
     Array,
     Parameter,
-    normalize_active_if,
     read_numbers,
     refuse_where,
 )
@@ -51,7 +50,7 @@ class SimplexParameter(Parameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "active_if", normalize_active_if(self.name, self.active_if))
+        super().__post_init__()
         object.__setattr__(self, "components", tuple(self.components))
         if len(self.components) < 2 or len(set(self.components)) < len(self.components):
             raise ValueError(
@@ -88,7 +87,7 @@ class SimplexParameter(Parameter):
         return None if self.step is None else comb(self._steps + parts - 1, parts - 1)
 
     def encode(self, frame: DataFrame) -> Array:
-        """Check and copy fractions; see ``Parameter.encode``."""
+        """Checks and copies fractions; see ``Parameter.encode``."""
         fractions = np.stack([self._read(frame[name], name) for name in self.components], axis=1)
         total = fractions.sum(axis=1)
         refuse_where(
@@ -100,7 +99,7 @@ class SimplexParameter(Parameter):
         return self._normalize(fractions)
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scale shares to a sum of one; see ``Parameter.decode``."""
+        """Scales shares to a sum of one; see ``Parameter.decode``."""
         return DataFrame(self._normalize(unit), columns=list(self.components))
 
     def unit_grid(self) -> Array:
@@ -112,7 +111,7 @@ class SimplexParameter(Parameter):
         return (np.diff(walls, axis=1) - 1)[::-1] / self._steps
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw ``n`` compositions uniformly from the simplex; decoding moves them to the grid."""
+        """Draws ``n`` compositions uniformly from the simplex; decoding moves them to the grid."""
         return rng.dirichlet(np.ones(len(self.components)), size=n)
 
     @property
@@ -144,8 +143,7 @@ class SimplexParameter(Parameter):
 
     def _round(self, shares: Array) -> Array:
         scaled = shares * self._steps
-        # Rounding errors must not cost a share that already is a whole number of steps its last
-        # step.
+        # A share that is a whole number of steps keeps its last step in spite of rounding errors.
         whole = np.floor(scaled + 1e-9)
         lacking = self._steps - whole.sum(axis=1, keepdims=True)
         order = np.argsort(whole - scaled, axis=1, kind="stable").argsort(axis=1)

@@ -1,8 +1,4 @@
-"""Where parameters lie in the encoding, where they are active, and which combinations there are.
-
-What must hold between the parameters of a space.
-
-Search spaces: from a table of old runs to model inputs, and from candidates to new runs.
+"""Search spaces: from a table of old runs to model inputs, and from candidates to new runs.
 
 A ``SearchSpace`` is a list of parameters. ``encode`` places a table's rows in the unit cube, where
 the models of this package and BoTorch's optimizers work; ``decode`` turns points of the cube into a
@@ -26,128 +22,9 @@ from pandas.api.types import is_integer_dtype, is_object_dtype
 from torch import Tensor
 
 from botorch_transfer.search_space.choice import CategoricalParameter, OrdinalParameter
-from botorch_transfer.search_space.json_format import read_parameters
 from botorch_transfer.search_space.numeric import FloatParameter, IntegerParameter
 from botorch_transfer.search_space.parameter import Array, Parameter
 from botorch_transfer.search_space.simplex import SimplexParameter
-
-
-def placed(parameters: Sequence[Parameter]) -> list[tuple[Parameter, slice]]:
-    """Pair each parameter with its columns of the encoding."""
-    widths = [len(parameter.feature_names) for parameter in parameters]
-    ends = np.cumsum(widths).tolist()
-    return [
-        (parameter, slice(end - width, end))
-        for parameter, width, end in zip(parameters, widths, ends, strict=True)
-    ]
-
-
-def is_active(
-    parameter: Parameter, parameters: Sequence[Parameter], unit: Array
-) -> NDArray[np.bool_]:
-    """Tell in which rows of the encoding a parameter is active.
-
-    Args:
-        parameter: The parameter.
-        parameters: All parameters of the space.
-        unit: An ``n x d`` array. Only columns of the parameter's ancestors are read, so that rows
-            may be filled in from left to right.
-
-    Returns:
-        An array of ``n`` booleans.
-    """
-    active = np.ones(len(unit), dtype=np.bool_)
-    for name, values in (parameter.active_if or {}).items():
-        parent, columns = next((p, s) for p, s in placed(parameters) if p.name == name)
-        matches = parent.decode(unit[:, columns])[name].isin(values).to_numpy()
-        active &= matches & is_active(parent, parameters, unit)
-    return active
-
-
-def combinations(parameters: Sequence[Parameter], chosen: Sequence[Parameter], limit: int) -> Array:
-    """Encode all combinations of the values of the chosen parameters.
-
-    Args:
-        parameters: All parameters of the space.
-        chosen: Those to combine; the parents of conditional parameters must be among them.
-        limit: Largest number of combinations.
-
-    Returns:
-        An ``m x d`` array of distinct rows; NaN in the columns of other parameters where they are
-        active.
-
-    Raises:
-        ValueError: If a chosen parameter is continuous, or there are more than ``limit``
-            combinations.
-    """
-    unit = np.full((1, placed(parameters)[-1][1].stop), np.nan)
-    for parameter, columns in placed(parameters):
-        active = is_active(parameter, parameters, unit)
-        unit[~active, columns] = parameter.neutral
-        if parameter in chosen:
-            _check_size(parameter, active, limit)
-            values = parameter.unit_grid()
-            repeats = np.where(active, len(values), 1)
-            unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
-            unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
-    return unit
-
-
-def _check_size(parameter: Parameter, active: NDArray[np.bool_], limit: int) -> None:
-    if parameter.size is None:
-        raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, and only finite spaces have a grid: use "
-            "sample."
-        )
-    if active.sum() * parameter.size + (~active).sum() > limit:
-        raise ValueError(
-            f"The search space has more than {limit:,} combinations (reached at parameter "
-            f"{parameter.name!r}): raise max_rows, or use sample or a continuous optimizer."
-        )
-
-
-def check_names(parameters: Sequence[Parameter]) -> None:
-    """Refuse parameters that share a name, a column of the table or a column of the encoding."""
-    for kind, names in (
-        ("parameter", [parameter.name for parameter in parameters]),
-        ("column", [column for parameter in parameters for column in parameter.columns]),
-        ("feature", [name for parameter in parameters for name in parameter.feature_names]),
-    ):
-        repeated = [name for rank, name in enumerate(names) if name in names[:rank]]
-        if repeated:
-            raise ValueError(
-                f"The search space has more than one {kind} {repeated[0]!r}: names must differ."
-            )
-
-
-def check_conditions(parameters: Sequence[Parameter]) -> None:
-    """Refuse an ``active_if`` with an unknown, later or unsuitable parent, or wrong values."""
-    for rank, parameter in enumerate(parameters):
-        for name, values in (parameter.active_if or {}).items():
-            parent = next((p for p in parameters[:rank] if p.name == name), None)
-            if parent is None:
-                known = any(p.name == name for p in parameters)
-                reason = "is not defined before it" if known else "is not in the search space"
-                raise ValueError(
-                    f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
-                    f"{reason}: list parents first."
-                )
-            _check_parent(parameter, parent, values)
-
-
-def _check_parent(parameter: Parameter, parent: Parameter, values: Sequence[Any]) -> None:
-    if isinstance(parent, FloatParameter | SimplexParameter):
-        raise ValueError(
-            f"Parameter {parameter.name!r} depends on {parent.name!r}, which is continuous: only "
-            "categorical, ordinal and integer parameters can switch others on."
-        )
-    unknown = [value for value in values if not parent.contains(value)]
-    if unknown:
-        raise ValueError(
-            f"Parameter {parameter.name!r} is active if {parent.name!r} is {unknown[0]!r}, which "
-            f"is not one of its values: correct the active_if of {parameter.name!r}."
-        )
-
 
 MAX_LISTED_VALUES = 1_000
 """Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
@@ -200,20 +77,21 @@ class SearchSpace:
         object.__setattr__(self, "parameters", tuple(self.parameters))
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one.")
-        check_names(self.parameters)
-        check_conditions(self.parameters)
+        _check_names(self.parameters)
+        for rank, parameter in enumerate(self.parameters):
+            _check_condition(parameter, self.parameters[:rank], self.parameters[rank:])
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
-        """Make a space of nested dictionaries, as JSON gives them.
+        """Makes a space of nested dictionaries, as JSON gives them.
 
         Args:
             spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
                 under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
                 ``"low"``, ``"high"``, maybe ``"log"``), ``"ordinal"`` (``"values"``, maybe
                 ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"`` (maybe ``"step"``;
-                all of these together are one composition); and maybe ``"active_if"``: ``{"kernel":
-                ["rbf"]}`` or ``"kernel==rbf"``.
+                all of these together are one composition). It may have an ``"active_if"``,
+                ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, and a ``"note"``, which is ignored.
 
         Returns:
             The space, parameters in the order of the mapping.
@@ -226,11 +104,14 @@ class SearchSpace:
             >>> SearchSpace.from_dict({"C": C}).dim
             1
         """
-        return cls(read_parameters(spec.get("params", spec)))
+        parameters: dict[str, Parameter] = {}
+        for name, entries in _with_composition(spec.get("params", spec)).items():
+            parameters[name] = _read_parameter(name, entries, parameters)
+        return cls(list(parameters.values()))
 
     @classmethod
     def from_json(cls, path: str | PathLike[str], space: str | None = None) -> SearchSpace:
-        """Read a space from a JSON file; see ``from_dict``.
+        """Reads a space from a JSON file; see ``from_dict``.
 
         Args:
             path: The file.
@@ -284,7 +165,7 @@ class SearchSpace:
     @property
     def feature_indices(self) -> dict[str, list[int]]:
         """Columns of the encoding that belong to each parameter."""
-        return {p.name: list(range(s.start, s.stop)) for p, s in placed(self.parameters)}
+        return {p.name: list(range(s.start, s.stop)) for p, s in self._places}
 
     @property
     def is_discrete(self) -> list[bool]:
@@ -303,7 +184,7 @@ class SearchSpace:
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
-            for parameter, columns in placed(self.parameters)
+            for parameter, columns in self._places
             if isinstance(parameter, IntegerParameter | OrdinalParameter)
             and 1 < parameter.size <= MAX_LISTED_VALUES
         }
@@ -313,12 +194,12 @@ class SearchSpace:
         """That fractions sum to one, as BoTorch's optimizers take it; empty without fractions."""
         return [
             (torch.arange(s.start, s.stop), torch.ones(s.stop - s.start, dtype=torch.float64), 1.0)
-            for parameter, s in placed(self.parameters)
+            for parameter, s in self._places
             if isinstance(parameter, SimplexParameter)
         ]
 
     def encode(self, frame: DataFrame) -> Tensor:
-        """Place the rows of a table in the unit cube.
+        """Places the rows of a table in the unit cube.
 
         Args:
             frame: A table with ``n`` rows and a column for each parameter; other columns are
@@ -334,8 +215,8 @@ class SearchSpace:
                 value and the row.
         """
         unit = np.empty((len(frame), self.dim))
-        for parameter, columns in placed(self.parameters):
-            active = is_active(parameter, self.parameters, unit)
+        for parameter, columns in self._places:
+            active = self._active(parameter, unit)
             unit[:, columns] = parameter.neutral
             if active.any():
                 _check_columns(parameter, frame)
@@ -344,7 +225,7 @@ class SearchSpace:
         return torch.from_numpy(unit)
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Turn points of the unit cube into configurations; the inverse of ``encode``.
+        """Turns points of the unit cube into configurations; the inverse of ``encode``.
 
         Discrete parameters are rounded to an allowed value, so any point of the cube decodes to a
         valid configuration.
@@ -361,8 +242,8 @@ class SearchSpace:
         """
         unit = self._as_unit(X)
         decoded: dict[str, Series] = {}
-        for parameter, columns in placed(self.parameters):
-            active = is_active(parameter, self.parameters, unit)
+        for parameter, columns in self._places:
+            active = self._active(parameter, unit)
             values = parameter.decode(unit[:, columns])
             for name in parameter.columns:
                 decoded[name] = values[name]
@@ -371,7 +252,7 @@ class SearchSpace:
         return DataFrame(decoded)
 
     def round(self, X: Tensor) -> Tensor:
-        """Move points of the unit cube to the encoding of the configuration that they decode to.
+        """Moves points of the unit cube to the encoding of the configuration that they decode to.
 
         Use it as ``optimize_acqf(..., post_processing_func=space.round)``.
 
@@ -384,7 +265,7 @@ class SearchSpace:
         return self.encode(self.decode(X.reshape(-1, X.shape[-1]))).to(X).reshape(X.shape)
 
     def sample(self, n: int, seed: int) -> DataFrame:
-        """Draw valid random configurations, uniform on each parameter's scale.
+        """Draws valid random configurations, uniform on each parameter's scale.
 
         Args:
             n: How many.
@@ -398,7 +279,7 @@ class SearchSpace:
         return self.decode(torch.from_numpy(unit))
 
     def grid(self, max_rows: int = 1_000_000) -> DataFrame:
-        """List all configurations of a finite space, for ``optimize_acqf_discrete``.
+        """Lists all configurations of a finite space, for ``optimize_acqf_discrete``.
 
         Args:
             max_rows: Largest table to make.
@@ -410,12 +291,10 @@ class SearchSpace:
             ValueError: If a parameter is continuous, or there are more than ``max_rows``
                 configurations.
         """
-        return self.decode(
-            torch.from_numpy(combinations(self.parameters, self.parameters, max_rows))
-        )
+        return self.decode(torch.from_numpy(self._combinations(self.parameters, max_rows)))
 
     def fixed_features_list(self, max_rows: int = 10_000) -> list[dict[int, float]]:
-        """List the combinations of unordered choices, for ``optimize_acqf_mixed``.
+        """Lists the combinations of unordered choices, for ``optimize_acqf_mixed``.
 
         Each one fixes the one-hot columns, the parents of conditional parameters and, at their
         neutral value, the parameters that are inactive then. What stays free is ordered: floats,
@@ -437,8 +316,47 @@ class SearchSpace:
             for p in self.parameters
             if isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
         ]
-        rows = combinations(self.parameters, chosen, max_rows)
+        rows = self._combinations(chosen, max_rows)
         return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in rows]
+
+    @property
+    def _places(self) -> list[tuple[Parameter, slice]]:
+        """Each parameter with its columns of the encoding."""
+        widths = [len(parameter.feature_names) for parameter in self.parameters]
+        ends = np.cumsum(widths).tolist()
+        starts = [0, *ends[:-1]]
+        return list(zip(self.parameters, map(slice, starts, ends), strict=True))
+
+    def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
+        """Tells in which of ``n`` rows of the encoding a parameter is active.
+
+        It reads the columns of the parameter's ancestors only, so rows may be filled in from left
+        to right.
+        """
+        active = np.ones(len(unit), dtype=np.bool_)
+        for name, values in (parameter.active_if or {}).items():
+            parent, columns = next((p, s) for p, s in self._places if p.name == name)
+            matches = parent.decode(unit[:, columns])[name].isin(values).to_numpy()
+            active &= matches & self._active(parent, unit)
+        return active
+
+    def _combinations(self, chosen: Sequence[Parameter], max_rows: int) -> Array:
+        """Encodes all combinations of the values of the chosen parameters, ``m x d``.
+
+        Parents of conditional parameters must be among the chosen. Columns of the other parameters
+        are NaN where they are active.
+        """
+        unit = np.full((1, self.dim), np.nan)
+        for parameter, columns in self._places:
+            active = self._active(parameter, unit)
+            unit[~active, columns] = parameter.neutral
+            if parameter in chosen:
+                _check_size(parameter, active, max_rows)
+                values = parameter.unit_grid()
+                repeats = np.where(active, len(values), 1)
+                unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
+                unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
+        return unit
 
     def _as_unit(self, X: Tensor) -> Array:
         if X.ndim != 2 or X.shape[-1] != self.dim:
@@ -470,3 +388,123 @@ def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
     if is_object_dtype(column.dtype):
         return column.mask(inactive, None)
     return column.mask(inactive)
+
+
+def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
+    if parameter.size is None:
+        raise ValueError(
+            f"Parameter {parameter.name!r} is continuous, and only finite spaces have a grid: use "
+            "sample."
+        )
+    if active.sum() * parameter.size + (~active).sum() > max_rows:
+        raise ValueError(
+            f"The search space has more than {max_rows:,} combinations (reached at parameter "
+            f"{parameter.name!r}): raise max_rows, or use sample or a continuous optimizer."
+        )
+
+
+def _check_names(parameters: Sequence[Parameter]) -> None:
+    """Refuses parameters that share a name, a column of the table or a column of the encoding."""
+    for kind, names in (
+        ("parameter", [parameter.name for parameter in parameters]),
+        ("column", [column for parameter in parameters for column in parameter.columns]),
+        ("feature", [name for parameter in parameters for name in parameter.feature_names]),
+    ):
+        repeated = [name for rank, name in enumerate(names) if name in names[:rank]]
+        if repeated:
+            raise ValueError(
+                f"The search space has more than one {kind} {repeated[0]!r}: names must differ."
+            )
+
+
+def _check_condition(
+    parameter: Parameter, earlier: Sequence[Parameter], later: Sequence[Parameter]
+) -> None:
+    """Refuses an ``active_if`` with an unknown, later or unsuitable parent, or wrong values."""
+    parents = {parent.name: parent for parent in earlier}
+    for name, values in (parameter.active_if or {}).items():
+        if name not in parents:
+            known = any(p.name == name for p in later)
+            reason = "is not defined before it" if known else "is not in the search space"
+            raise ValueError(
+                f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
+                f"{reason}: list parents first."
+            )
+        if isinstance(parents[name], FloatParameter | SimplexParameter):
+            raise ValueError(
+                f"Parameter {parameter.name!r} depends on {name!r}, which is continuous: only "
+                "categorical, ordinal and integer parameters can switch others on."
+            )
+        unknown = [value for value in values if not parents[name].contains(value)]
+        if unknown:
+            raise ValueError(
+                f"Parameter {parameter.name!r} is active if {name!r} is {unknown[0]!r}, which "
+                f"is not one of its values: correct the active_if of {parameter.name!r}."
+            )
+
+
+_FORMATS: dict[str, tuple[type[Any], tuple[str, ...], set[str]]] = {
+    "float": (FloatParameter, ("low", "high"), {"log"}),
+    "int": (IntegerParameter, ("low", "high"), {"log"}),
+    "ordinal": (OrdinalParameter, ("values",), {"log"}),
+    "categorical": (CategoricalParameter, ("choices",), set()),
+    "simplex": (SimplexParameter, ("components",), {"step"}),
+}
+"""Of each ``"type"`` in a dictionary: the class, the entries that it needs, and optional ones."""
+
+
+def _read_parameter(
+    name: str, spec: Mapping[str, Any], earlier: Mapping[str, Parameter]
+) -> Parameter:
+    kind = spec.get("type")
+    if kind not in _FORMATS:
+        raise ValueError(
+            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}."
+        )
+    make, required, optional = _FORMATS[kind]
+    known = optional.union(required)
+    if unknown := set(spec) - known - {"type", "active_if", "note"}:
+        raise ValueError(
+            f"Parameter {name!r} of type {kind} has the unknown entry {min(unknown)!r}: use "
+            f"{', '.join(sorted(known))}, active_if or note."
+        )
+    if missing := [key for key in required if key not in spec]:
+        raise ValueError(f"Parameter {name!r} of type {kind} needs the entry {missing[0]!r}.")
+    options = {key: spec[key] for key in optional if key in spec}
+    condition = _read_condition(name, spec.get("active_if"), earlier)
+    parameter: Parameter = make(name, *map(spec.get, required), **options, active_if=condition)
+    return parameter
+
+
+def _with_composition(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Replaces the entries of type ``"simplex"`` by one composition, in the place of the first."""
+    parts = {name: spec for name, spec in specs.items() if spec.get("type") == "simplex"}
+    if len({spec.get("step") for spec in parts.values()}) > 1 or any(
+        "active_if" in spec for spec in parts.values()
+    ):
+        raise ValueError(
+            f"The fractions {', '.join(parts)} must have one and the same step and no active_if: "
+            "they are one composition."
+        )
+    merged = {key: value for spec in parts.values() for key, value in spec.items()}
+    merged["components"] = tuple(parts)
+    return {
+        ("composition" if name in parts else name): (merged if name in parts else spec)
+        for name, spec in specs.items()
+    }
+
+
+def _read_condition(
+    name: str, condition: Any, earlier: Mapping[str, Parameter]
+) -> Mapping[str, Any] | None:
+    """Reads ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, text matched with the parent's values."""
+    if condition is None or isinstance(condition, Mapping):
+        return condition
+    parent, equals, text = (part.strip() for part in str(condition).partition("=="))
+    if not equals:
+        raise ValueError(
+            f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value' or "
+            "{'parent': [values]}."
+        )
+    values = getattr(earlier.get(parent), "values", ())
+    return {parent: tuple(value for value in values if str(value) == text) or (text,)}

@@ -10,6 +10,8 @@ import torch
 pytest.importorskip("pyarrow")
 
 from benchmarks.tables import TREATMENTS, Treatment, read_shared
+from benchmarks.tables.shared import read_space
+from botorch_transfer import FloatParameter
 from tests.tables_folder import FOLDER, needs_tables
 
 UNIT = {"type": "float", "low": 0.0, "high": 1.0}
@@ -52,6 +54,14 @@ def test_a_table_of_several_with_one_space(folder):
     table = read_shared("group/member", folder)
     assert table.space.columns == ["x"]
     assert table.tasks["2"][1].max() == pytest.approx(6.1)
+
+
+def test_a_range_in_words(folder):
+    beta = {"type": "float", "note": "1-beta1 log-uniform 1e-4..1"}
+    space = {"goal": "min", "params": {"kind": CHOICE, "x": beta}}
+    (folder / "toy.space.json").write_text(json.dumps(space))
+    space, _ = read_space(folder / "toy.parquet")
+    assert space.parameters[1] == FloatParameter("x", 0.0, 1 - 1e-4, log="1-x")
 
 
 def test_treatment_of_outcomes(folder):

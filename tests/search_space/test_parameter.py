@@ -5,8 +5,8 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 from pandas import Series
 
+from botorch_transfer.search_space import FloatParameter
 from botorch_transfer.search_space.parameter import (
-    normalize_active_if,
     read_numbers,
     read_values,
     refuse_where,
@@ -14,20 +14,25 @@ from botorch_transfer.search_space.parameter import (
 )
 
 
+def conditional(active_if):
+    return FloatParameter("degree", 0.0, 1.0, active_if=active_if).active_if
+
+
 @pytest.mark.parametrize("values", ["rbf", ("rbf",), ["rbf"], {"rbf"}])
 def test_a_condition_is_one_value_or_several(values):
-    assert normalize_active_if("degree", {"kernel": values}) == {"kernel": ("rbf",)}
+    assert conditional({"kernel": values}) == {"kernel": ("rbf",)}
 
 
 def test_numbers_in_a_condition():
-    assert normalize_active_if("degree", {"depth": 3}) == {"depth": (3,)}
-    assert normalize_active_if("degree", None) is None
+    assert conditional({"depth": 3}) == {"depth": (3,)}
+    assert conditional({"depth": np.array([1, 3])}) == {"depth": (1, 3)}
+    assert conditional(None) is None
 
 
 @pytest.mark.parametrize("condition", [{}, {"kernel": []}])
 def test_an_empty_condition_is_refused(condition):
     with pytest.raises(ValueError, match="'degree' has an empty active_if"):
-        normalize_active_if("degree", condition)
+        conditional(condition)
 
 
 @pytest.mark.parametrize(

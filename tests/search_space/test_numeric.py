@@ -104,8 +104,6 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
         (lambda: IntegerParameter("p", 0.5, 3), "needs whole numbers"),
-        (lambda: FloatParameter("p", 0.0, 1.0, active_if={}), "'p' has an empty active_if"),
-        (lambda: FloatParameter("p", 0.0, 1.0, active_if={"k": []}), "'p' has an empty active_if"),
     ],
 )
 def test_impossible_ranges_are_refused(make, message):
