@@ -6,6 +6,7 @@ from botorch_transfer.test_functions.families import (
     ForresterFamily,
     Hartmann3Family,
     Hartmann6Family,
+    HartmannFamily,
 )
 from botorch_transfer.test_functions.family import TaskFamily
 from botorch_transfer.test_functions.gaussian_process import GaussianProcessFamily
@@ -25,6 +26,7 @@ __all__ = [
     "GaussianProcessFamily",
     "Hartmann3Family",
     "Hartmann6Family",
+    "HartmannFamily",
     "SuperDataset",
     "SuperDatasetFamily",
     "TaskFamily",

@@ -1,22 +1,7 @@
-"""The Alpine family.
+"""The families of synthetic tasks of the ScaML-GP and hierarchical GP papers.
 
-.. [Tighineanu2022hierarchical]
-    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
-    AISTATS 2022. arXiv:2111.11223.
-
-The Branin family.
-
-.. [Tighineanu2022hierarchical]
-    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
-    AISTATS 2022. arXiv:2111.11223.
-
-The Forrester family.
-
-.. [Tighineanu2022hierarchical]
-    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
-    AISTATS 2022. arXiv:2111.11223.
-
-The Hartmann families in three and six dimensions.
+Each class is a family: Alpine, Branin, Forrester, and Hartmann in three and six dimensions. An
+object is one task of it. All functions are to be minimized; negate them for models.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
@@ -51,10 +36,7 @@ class AlpineFamily(TaskFamily):
     Args:
         s: The shift; that of the target by default.
         c: The slope.
-        noise_std: The standard deviation of the observation noise; 0.1 in the paper.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
         >>> target, sources = AlpineFamily.sample_problem(5, seed=0)
@@ -66,22 +48,13 @@ class AlpineFamily(TaskFamily):
     """The sources' shifts."""
 
     dim = 1
-    continuous_inds = [0]  # noqa: RUF012
     study_noise_std = 0.1
     _bounds = [(-10.0, 10.0)]  # noqa: RUF012
     _check_grad_at_opt = False
 
-    def __init__(
-        self,
-        s: float = 0.0,
-        c: float = 0.1,
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
-    ) -> None:
+    def __init__(self, s: float = 0.0, c: float = 0.1, **options: Any) -> None:
         self.s, self.c = s, c
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+        super().__init__(**options)
 
     @classmethod
     def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
@@ -147,10 +120,7 @@ class BraninFamily(TaskFamily):
         r: Between 5 and 7.
         s: Between 8 and 12.
         t: Between 0.03 and 0.05.
-        noise_std: The standard deviation of the observation noise; 1 in the paper.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
         >>> source, target = BraninFamily.sample(2, seed=0, negate=True)
@@ -159,7 +129,6 @@ class BraninFamily(TaskFamily):
     """
 
     dim = 2
-    continuous_inds = [0, 1]  # noqa: RUF012
     study_noise_std = 1.0
     _bounds = [(-5.0, 10.0), (0.0, 15.0)]  # noqa: RUF012
     _ranges: ClassVar[dict[str, tuple[float, float]]] = {
@@ -179,13 +148,10 @@ class BraninFamily(TaskFamily):
         r: float = 6.0,
         s: float = 10.0,
         t: float = 1 / (8 * torch.pi),
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
+        **options: Any,
     ) -> None:
         self.a, self.b, self.c, self.r, self.s, self.t = a, b, c, r, s, t
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+        super().__init__(**options)
 
     def _guesses(self) -> Tensor:
         x1 = torch.pi * torch.tensor([-1.0, 1.0, 3.0], dtype=torch.double)
@@ -211,10 +177,7 @@ class ForresterFamily(TaskFamily):
         a: Between 0.2 and 3, as drawn by :meth:`sample`; by default Forrester's own value.
         b: Between -5 and 15.
         c: Between -5 and 5.
-        noise_std: The standard deviation of the observation noise; 0.1 in the paper.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
         >>> task = ForresterFamily()
@@ -223,7 +186,6 @@ class ForresterFamily(TaskFamily):
     """
 
     dim = 1
-    continuous_inds = [0]  # noqa: RUF012
     study_noise_std = 0.1
     _bounds = [(0.0, 1.0)]  # noqa: RUF012
     _check_grad_at_opt = False
@@ -233,18 +195,9 @@ class ForresterFamily(TaskFamily):
         "c": (-5.0, 5.0),
     }
 
-    def __init__(
-        self,
-        a: float = 1.0,
-        b: float = 0.0,
-        c: float = 0.0,
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
-    ) -> None:
+    def __init__(self, a: float = 1.0, b: float = 0.0, c: float = 0.0, **options: Any) -> None:
         self.a, self.b, self.c = a, b, c
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+        super().__init__(**options)
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
         x = X.squeeze(-1)
@@ -256,7 +209,26 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 class HartmannFamily(TaskFamily):
-    """What the Hartmann families share: four bumps with weights to draw."""
+    r"""A task of a Hartmann family, App. C.1 of [Tighineanu2022hierarchical]_.
+
+    .. code-block:: text
+
+        f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
+
+    on the unit cube, to be minimized. The weights ``α_i`` of the four bumps are uniform in narrow
+    intervals. Take one of the two subclasses.
+
+    Args:
+        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
+        alpha_2: Between 1.18 and 1.20.
+        alpha_3: Between 2.8 and 3.0.
+        alpha_4: Between 3.2 and 3.4.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> issubclass(Hartmann6Family, HartmannFamily)
+        True
+    """
 
     study_noise_std = 0.1
     _A: ClassVar[Matrix]
@@ -274,16 +246,13 @@ class HartmannFamily(TaskFamily):
         alpha_2: float = 1.2,
         alpha_3: float = 3.0,
         alpha_4: float = 3.2,
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
+        **options: Any,
     ) -> None:
         self.alpha = (alpha_1, alpha_2, alpha_3, alpha_4)
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+        super().__init__(**options)
 
     def _guesses(self) -> Tensor:
-        # Two bumps compete for the optimum in six dimensions, and each is easily missed.
+        # In six dimensions two narrow bumps compete for the optimum: begin at the bumps' centers.
         return torch.tensor(self._P, dtype=torch.double)
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -293,24 +262,7 @@ class HartmannFamily(TaskFamily):
 
 
 class Hartmann3Family(HartmannFamily):
-    r"""A task of the three-dimensional Hartmann family, App. C.1 of [Tighineanu2022hierarchical]_.
-
-    .. code-block:: text
-
-        f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
-
-    on the unit cube, to be minimized. The four weights ``α_i`` are uniform in narrow intervals, so
-    that tasks are very much alike.
-
-    Args:
-        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
-        alpha_2: Between 1.18 and 1.20.
-        alpha_3: Between 2.8 and 3.0.
-        alpha_4: Between 3.2 and 3.4.
-        noise_std: The standard deviation of the observation noise; 0.1 in the papers.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
+    """A task of the three-dimensional :class:`HartmannFamily`: all tasks are very much alike.
 
     Example:
         >>> source, target = Hartmann3Family.sample(2, seed=0, negate=True)
@@ -319,7 +271,6 @@ class Hartmann3Family(HartmannFamily):
     """
 
     dim = 3
-    continuous_inds = [0, 1, 2]  # noqa: RUF012
     _bounds = [(0.0, 1.0)] * 3
     _A = ((3.0, 10.0, 30.0), (0.1, 10.0, 35.0), (3.0, 10.0, 30.0), (0.1, 10.0, 35.0))
     _P = (
@@ -331,24 +282,10 @@ class Hartmann3Family(HartmannFamily):
 
 
 class Hartmann6Family(HartmannFamily):
-    r"""A task of the six-dimensional Hartmann family, App. C.1 of [Tighineanu2022hierarchical]_.
+    """A task of the six-dimensional :class:`HartmannFamily`.
 
-    .. code-block:: text
-
-        f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
-
-    on the unit cube, to be minimized; [Tighineanu2023scaml]_ has it, too (App. C.6). The weights
-    decide which of two distant bumps holds the optimum.
-
-    Args:
-        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
-        alpha_2: Between 1.18 and 1.20.
-        alpha_3: Between 2.8 and 3.0.
-        alpha_4: Between 3.2 and 3.4.
-        noise_std: The standard deviation of the observation noise; 0.1 in the papers.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's.
-        dtype: The dtype of the bounds.
+    The weights decide which of two distant bumps has the optimum. The paper of ScaML-GP has this
+    family, too (App. C.6 of [Tighineanu2023scaml]_).
 
     Example:
         >>> source, target = Hartmann6Family.sample(2, seed=0, noise_std=0.1)
@@ -358,7 +295,6 @@ class Hartmann6Family(HartmannFamily):
     """
 
     dim = 6
-    continuous_inds = [0, 1, 2, 3, 4, 5]  # noqa: RUF012
     _bounds = [(0.0, 1.0)] * 6
     _A = (
         (10.0, 3.0, 17.0, 3.5, 1.7, 8.0),

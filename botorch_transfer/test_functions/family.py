@@ -20,8 +20,9 @@ SAME_VALUE, SAME_POINT = 1e-6, 1e-3
 class TaskFamily(SyntheticTestFunction):
     """One task of a family of related test functions.
 
-    The class is the family, an object is a task. Subclasses say where their parameters come from.
-    As no formula gives the optimum of a drawn task, it is searched for when it is first asked for.
+    The class is the family, an object is one task of it. A subclass gives the intervals that its
+    parameters are drawn from. No formula gives the optimum of a drawn task, so it is searched for
+    when it is first asked for.
 
     Args:
         noise_std: The standard deviation of the observation noise.
@@ -41,6 +42,16 @@ class TaskFamily(SyntheticTestFunction):
     """The standard deviation of the observation noise in studies: the papers', if there is one."""
     _ranges: ClassVar[dict[str, tuple[float, float]]]
     """The interval that each parameter is drawn from, uniformly."""
+
+    def __init__(
+        self,
+        noise_std: float | None = None,
+        negate: bool = False,
+        bounds: list[tuple[float, float]] | None = None,
+        dtype: torch.dtype = torch.double,
+    ) -> None:
+        self.continuous_inds = list(range(self.dim))
+        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
 
     @classmethod
     def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:

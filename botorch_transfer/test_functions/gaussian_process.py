@@ -36,10 +36,7 @@ class GaussianProcessFamily(TaskFamily):
     Args:
         frequencies: An ``m x d`` tensor of the features' frequencies.
         weights: A ``2 m`` tensor of the weights of their sines and cosines.
-        noise_std: The standard deviation of the observation noise.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than those of the unit cube.
-        dtype: The dtype of the bounds.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
         >>> target, sources = GaussianProcessFamily.sample_problem(
@@ -53,19 +50,10 @@ class GaussianProcessFamily(TaskFamily):
     study_noise_std = 0.1
     _check_grad_at_opt = False
 
-    def __init__(
-        self,
-        frequencies: Tensor,
-        weights: Tensor,
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
-    ) -> None:
+    def __init__(self, frequencies: Tensor, weights: Tensor, **options: Any) -> None:
         self.dim = frequencies.shape[-1]
-        self.continuous_inds = list(range(self.dim))
-        bounds = [(0.0, 1.0)] * self.dim if bounds is None else bounds
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+        self._bounds = [(0.0, 1.0)] * self.dim
+        super().__init__(**options)
         self.register_buffer("frequencies", frequencies)
         self.register_buffer("weights", weights)
 

@@ -38,7 +38,6 @@ class Parabola(TaskFamily):
     """Two minima, at `±center`, and the edges far above them."""
 
     dim = 2
-    continuous_inds = [0, 1]  # noqa: RUF012
     study_noise_std = 0.5
     _bounds = [(-2.0, 2.0), (0.0, 1.0)]  # noqa: RUF012
     _ranges = {"center": (0.5, 1.5)}  # noqa: RUF012
@@ -192,7 +191,6 @@ class Well(TaskFamily):
     """Flat but for a narrow well, of which no gradient tells from afar."""
 
     dim = 1
-    continuous_inds = [0]  # noqa: RUF012
     study_noise_std = 0.1
     _bounds = [(0.0, 1.0)]  # noqa: RUF012
 
