@@ -101,7 +101,10 @@ MOVED: dict[str, str] = {
 }
 """New module paths by old ones, both without the package's name."""
 
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "kernels.cache:InputCache": "Cache",
+    "kernels.source_conditional:FactorMemory": "Cache",
+}
 """New names by ``"new.module:OldName"``, for classes and functions that moved and were renamed."""
 
 _PREFIX = f"{__package__}."

@@ -1,16 +1,24 @@
-"""Remembering what the source posteriors are at the target's training inputs."""
+"""A cache for what is computed from source data: values by the tensors they depend on.
+
+A model asks for the same source quantities at its training inputs at every step of a fit and at
+every prediction, and for the factorized covariance of the same source data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
+
 
 def collapse_batch(x: Tensor) -> Tensor:
-    """Drops batch dimensions along which inputs only repeat themselves.
+    """Drops the batch dimensions of inputs that are the same in every batch.
 
     Args:
         x: A ``batch_shape x n x d`` tensor of inputs.
@@ -24,72 +32,91 @@ def collapse_batch(x: Tensor) -> Tensor:
     return first if bool((x == first).all()) else x
 
 
-def version_of(tensor: Tensor) -> int:
+def same_inputs(x1: Tensor, x2: Tensor) -> bool:
+    """Whether two tensors of inputs are one, for values and gradients alike."""
+    if x1 is x2:
+        return True
+    has_graph = x1.requires_grad or x2.requires_grad
+    return not has_graph and x1.shape == x2.shape and torch.equal(x1, x2)
+
+
+def _version(tensor: Tensor) -> int:
     """How often a tensor was changed in place."""
-    # Inference tensors have no version: they do not change where anybody could see the old value.
+    # Inference tensors have no version: they cannot be changed where anybody sees the old value.
     return 0 if tensor.is_inference() else tensor._version
 
 
 @dataclass(frozen=True)
 class _Memory:
-    state: Tensor | None = None
-    version: int = 0
-    entries: tuple[tuple[Tensor, Tensor], ...] = ()
+    state: tuple[Tensor, ...] = ()
+    version: tuple[int, ...] = ()
+    entries: tuple[tuple[Tensor, Any], ...] = ()
 
 
-class InputCache:
-    """Remembers the values of one function at the last few inputs that carry no graph.
+class Cache:
+    """Remembers the values of one function, without their graph, at the last few inputs.
 
-    A model asks for the same source quantities at its training inputs at every step of a fit and
-    at every prediction. Inputs are compared by value, because GPyTorch copies and expands them on
-    the way; inputs that require a gradient are neither remembered nor answered from memory. Copies
-    and pickles start empty.
+    Inputs are compared by value, because GPyTorch copies and expands them on the way. All else that
+    the function depends on, its state, is compared by identity: when a tensor of the state is
+    replaced or changed in place, every value is forgotten. Inputs that require a gradient are
+    neither remembered nor looked up. Deep copies start with what is remembered, pickles empty.
 
     Args:
         size: The number of inputs to remember.
-        max_elements: The size above which a value is not worth its memory.
+        max_elements: The number of elements above which a tensor is not worth its memory.
 
     Example:
-        >>> cache = InputCache()
-        >>> state, x = torch.ones(1), torch.rand(3, 2)
+        >>> cache = Cache()
+        >>> x, state = torch.rand(3, 2), torch.ones(1)
         >>> cache(torch.square, x, state) is cache(torch.square, x, state)
         True
     """
 
-    def __init__(self, size: int = 2, max_elements: int = 2**22) -> None:
+    def __init__(self, size: int = 2, max_elements: float = 2**22) -> None:
         self._size = size
         self._max_elements = max_elements
         self._memory = _Memory()
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_memory": _Memory()}
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
+        # Nothing writes into what is remembered, so copies share it.
+        twin = Cache(self._size, self._max_elements)
+        twin._memory = self._memory
+        memo[id(self)] = twin
+        return twin
 
-    def __call__(self, function: Callable[[Tensor], Tensor], x: Tensor, state: Tensor) -> Tensor:
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_size": self._size, "_max_elements": self._max_elements}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The caches of earlier versions may have no sizes.
+        self.__init__(state.get("_size", 1), state.get("_max_elements", inf))  # type: ignore[misc]
+
+    def __call__(self, function: Callable[[Tensor], T], x: Tensor, *state: Tensor) -> T:
         """Evaluates the function, or recalls its value.
 
         Args:
             function: What to evaluate.
-            x: A ``batch_shape x n x d`` tensor of inputs.
-            state: A tensor that the function depends on; when it is replaced or changed in place,
-                what is remembered is stale.
+            x: A tensor of any shape: its input.
+            *state: Tensors that the function depends on, too.
 
         Returns:
             ``function(x)``.
         """
         if x.requires_grad:
             return function(x)
-        version = version_of(state)
+        version = tuple(_version(tensor) for tensor in state)
         memory = self._memory
-        if memory.state is not state or memory.version != version:
+        known = zip(memory.state, state, strict=False)
+        if memory.version != version or not all(one is other for one, other in known):
             memory = _Memory(state, version)
         for inputs, value in memory.entries:
-            same_kind = inputs.shape == x.shape and inputs.dtype is x.dtype
+            same_kind = inputs.dtype is x.dtype and inputs.device == x.device
             if same_kind and torch.equal(inputs, x):
                 return value
         # Tensors made in inference mode could not enter a later fit.
         with torch.inference_mode(False), torch.no_grad():
             value, inputs = function(x), x.clone()
-        if value.numel() <= self._max_elements:
+        if not isinstance(value, Tensor) or value.numel() <= self._max_elements:
             entries = (*memory.entries, (inputs, value))[-self._size :]
             # Replaced as a whole: another thread sees the old memory or the new one.
             self._memory = _Memory(state, version, entries)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
-from botorch_transfer.kernels.stationary import StationaryFunction, squared_distance
+from botorch_transfer.kernels.stationary import squared_distance
 
 CHUNK_ELEMENTS = 2**18
 """How many elements of covariance matrices are factorized at once."""
@@ -46,28 +46,7 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.unsqueeze(-1), X, X[tasks, first].unsqueeze(-2))
 
 
-def masked_covariance(
-    X: Tensor, lengthscale: Tensor, outputscale: Tensor, mask: Tensor, function: StationaryFunction
-) -> Tensor:
-    """Evaluates ``k(X, X)`` of every task, zero wherever padding is involved.
-
-    Args:
-        X: An ``M x N x d`` tensor of padded inputs.
-        lengthscale: An ``M x d`` tensor.
-        outputscale: An ``M`` tensor.
-        mask: An ``M x N`` boolean tensor, ``True`` for data.
-        function: The unit-variance stationary kernel.
-
-    Returns:
-        An ``M x N x N`` tensor.
-    """
-    scaled = X / lengthscale.unsqueeze(-2)
-    signal = function.value(squared_distance(scaled, scaled), outputscale.log()[:, None, None])
-    return signal * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-
-
 _PADDED = ("train_X", "train_Y", "mask", "noise")
-_ESSENTIALS = (*_PADDED, "lengthscale", "outputscale", "prior_mean")
 
 
 class ConditionedGPs(ConditionedBatch):
@@ -100,6 +79,8 @@ class ConditionedGPs(ConditionedBatch):
         torch.Size([3, 5])
     """
 
+    tensor_names = (*_PADDED, "lengthscale", "outputscale", "prior_mean")
+
     def __init__(
         self,
         train_X: Tensor,
@@ -112,19 +93,15 @@ class ConditionedGPs(ConditionedBatch):
         kernel: str = "rbf",
         task_names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lengthscale, outputscale, kernel)
-        if prior_mean is None:
-            prior_mean = torch.zeros_like(outputscale)
-        for name, tensor in (
-            ("train_X", pad_inputs(train_X, mask)),
-            ("train_Y", torch.where(mask, train_Y, 0.0)),
-            ("mask", mask),
+        super().__init__(lengthscale, outputscale, kernel, task_names)
+        self.register(
+            train_X=pad_inputs(train_X, mask),
+            train_Y=torch.where(mask, train_Y, 0.0),
+            mask=mask,
             # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
-            ("noise", torch.where(mask, noise, 1.0)),
-            ("prior_mean", prior_mean),
-        ):
-            self.register(name, tensor)
-        self._task_names = list(task_names or map(str, range(self.num_tasks)))
+            noise=torch.where(mask, noise, 1.0),
+            prior_mean=torch.zeros_like(outputscale) if prior_mean is None else prior_mean,
+        )
         self._factorize()
 
     @torch.no_grad()
@@ -136,26 +113,19 @@ class ConditionedGPs(ConditionedBatch):
         tasks = torch.arange(num_tasks, device=self.mask.device)
         for chunk in tasks.split(max(1, CHUNK_ELEMENTS // size**2)):
             inverse_root[chunk] = self._inverse_roots(chunk)
-        self.register("inverse_root", inverse_root)
+        self.register(inverse_root=inverse_root)
         residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
-        self.register("alpha", self.solve(residual))
+        self.register(alpha=self.solve(residual))
 
     def _inverse_roots(self, chunk: Tensor) -> Tensor:
         """Inverts the Cholesky factors of some tasks."""
-        covariance = masked_covariance(
-            self.train_X[chunk],
-            self.lengthscale[chunk],
-            self.outputscale[chunk],
-            self.mask[chunk],
-            self.function,
-        )
+        mask = self.mask[chunk]
+        scaled = self.train_X[chunk] / self.lengthscale[chunk].unsqueeze(-2)
+        log_scale = self.outputscale[chunk].log()[:, None, None]
+        covariance = self.function.value(squared_distance(scaled, scaled), log_scale)
+        covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
         covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise[chunk])
         return inverse_cholesky(covariance, lambda task, _: self._task_names[int(chunk[task])])
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of tasks ``M``."""
-        return self.train_X.shape[0]
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Leaves ``values`` as they are: every task has a kernel of its own."""
@@ -179,12 +149,8 @@ class ConditionedGPs(ConditionedBatch):
             Two ``batch_shape x M x n`` tensors.
         """
         cross = self.flat_cross(self._flat(x))
-        whitened = (self.inverse_root @ cross.mT).reshape(*cross.shape[::2], *x.shape[:-1])
+        whitened = self._unflat(self.inverse_root @ cross.mT, x)
         return self._mean(cross, x), self._variance(whitened, x)
-
-    def essentials(self) -> dict[str, Tensor]:
-        """The constructor's tensors, from which all others follow."""
-        return {name: getattr(self, name) for name in _ESSENTIALS}
 
     def join(self, other: ConditionedGPs) -> ConditionedGPs:
         """Puts the tasks of two batches into one.
@@ -195,10 +161,9 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             A new batch, this one's tasks first.
         """
-        mine, theirs = self.essentials(), other.essentials()
         joined = {}
-        for name in _ESSENTIALS:
-            tasks = [*mine[name], *theirs[name]]
+        for name, mine in self.tensors().items():
+            tasks = [*mine, *getattr(other, name)]
             joined[name] = (
                 pad_sequence(tasks, batch_first=True) if name in _PADDED else torch.stack(tasks)
             )

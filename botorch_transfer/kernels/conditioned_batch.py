@@ -1,10 +1,14 @@
-"""What all conditioned Gaussian processes share: their posteriors at new inputs."""
+"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
+
+Read it for the evaluation that all posteriors given source data share: those of independent tasks
+(``conditioned``), of hierarchies (``hierarchy``) and of joint models (``source_conditional``).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -62,7 +66,180 @@ def own_buffers(module: Module) -> None:
         module._buffers[name] = None if buffer is None else buffer.clone()
 
 
-class ConditionedBatch(Module, ABC):
+class Conditioned(ABC):
+    r"""The mean and the covariance of GPs that are conditioned on ``N`` rows of data each.
+
+    With the Cholesky factor ``L`` of the data's covariance ``K = L Lᵀ``, with ``α = K⁻¹ (y - m)``
+    and the whitened inputs ``V(x) = L⁻¹ k(X, x)``,
+
+    .. code-block:: text
+
+        m'(x)     = m + k(x, X) α
+        k'(x, x') = k(x, x') - V(x)ᵀ V(x')
+
+    Subclasses evaluate the covariances with the data for flat inputs: the inputs of all batches
+    become the rows of one ``P x d`` matrix, and one matrix product for each GP serves them all.
+    Values have the GPs' dimensions, ``gps``, behind the batch: those of several GPs at the same
+    inputs, or the batch shape of the hyperparameters.
+    """
+
+    prior_mean: Tensor
+    alpha: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the hyperparameters, with which that of the inputs ends."""
+        return torch.Size()
+
+    @abstractmethod
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``k(x, X)`` for flat inputs: ``gps x P x N``, zero at the padding."""
+
+    @abstractmethod
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens flat inputs: ``gps x N x P``."""
+
+    @abstractmethod
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+
+    @abstractmethod
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning, to be broadcast to ``... x gps x n``."""
+
+    def signed(self, whitened: Tensor) -> Tensor:
+        """Applies each row's sign before the explained covariance is subtracted."""
+        return whitened
+
+    def _extra(self, x: Tensor) -> torch.Size:
+        """The inputs' batch dimensions in front of those of the hyperparameters."""
+        shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
+        return shape[: len(shape) - len(self.batch_shape)]
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """Flattens ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
+        own, extra = self.batch_shape, self._extra(x)
+        x = x.expand(*extra, *own, *x.shape[-2:])
+        places = range(len(extra)), range(-2 - len(extra), -2)
+        return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
+
+    def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
+        """Brings ``gps x ... x P`` values back into the batches of inputs ``x``."""
+        extra = self._extra(x)
+        values = values.unflatten(-1, (*extra, x.shape[-2]))
+        places = range(-1 - len(extra), -1), range(len(extra))
+        return values.movedim(*map(tuple, places))
+
+    def cross(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances between inputs and the data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n x N`` tensor, zero at the padding.
+        """
+        return self._unflat(self.flat_cross(self._flat(x)).mT, x).mT
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior means.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+        return self._mean(self.flat_cross(self._flat(x)), x)
+
+    def _mean(self, cross: Tensor, x: Tensor) -> Tensor:
+        flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
+        return self._unflat(flat, x).to(x.dtype)
+
+    def whiten(self, x: Tensor) -> Tensor:
+        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is what the data explain.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x N x n`` tensor in double precision.
+        """
+        return self._unflat(self.flat_whiten(self._flat(x)), x)
+
+    def covariance(
+        self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
+    ) -> Tensor:
+        """Evaluates the posterior covariances.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
+            whitened2: ``whiten(x2)``, if it is known already.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+        if x2 is None and x1.shape[-2] == 1:
+            return self.variance(x1).unsqueeze(-1)
+        whitened1 = self.whiten(x1)
+        if x2 is None:
+            x2, whitened2 = x1, whitened1
+        elif whitened2 is None:
+            whitened2 = self.whiten(x2)
+        explained = _inner_products(whitened1, self.signed(whitened2))
+        return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior variances.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+        return self._variance(self.whiten(x), x)
+
+    def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
+        explained = (whitened * self.signed(whitened)).sum(dim=-2)
+        return (self.prior_variance(x) - explained).clamp_min(0.0).to(x.dtype)
+
+
+def _inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Computes ``V1ᵀ V2`` of whitened inputs.
+
+    Args:
+        left: A ``batch_shape x gps x N x n1`` tensor.
+        right: A ``batch_shape x gps x N x n2`` tensor; the batch shapes may be broadcast.
+
+    Returns:
+        A ``batch_shape x gps x n1 x n2`` tensor.
+    """
+    extra = tuple(range(left.dim() - right.dim()))
+    if extra and left.shape[len(extra) : -2] == right.shape[:-2]:
+        # One set of second inputs serves all batches: one matrix product for each GP.
+        places = tuple(range(-1 - len(extra), -1))
+        left = left.movedim(extra, places)
+        flat = left.flatten(start_dim=-1 - len(extra)).mT @ right
+        return flat.unflatten(-2, left.shape[-1 - len(extra) :]).movedim(
+            tuple(place - 1 for place in places), extra
+        )
+    if left.shape == right.shape and left.shape[-1] == 1:
+        # Many batches of single points would be as many tiny matrix products.
+        return (left * right).sum(dim=-2).unsqueeze(-1)
+    return left.mT @ right
+
+
+class ConditionedBatch(Conditioned, Module):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
@@ -74,7 +251,11 @@ class ConditionedBatch(Module, ABC):
         lengthscale: A ``Q x d`` tensor.
         outputscale: A ``Q`` tensor of signal variances.
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
+        task_names: Names of the ``Q`` tasks for messages.
     """
+
+    tensor_names: ClassVar[tuple[str, ...]]
+    """The names of the constructor's tensors, from which all others follow."""
 
     kernel_index: Tensor
     lengthscale: Tensor
@@ -83,23 +264,32 @@ class ConditionedBatch(Module, ABC):
     mask: Tensor
     train_X: Tensor
     train_Y: Tensor
-    prior_mean: Tensor
     inverse_root: Tensor
-    alpha: Tensor
 
-    def __init__(self, lengthscale: Tensor, outputscale: Tensor, kernel: str) -> None:
+    def __init__(
+        self,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str,
+        task_names: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
+        self._task_names = list(task_names or map(str, range(len(outputscale))))
         # In the state_dict, so that it cannot be loaded into GPs with another kernel.
-        self.register("kernel_index", torch.tensor(list(STATIONARY_FUNCTIONS).index(kernel)))
-        self.register("lengthscale", lengthscale)
-        self.register("outputscale", outputscale)
+        kernel_index = torch.tensor(list(STATIONARY_FUNCTIONS).index(kernel))
+        self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
-    def register(self, name: str, tensor: Tensor) -> None:
-        """Registers a tensor as a buffer, in double precision if it is of floating point."""
-        tensor = tensor.detach()
-        self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+    def register(self, **tensors: Tensor) -> None:
+        """Registers tensors as buffers, in double precision if they are of floating point."""
+        for name, tensor in tensors.items():
+            tensor = tensor.detach()
+            self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The constructor's tensors by name."""
+        return {name: getattr(self, name) for name in self.tensor_names}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves to other devices, and stays in double precision wherever the model goes.
@@ -113,37 +303,16 @@ class ConditionedBatch(Module, ABC):
         return super()._apply(move, recurse)
 
     def _flat(self, x: Tensor) -> Tensor:
-        """Flattens ``batch_shape x n x d`` inputs to ``P x d``, in double precision."""
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
                 f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
             )
-        return x.reshape(-1, self.dim).double()
+        return super()._flat(x).double()
 
     @property
-    @abstractmethod
     def num_tasks(self) -> int:
         """The number of source tasks."""
-
-    @abstractmethod
-    def essentials(self) -> dict[str, Tensor]:
-        """The constructor's tensors, from which all others follow."""
-
-    @abstractmethod
-    def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the dimension ``dim`` of ``Q`` kernels to one of ``G`` GPs, at new inputs."""
-
-    @abstractmethod
-    def aggregate_at_data(self, values: Tensor) -> Tensor:
-        """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
-
-    @abstractmethod
-    def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``G x P x N``, zero at the padding."""
-
-    def solve(self, values: Tensor) -> Tensor:
-        """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
-        return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)
+        return len(self.outputscale)
 
     @property
     def dim(self) -> int:
@@ -155,119 +324,41 @@ class ConditionedBatch(Module, ABC):
         """The unit-variance kernel."""
         return stationary_function(self.kernel)
 
+    @abstractmethod
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Combines the dimension ``dim`` of ``Q`` kernels to one of ``G`` GPs, at new inputs."""
+
+    @abstractmethod
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
+        return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)
+
     def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
-        """Evaluates the kernels between ``P x d`` and ``[Q x] n x d`` inputs: ``Q x P x n``."""
+        """Evaluates the kernels between ``P x d`` and ``[... x Q x] n x d`` inputs."""
         inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
-        r2 = squared_distance(x * inverse_lengthscale, points * inverse_lengthscale)
+        scaled = x * inverse_lengthscale
+        r2 = squared_distance(scaled, scaled if points is x else points * inverse_lengthscale)
         return self.function.value(r2, self.outputscale.log()[:, None, None])
-
-    def cross(self, x: Tensor) -> Tensor:
-        """Evaluates the kernels between inputs and each GP's data.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x G x n x N`` tensor, zero at the padding.
-        """
-        flat = self.flat_cross(self._flat(x))
-        return flat.reshape(flat.shape[0], *x.shape[:-1], flat.shape[-1]).movedim(0, -3)
-
-    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the covariances before conditioning.
-
-        Args:
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x G x n1 x n2`` tensor.
-        """
-        if x2.dim() == 2 and x1 is not x2:
-            flat = self.flat_kernels(self._flat(x1), x2.double())
-            shape = (flat.shape[0], *x1.shape[:-1], x2.shape[-2])
-            return self.aggregate(flat.reshape(shape).movedim(0, -3), dim=-3)
-        inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
-        scaled1 = x1.double().unsqueeze(-3) * inverse_lengthscale
-        scaled2 = scaled1 if x1 is x2 else x2.double().unsqueeze(-3) * inverse_lengthscale
-        r2 = squared_distance(scaled1, scaled2)
-        values = self.function.value(r2, self.outputscale.log()[:, None, None])
-        return self.aggregate(values, dim=-3)
-
-    def mean(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior means.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x G x n`` tensor.
-        """
-        return self._mean(self.flat_cross(self._flat(x)), x)
-
-    def _mean(self, cross: Tensor, x: Tensor) -> Tensor:
-        flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
-        return flat.reshape(flat.shape[0], *x.shape[:-1]).movedim(0, -2).to(x.dtype)
-
-    def whiten(self, x: Tensor) -> Tensor:
-        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is what the data explain.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``G x N x batch_shape x n`` tensor; the GPs come first, because one matrix product for
-            each serves all batches.
-        """
-        whitened = self.flat_whiten(self._flat(x))
-        return whitened.reshape(*whitened.shape[:2], *x.shape[:-1])
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: ``G x N x P``."""
         return self.inverse_root @ self.flat_cross(x).mT
 
-    def explained(self, whitened: Tensor) -> Tensor:
-        """Signs the rows of whitened inputs as they enter what is explained."""
-        return whitened
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning."""
+        if x2.dim() == 2 and x1 is not x2:
+            flat = self.flat_kernels(self._flat(x1), x2.double())
+            return self.aggregate(self._unflat(flat.mT, x1).mT, dim=-3)
+        first = x1.double().unsqueeze(-3)
+        second = first if x1 is x2 else x2.double().unsqueeze(-3)
+        return self.aggregate(self.flat_kernels(first, second), dim=-3)
 
-    def covariance(
-        self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
-    ) -> Tensor:
-        """Evaluates the posterior covariances.
-
-        Args:
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
-            whitened2: ``whiten(x2)``, if it is known already.
-
-        Returns:
-            A ``batch_shape x G x n1 x n2`` tensor.
-        """
-        if x2 is None and x1.shape[-2] == 1:
-            return self.variance(x1).unsqueeze(-1)
-        whitened1 = self.whiten(x1)
-        if x2 is None:
-            x2, whitened2 = x1, whitened1
-        elif whitened2 is None:
-            whitened2 = self.whiten(x2)
-        explained = _inner_products(whitened1, self.explained(whitened2))
-        return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
-
-    def variance(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior variances.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x G x n`` tensor.
-        """
-        return self._variance(self.whiten(x), x)
-
-    def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
-        explained = (whitened * self.explained(whitened)).sum(dim=1)
-        prior = self.aggregate(self.outputscale, dim=0).reshape(-1, *[1] * (x.dim() - 1))
-        return (prior - explained).clamp_min(0.0).movedim(0, -2).to(x.dtype)
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning: ``G x 1``."""
+        return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
@@ -315,23 +406,3 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
         ) from error
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
     return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
-
-
-def _inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``V1ᵀ V2`` of whitened inputs, with the GPs moved behind the batch.
-
-    Args:
-        left: A ``G x N x batch_shape x n1`` tensor.
-        right: A ``G x N x batch_shape x n2`` tensor; the batch shapes may be broadcast.
-
-    Returns:
-        A ``batch_shape x G x n1 x n2`` tensor.
-    """
-    if right.dim() == 3:
-        # One set of second inputs serves all batches: one matrix product for each GP.
-        flat = left.flatten(start_dim=2).mT @ right
-        return flat.reshape(flat.shape[0], *left.shape[2:], right.shape[-1]).movedim(0, -3)
-    if left.shape == right.shape and left.shape[-1] == 1:
-        # Many batches of single points would be as many tiny matrix products.
-        return (left * right).sum(dim=1).movedim(0, -2).unsqueeze(-1)
-    return left.movedim((0, 1), (-3, -2)).mT @ right.movedim((0, 1), (-3, -2))

@@ -43,11 +43,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import check_joint_size
+from botorch_transfer.kernels.cache import Cache
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.stationary import squared_distance
-
-_ESSENTIALS = ("train_X", "train_Y", "level", "noise", "lengthscale", "outputscale", "level_means")
 
 
 class ConditionedHierarchy(ConditionedBatch):
@@ -77,6 +76,15 @@ class ConditionedHierarchy(ConditionedBatch):
         torch.Size([1, 5])
     """
 
+    tensor_names = (
+        "train_X",
+        "train_Y",
+        "level",
+        "noise",
+        "lengthscale",
+        "outputscale",
+        "level_means",
+    )
     level: Tensor
     level_means: Tensor
     includes: Tensor
@@ -93,25 +101,23 @@ class ConditionedHierarchy(ConditionedBatch):
         kernel: str = "rbf",
         task_names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lengthscale, outputscale, kernel)
-        self._task_names = list(task_names or map(str, range(self.num_tasks)))
+        super().__init__(lengthscale, outputscale, kernel, task_names)
         if bool((level.diff() < 0).any()):
             raise ValueError("The rows must be in ascending order of their levels.")
         if level_means is None:
             level_means = torch.zeros_like(outputscale)
         levels = torch.arange(len(outputscale), device=level.device)
-        for name, tensor in (
-            ("train_X", train_X),
-            ("train_Y", train_Y),
-            ("level", level),
-            ("noise", noise),
-            ("level_means", level_means),
-            ("prior_mean", level_means.sum().unsqueeze(0)),
-            ("mask", torch.ones_like(level, dtype=torch.bool).unsqueeze(0)),
+        self.register(
+            train_X=train_X,
+            train_Y=train_Y,
+            level=level,
+            noise=noise,
+            level_means=level_means,
+            prior_mean=level_means.sum().unsqueeze(0),
+            mask=torch.ones_like(level, dtype=torch.bool).unsqueeze(0),
             # Which levels' functions a row is the sum of: M x N.
-            ("includes", levels.unsqueeze(-1) <= level),
-        ):
-            self.register(name, tensor)
+            includes=levels.unsqueeze(-1) <= level,
+        )
         self._rows = self._rows_of_levels()
         with torch.no_grad():
             self._factorize()
@@ -125,8 +131,8 @@ class ConditionedHierarchy(ConditionedBatch):
         self._rows = self._rows_of_levels()
 
     def _factorize(self) -> None:
-        self.register("inverse_root", self._joint_factor())
-        self.register("alpha", self.solve(self._residual().unsqueeze(0)))
+        self.register(inverse_root=self._joint_factor())
+        self.register(alpha=self.solve(self._residual().unsqueeze(0)))
 
     def _joint_factor(self) -> Tensor:
         """Inverts the Cholesky factor of ``K``."""
@@ -150,11 +156,6 @@ class ConditionedHierarchy(ConditionedBatch):
     def _residual(self) -> Tensor:
         """The outcomes less the prior mean of their level."""
         return self.train_Y - self.level_means @ self.includes.to(self.train_Y)
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of levels ``M``."""
-        return len(self.outputscale)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
@@ -182,16 +183,11 @@ class ConditionedHierarchy(ConditionedBatch):
             blocks.append(torch.stack(parts).sum(dim=0))
         return torch.cat(blocks, dim=-1).unsqueeze(0)
 
-    def essentials(self) -> dict[str, Tensor]:
-        """The constructor's tensors, from which all others follow."""
-        return {name: getattr(self, name) for name in _ESSENTIALS}
-
 
 @dataclass(frozen=True)
 class _Boost:
     """What BHGP's covariance needs, and MHGP does without: factors of all rows together."""
 
-    alpha: Tensor
     inverse_root: Tensor
     excess: Tensor
 
@@ -208,13 +204,16 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def _factorize(self) -> None:
         self.levels = self._own_gps()
-        self.register("alpha", self.solve(self._residual().unsqueeze(0)))
-        # In a list, so that copies share what one of them computes.
-        self._boosts: list[_Boost] = []
+        self.register(alpha=self.solve(self._residual().unsqueeze(0)))
+        self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._boosts = []  # copies share it, but not what is loaded
+        self._boosts = Cache(size=1)  # copies share it, but not what is loaded
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._boosts = Cache(size=1)  # a list in earlier versions
 
     def _own_gps(self) -> ConditionedGPs:
         """Each level's difference as a GP of its own, with no outcomes yet."""
@@ -248,16 +247,8 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
     def _boost(self) -> _Boost:
-        """The factors of all rows, computed once for an object and its copies."""
-        for boost in self._boosts:
-            if boost.alpha is self.alpha:
-                return boost
-        # Tensors made in inference mode could not enter a later gradient.
-        with torch.inference_mode(False), torch.no_grad():
-            boost = self._boosted()
-        # Replaced as a whole: another thread sees the old one or the new one.
-        self._boosts[:] = [boost]
-        return boost
+        """The factors of all levels' data, computed once for an object and its copies."""
+        return self._boosts(lambda _: self._boosted(), self.train_X, self.alpha)
 
     def _boosted(self) -> _Boost:
         size = len(self.train_X)
@@ -268,7 +259,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         eye = torch.eye(size).to(inverse_root)
         root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
         coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
-        return _Boost(self.alpha, inverse_root, coefficients @ root)
+        return _Boost(inverse_root, coefficients @ root)
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -289,10 +280,11 @@ class BoostedHierarchy(ConditionedHierarchy):
         excess = boost.excess.mT @ self._own(crosses).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
-    def explained(self, whitened: Tensor) -> Tensor:
-        """Counts the excess as what is not explained."""
-        explained, excess = whitened.tensor_split(2, dim=1)
-        return torch.cat([explained, -excess], dim=1)
+    def signed(self, whitened: Tensor) -> Tensor:
+        """Makes the excess count as what is not explained."""
+        sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
+        sign[1] = -1.0
+        return whitened * sign.flatten(end_dim=1)
 
     def level_variances(self, x: Tensor) -> Tensor:
         """Evaluates the posterior variance of each level's difference alone.

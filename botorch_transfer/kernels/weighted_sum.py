@@ -1,9 +1,9 @@
-"""The covariance that a weighted sum of source posteriors gives the target.
+"""The mean and the kernel of a weighted sum of source posteriors.
+
+Read it for the source part of ScaML-GP, the hierarchical GPs and the weighted ensembles.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
-
-The mean that a weighted sum of source posteriors gives the target.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer.kernels.cache import InputCache, collapse_batch
+from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.weights import SourceWeights
 
@@ -43,8 +43,8 @@ class WeightedSumKernel(Kernel):
         super().__init__(batch_shape=batch_shape)
         self.gps = gps
         self.task_weights = task_weights
-        self._whitened = InputCache()
-        self._covariance = InputCache()
+        self._whitened = Cache()
+        self._covariance = Cache()
 
     def __getitem__(self, index: Any) -> WeightedSumKernel:
         """Selects from the batch of weights."""
@@ -64,18 +64,15 @@ class WeightedSumKernel(Kernel):
         Returns:
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
-        without_graph = not (x1.requires_grad or x2.requires_grad)
-        same = x1 is x2 or (without_graph and x1.shape == x2.shape and torch.equal(x1, x2))
-        if diag:
-            values, event_dims = self._variance(x1, x2, same), 1
-        else:
-            values, event_dims = self._source_covariance(x1, x2, same), 2
-        values = self._weigh(values, event_dims)
+        same = same_inputs(x1, x2)
+        values = self._variance(x1, x2, same) if diag else self._covariances(x1, x2, same)
+        event_dims = 1 if diag else 2
+        values = _weighted_sum(self.task_weights, values, event_dims, power=2)
         # Inputs that repeat themselves along a batch were evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         return values.expand(*batch_shape, *values.shape[-event_dims:])
 
-    def _source_covariance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+    def _covariances(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
         """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""
         if same and x1.requires_grad:
             return self.gps.covariance(x1)
@@ -92,14 +89,6 @@ class WeightedSumKernel(Kernel):
             return self.gps.variance(x1)
         pairs = self.gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
         return pairs[..., 0, 0].mT
-
-    def _weigh(self, values: Tensor, event_dims: int) -> Tensor:
-        """Sums ``batch_shape x M x event_shape`` values over the tasks."""
-        task_dim = -event_dims - 1
-        if self.task_weights is None:
-            return values.sum(dim=task_dim)
-        weights = self.task_weights.weights.square()
-        return (weights.reshape(*weights.shape, *[1] * event_dims) * values).sum(dim=task_dim)
 
 
 class WeightedSumMean(Mean):
@@ -123,7 +112,7 @@ class WeightedSumMean(Mean):
         super().__init__()
         self.gps = gps
         self.task_weights = task_weights
-        self._source_means = InputCache()
+        self._source_means = Cache()
 
     def forward(self, x: Tensor) -> Tensor:
         """Evaluates the mean.
@@ -136,7 +125,15 @@ class WeightedSumMean(Mean):
         """
         points = x if x.requires_grad else collapse_batch(x)
         means = self._source_means(self.gps.mean, points, self.gps.alpha)
-        if self.task_weights is None:
-            return means.sum(dim=-2).expand(x.shape[:-1])
-        mean = (self.task_weights.weights.unsqueeze(-1) * means).sum(dim=-2)
+        mean = _weighted_sum(self.task_weights, means, event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
+
+
+def _weighted_sum(
+    task_weights: SourceWeights | None, values: Tensor, event_dims: int, power: int
+) -> Tensor:
+    """Sums ``batch_shape x M x event_shape`` values over the tasks, times powers of weights."""
+    if task_weights is not None:
+        weights = task_weights.weights.pow(power)
+        values = weights.reshape(*weights.shape, *[1] * event_dims) * values
+    return values.sum(dim=-event_dims - 1)

@@ -213,11 +213,11 @@ class JointTransferGP(TargetGP):
         if not self.training:
             return super().forward(x)
         x = self.transform_inputs(x)
-        factor = self.conditional.factor()
-        self._set_source_term(LogLikelihoodTerm(factor.log_likelihood))
-        mean = self.conditional.mean(x, factor)
-        # An operator, because a tensor would be factorized at once, without the noise.
-        covariance = to_linear_operator(self.conditional.covariance(x, factor=factor))
+        with self.conditional.factorized() as factor:
+            self._set_source_term(LogLikelihoodTerm(factor.log_likelihood))
+            mean = self.conditional.mean(x)
+            # An operator, because a tensor would be factorized at once, without the noise.
+            covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
 
     def train(self, mode: bool = True) -> Self:

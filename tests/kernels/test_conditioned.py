@@ -8,7 +8,7 @@ from gpytorch.kernels import ScaleKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.kernels.conditioned import ConditionedGPs, masked_covariance, pad_inputs
+from botorch_transfer.kernels.conditioned import ConditionedGPs, pad_inputs
 from botorch_transfer.kernels.stationary import stationary_function
 from tests.kernels.tasks import KERNELS, Task, condition, draw_tasks, points
 
@@ -181,20 +181,6 @@ def test_pad_inputs_repeats_one_of_the_tasks_own() -> None:
     assert padded[1, 2] == X[1, 0]
 
 
-def test_masked_covariance() -> None:
-    (task,) = draw_tasks([3], 2)
-    mask = torch.tensor([[True, False, True]])
-    values = masked_covariance(
-        task.X[None],
-        task.lengthscale[None],
-        task.outputscale[None],
-        mask,
-        stationary_function("rbf"),
-    )[0]
-    expected = task.prior(task.X, task.X) * (mask.mT & mask)
-    torch.testing.assert_close(values, expected, atol=1e-12, rtol=0)
-
-
 def test_variances_are_never_negative() -> None:
     (task,) = draw_tasks([7], 1)
     precise = Task(**{**vars(task), "noise": torch.full_like(task.noise, 1e-8)})
@@ -219,8 +205,8 @@ def test_nearly_singular_data_in_single_precision() -> None:
     (task,) = draw_tasks([30], 1)
     # Close points on a line, next to no noise: single precision would lose everything.
     smooth = {"Y": torch.sin(4 * task.X[:, 0]), "noise": torch.full_like(task.noise, 1e-8)}
-    essentials = condition([Task(**{**vars(task), **smooth})]).essentials()
-    single = {name: t.float() if t.is_floating_point() else t for name, t in essentials.items()}
+    tensors = condition([Task(**{**vars(task), **smooth})]).tensors()
+    single = {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
     gps = ConditionedGPs(**single).float()
     mean, variance = gps.mean(task.X.float())[0], gps.variance(task.X.float())
     torch.testing.assert_close(mean, smooth["Y"].float(), atol=1e-4, rtol=0)
@@ -233,8 +219,8 @@ def test_nearly_singular_data_in_single_precision() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda() -> None:
     gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3)
-    essentials = {name: tensor.cuda() for name, tensor in gps.essentials().items()}
-    for there in (condition(draw_tasks([6, 9], 3)).cuda(), ConditionedGPs(**essentials)):
+    tensors = {name: tensor.cuda() for name, tensor in gps.tensors().items()}
+    for there in (condition(draw_tasks([6, 9], 3)).cuda(), ConditionedGPs(**tensors)):
         for ours, expected in zip(all_values(there, x.cuda()), all_values(gps, x), strict=True):
             assert ours.device.type == "cuda"
             torch.testing.assert_close(ours.cpu(), expected, atol=1e-8, rtol=0)
@@ -263,9 +249,9 @@ def test_sizes() -> None:
 
 
 def test_prior_mean_is_zero_if_omitted() -> None:
-    essentials = condition(draw_tasks([3, 2], 2)).essentials()
-    del essentials["prior_mean"]
-    assert torch.equal(ConditionedGPs(**essentials).prior_mean, torch.zeros(2).double())
+    tensors = condition(draw_tasks([3, 2], 2)).tensors()
+    del tensors["prior_mean"]
+    assert torch.equal(ConditionedGPs(**tensors).prior_mean, torch.zeros(2).double())
 
 
 def test_duplicated_inputs() -> None:
@@ -294,9 +280,9 @@ def test_inputs_of_another_dimension() -> None:
 
 
 def test_unknown_kernel() -> None:
-    essentials = condition(draw_tasks([3], 2)).essentials()
+    tensors = condition(draw_tasks([3], 2)).tensors()
     with pytest.raises(ValueError, match="Unknown kernel 'cubic'"):
-        ConditionedGPs(**essentials, kernel="cubic")
+        ConditionedGPs(**tensors, kernel="cubic")
 
 
 @pytest.mark.parametrize("shape", [(5, 2), (3, 1, 2), (2, 3, 4, 2)])

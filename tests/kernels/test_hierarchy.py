@@ -152,7 +152,7 @@ def test_single_precision(propagate: Propagate) -> None:
     double = stack(levels, propagate)
     tensors = {
         name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in double.essentials().items()
+        for name, tensor in double.tensors().items()
     }
     single = type(double)(**tensors)
     assert single.covariance(A.float()).dtype is torch.float32
@@ -167,7 +167,7 @@ def test_single_precision(propagate: Propagate) -> None:
 def test_repeated_points_without_noise(propagate: Propagate) -> None:
     levels = draw_tasks([4, 3], 2)
     gps = stack(levels, propagate)
-    tensors = gps.essentials()
+    tensors = gps.tensors()
     tensors["train_X"] = torch.cat([tensors["train_X"][:1], tensors["train_X"]])
     tensors["train_Y"] = torch.cat([tensors["train_Y"][:1], tensors["train_Y"]])
     tensors["level"] = torch.cat([tensors["level"][:1], tensors["level"]])
@@ -182,7 +182,7 @@ def test_repeated_points_without_noise(propagate: Propagate) -> None:
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
 @pytest.mark.parametrize("propagate", ["covariance", "mean"])
 def test_no_factor(propagate: Propagate) -> None:
-    tensors = stack(draw_tasks([4, 3], 2), propagate).essentials()
+    tensors = stack(draw_tasks([4, 3], 2), propagate).tensors()
     tensors["noise"] = torch.full((7,), -10.0, dtype=torch.double)
     hierarchy = ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy
     with pytest.raises(InputDataError, match=r"source task 'v1' is not positive definite"):
@@ -193,7 +193,7 @@ def test_no_factor(propagate: Propagate) -> None:
 
 
 def test_unknown_kernel() -> None:
-    tensors = stack(draw_tasks([4, 3], 2), "mean").essentials()
+    tensors = stack(draw_tasks([4, 3], 2), "mean").tensors()
     with pytest.raises(ValueError, match="cosine"):
         BoostedHierarchy(**tensors, kernel="cosine")
 

@@ -199,8 +199,7 @@ def test_derivatives_in_hyperparameters(kind):
     x = inputs(3)
 
     def values(*_):
-        factor = conditional.factor()
-        mean, covariance = conditional.mean(x, factor), conditional.covariance(x, factor=factor)
-        return mean, covariance, factor.log_likelihood
+        with conditional.factorized() as factor:
+            return conditional.mean(x), conditional.covariance(x), factor.log_likelihood
 
     assert torch.autograd.gradcheck(values, tuple(conditional.parameters()))

@@ -144,7 +144,7 @@ class ConditionedPrior(TransferPrior):
 
     def _tensors(self) -> dict[str, Tensor]:
         own = {name: getattr(self, name) for name in _SAVED}
-        return own | {f"gps.{name}": tensor for name, tensor in self.gps.essentials().items()}
+        return own | {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
 
     @classmethod
     @abstractmethod

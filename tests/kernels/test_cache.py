@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from botorch_transfer.kernels.cache import InputCache, collapse_batch
+from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from tests.kernels.tasks import points
 
 
@@ -27,7 +27,7 @@ class Counting:
 
 
 def test_remembers_by_value() -> None:
-    function, cache, x = Counting(), InputCache(), points(3, 2)
+    function, cache, x = Counting(), Cache(), points(3, 2)
     value = cache(function, x, function.state)
     assert torch.equal(value, x.square())
     assert cache(function, x.clone(), function.state) is value
@@ -35,7 +35,7 @@ def test_remembers_by_value() -> None:
 
 
 def test_other_values_and_shapes_are_new() -> None:
-    function, cache, x = Counting(), InputCache(), points(3, 2)
+    function, cache, x = Counting(), Cache(), points(3, 2)
     cache(function, x, function.state)
     assert torch.equal(cache(function, x + 1, function.state), (x + 1).square())
     assert cache(function, x.unsqueeze(0), function.state).shape == (1, 3, 2)
@@ -43,13 +43,13 @@ def test_other_values_and_shapes_are_new() -> None:
 
 
 def test_equal_values_in_another_precision_are_new() -> None:
-    function, cache, x = Counting(), InputCache(), torch.tensor([[0.25], [0.5]])
+    function, cache, x = Counting(), Cache(), torch.tensor([[0.25], [0.5]])
     cache(function, x.double(), function.state)
     assert cache(function, x, function.state).dtype is torch.float32
 
 
 def test_large_values_are_not_remembered() -> None:
-    function, cache, x = Counting(), InputCache(max_elements=5), points(3, 2)
+    function, cache, x = Counting(), Cache(max_elements=5), points(3, 2)
     for _ in range(2):
         cache(function, x, function.state)
     assert function.calls == 2
@@ -59,7 +59,7 @@ def test_large_values_are_not_remembered() -> None:
 
 
 def test_state_from_inference_mode() -> None:
-    function, cache, x = Counting(), InputCache(), points(3, 2)
+    function, cache, x = Counting(), Cache(), points(3, 2)
     with torch.inference_mode():
         function.state = torch.ones(1)
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_state_from_inference_mode() -> None:
 
 
 def test_threads_can_share_it() -> None:
-    cache, state = InputCache(), torch.ones(1)
+    cache, state = Cache(), torch.ones(1)
 
     def evaluate(seed: int) -> bool:
         x = torch.full((2, 1), float(seed % 5))
@@ -79,14 +79,14 @@ def test_threads_can_share_it() -> None:
 
 
 def test_inputs_changed_in_place_are_new() -> None:
-    function, cache, x = Counting(), InputCache(), points(3, 2)
+    function, cache, x = Counting(), Cache(), points(3, 2)
     cache(function, x, function.state)
     x[0] = 5.0
     assert torch.equal(cache(function, x, function.state), x.square())
 
 
 def test_nan_is_never_remembered() -> None:
-    function, cache = Counting(), InputCache()
+    function, cache = Counting(), Cache()
     x = torch.tensor([torch.nan])
     cache(function, x, function.state)
     cache(function, x, function.state)
@@ -95,7 +95,7 @@ def test_nan_is_never_remembered() -> None:
 
 @given(st.integers(1, 4))
 def test_forgets_the_oldest(size: int) -> None:
-    function, cache = Counting(), InputCache(size)
+    function, cache = Counting(), Cache(size)
     inputs = [torch.full((1,), float(index)) for index in range(size + 1)]
     for x in inputs:
         cache(function, x, function.state)
@@ -105,7 +105,7 @@ def test_forgets_the_oldest(size: int) -> None:
 
 
 def test_inputs_with_a_graph_pass_through() -> None:
-    function, cache = Counting(), InputCache()
+    function, cache = Counting(), Cache()
     x = points(3, 2).requires_grad_()
     for _ in range(2):
         value = cache(function, x, function.state)
@@ -116,14 +116,14 @@ def test_inputs_with_a_graph_pass_through() -> None:
 
 
 def test_remembered_values_carry_no_graph() -> None:
-    function, cache = Counting(), InputCache()
+    function, cache = Counting(), Cache()
     function.state.requires_grad_()
     assert not cache(function, points(3, 2), function.state).requires_grad
 
 
 @pytest.mark.parametrize("replace", [True, False])
 def test_forgets_when_the_state_changes(replace: bool) -> None:
-    function, cache, x = Counting(), InputCache(), points(3, 2)
+    function, cache, x = Counting(), Cache(), points(3, 2)
     cache(function, x, function.state)
     if replace:
         function.state = torch.full((1,), 3.0)
@@ -133,7 +133,7 @@ def test_forgets_when_the_state_changes(replace: bool) -> None:
 
 
 def test_values_from_inference_mode_can_enter_a_fit() -> None:
-    function, cache, weight = Counting(), InputCache(), torch.ones(1, requires_grad=True)
+    function, cache, weight = Counting(), Cache(), torch.ones(1, requires_grad=True)
     with torch.inference_mode():
         x = points(3, 2)
         cache(function, x, function.state)
@@ -142,18 +142,39 @@ def test_values_from_inference_mode_can_enter_a_fit() -> None:
     torch.testing.assert_close(weight.grad.double(), x.square().sum().reshape(1))
 
 
-@pytest.mark.parametrize("copy", [deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
-def test_copies_start_empty(copy) -> None:
-    function, cache, x = Counting(), InputCache(size=3), points(3, 2)
+def test_copies_share_what_is_remembered_and_part_afterwards() -> None:
+    function, cache, x = Counting(), Cache(), points(3, 2)
+    value = cache(function, x, function.state)
+    twin = deepcopy(cache)
+    assert twin(function, x, function.state) is value
+    twin(function, x + 1, function.state)
+    cache(function, x + 1, function.state)
+    assert function.calls == 3
+
+
+def test_pickles_start_empty_and_keep_their_size() -> None:
+    function, cache, x = Counting(), Cache(size=3), points(3, 2)
     cache(function, x, function.state)
-    twin = copy(cache)
-    twin(function, x, function.state)
-    assert function.calls == 2
-    cache(function, x, function.state)
-    assert function.calls == 2
-    for index in range(3):
-        twin(function, x + index, function.state)
+    assert len(pickle.dumps(cache)) == len(pickle.dumps(Cache(size=3)))
+    twin = pickle.loads(pickle.dumps(cache))
+    for shift in (0, 1, 2, 0):
+        twin(function, x + shift, function.state)
     assert function.calls == 4
+
+
+def test_values_of_any_kind_are_remembered() -> None:
+    cache, x, state = Cache(size=1, max_elements=1), points(3, 2), torch.ones(1)
+    value = cache(lambda x: (x, x), x, state)
+    assert cache(lambda x: None, x, state) is value
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_all_of_the_state_counts(index: int) -> None:
+    cache, x, state = Cache(), points(3, 2), [torch.ones(1), torch.ones(1)]
+    cache(lambda x: 1, x, *state)
+    state[index] = torch.ones(1)
+    assert cache(lambda x: 2, x, *state) == 2
+    assert cache(lambda x: 3, x, *state[:1]) == 3
 
 
 def test_collapse_batch() -> None:
@@ -165,3 +186,14 @@ def test_collapse_batch() -> None:
     assert collapse_batch(other) is other
     empty = points(3, 0, 2)
     assert collapse_batch(empty) is empty
+
+
+def test_same_inputs() -> None:
+    x = points(3, 2)
+    assert same_inputs(x, x)
+    assert same_inputs(x, x.clone())
+    assert not same_inputs(x, x[:2])
+    assert not same_inputs(x, x + 1)
+    graph = x.clone().requires_grad_()
+    assert same_inputs(graph, graph)
+    assert not same_inputs(x, graph)  # equal values, but other derivatives
