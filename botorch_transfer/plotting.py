@@ -1,13 +1,11 @@
-"""How each method looks in all pictures: the one place for colours, lines and markers.
+"""Pictures of transfer models, and the one look that each method has in all of them.
 
-Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart.
-There are more methods than colours, so no two methods differ in colour alone: in a black-and-white
-copy line and marker tell them apart.
+Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to give a
+method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
 
-Pictures of transfer models, with matplotlib (extra ``plot``).
-
-A model is drawn in its method's colour, the same as in the reports of studies. No two things in one
-picture differ in colour alone. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
+Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart. As
+there are more methods than colours, no two methods differ in colour alone: in black and white, line
+and marker tell them apart.
 """
 
 from __future__ import annotations
@@ -68,15 +66,9 @@ STYLES: dict[str, Style] = {
     "MPHD": Style(BLUE, "-.", "D"),
     "HyperBO+": Style(PURPLE, "-.", ">"),
     "plain GP": Style(VERMILLION, "--", "s"),
-    "best of history": Style(GREEN, "-.", "^"),
     "random search": Style(GREY, ":", "x"),
-    "StackGP": Style(BLACK, "--", "D"),
-    "STBOH": Style(GREY, "-", "p"),
-    "RM-GP-UCB": Style(SKY, "-.", "*"),
-    "GC3P": Style(GREEN, "--", "X"),
-    "multi-task GP": Style(VERMILLION, "-.", "h"),
 }
-"""The look of every method, by its name in the papers; a new method joins with one line."""
+"""The look of every method, by its name in the papers. A new method joins by one more entry."""
 
 NAMES: dict[str, str] = {
     "BoostedHierarchicalGP": "BHGP",
@@ -100,16 +92,16 @@ NAMES: dict[str, str] = {
 
 
 def style_of(method: str | type) -> Style:
-    """Looks a method's style up.
+    """Finds a method's style.
 
     Args:
         method: The method's name in the papers, a model class of this package, or its name.
 
     Returns:
-        Its style. A subclass without a style of its own has its nearest base class's.
+        Its style; of a class without a style of its own, that of its nearest base class.
 
     Raises:
-        ValueError: If it has none.
+        ValueError: If there is no style for it.
 
     Example:
         >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)
@@ -157,11 +149,11 @@ PAPER: dict[str, Any] = {
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
 }
-"""Settings of matplotlib for a column of a paper: small letters that stay letters in a PDF."""
+"""Settings of matplotlib for one column of a paper: small text, embedded as TrueType fonts."""
 
 
 def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
-    """Draws how much each source task counts in a model.
+    """Draws the weight of each source task in a model.
 
     Args:
         model: A fitted model with source weights, without a batch.
@@ -202,8 +194,8 @@ def plot_slice(
 ) -> Axes:
     """Draws posteriors along one input: the target's, and its source tasks' where there are any.
 
-    Bands are central 95 % intervals of the latent function. Target points are shown only if the
-    slice is the whole space, that is with a single input: elsewhere they lie beside it.
+    Bands are central 95 % intervals of the latent function. Target points are shown only where
+    there is a single input: of several inputs, the points do not lie on the slice.
 
     Args:
         model: A model without a batch.
@@ -241,11 +233,11 @@ def plot_slice(
     look = _look(model)
     lines = [style for style in SOURCE_LINES if style[0] != look.color]
     slices = _source_slices(model, points, min(max_tasks, len(lines)))
-    for (name, mean, deviation), (color, line) in zip(slices, lines, strict=False):
-        _band(ax, x, mean, deviation, name, color, line)
+    for (name, mean, std), (color, line) in zip(slices, lines, strict=False):
+        _band(ax, x, mean, std, name, color, line)
     posterior = model.posterior(points)
-    mean, deviation = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1).sqrt()
-    _band(ax, x, mean, deviation, "target", look.color, "-")
+    mean, std = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1).sqrt()
+    _band(ax, x, mean, std, "target", look.color, "-")
     if dim == 1 and len(Y):
         ax.plot(X[:, 0].cpu(), Y.cpu(), "o", color=BLACK, markersize=4, label="target data")
     ax.set_xlabel(input_name or f"input {dimension % dim}")
@@ -256,11 +248,10 @@ def plot_slice(
 
 @torch.no_grad()
 def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
-    """Draws what the model predicts for each target point without having seen it.
+    """Draws leave-one-out predictions of the target points against their outcomes.
 
-    Points are target outcomes against leave-one-out predictions, with central 95 % intervals,
-    observation noise included; a calibrated model's intervals meet the diagonal 19 times out of 20.
-    Those that miss it are drawn as crosses.
+    Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
+    meet the diagonal. Those that miss it are drawn as crosses.
 
     Args:
         model: A fitted model with two or more target points, without a batch.
@@ -312,7 +303,7 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
 
 
 def _look(model: TargetGP) -> Style:
-    """The look of the model's method; that of the default model if it has none yet."""
+    """The look of the model's method, or that of ScaML-GP if it has none."""
     try:
         return style_of(type(model))
     except ValueError:
@@ -335,7 +326,7 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
-    """Name, mean and deviation in the target's units, of the sources to show."""
+    """Name, mean and standard deviation of the source tasks to show, in the target's units."""
     sources = getattr(model, "prior", None)
     if not isinstance(sources, SourceGPs):
         return
@@ -354,8 +345,8 @@ def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
 
 
 def _band(
-    ax: Axes, x: Tensor, mean: Tensor, deviation: Tensor, label: str, color: str, line: Any
+    ax: Axes, x: Tensor, mean: Tensor, std: Tensor, label: str, color: str, line: Any
 ) -> None:
-    x, mean, half = x.cpu(), mean.cpu(), WIDTH_95 * deviation.cpu()
+    x, mean, half = x.cpu(), mean.cpu(), WIDTH_95 * std.cpu()
     ax.plot(x, mean, color=color, linestyle=line, label=label)
     ax.fill_between(x, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)

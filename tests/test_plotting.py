@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 
+import benchmarks.styles
+import botorch_transfer
 from botorch_transfer import (
     GuardedTransferGP,
     MeanHierarchicalGP,
@@ -15,7 +19,16 @@ from botorch_transfer import (
     TwoStageTransferGP,
     plotting,
 )
-from botorch_transfer.plotting import style_of
+from botorch_transfer.plotting import (
+    NAMES,
+    PAPER,
+    STYLES,
+    Style,
+    plot_calibration,
+    plot_slice,
+    plot_weights,
+    style_of,
+)
 from tests.families import ShiftedSines
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -42,24 +55,18 @@ def _model(*batch: int) -> ScaMLGP:
 
 
 def test_bars_are_the_weights_largest_on_top():
-    from botorch_transfer.plotting import plot_weights
-
     ax = plot_weights(_model())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["low", "high"]
     assert [bar.get_width() for bar in ax.patches] == pytest.approx([0.2, 0.7])
 
 
 def test_shows_the_largest_only():
-    from botorch_transfer.plotting import plot_weights
-
     _, ax = plt.subplots()
     assert plot_weights(_model(), ax=ax, max_tasks=1) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == ["high"]
 
 
 def test_refuses_a_batch():
-    from botorch_transfer.plotting import plot_weights
-
     with pytest.raises(ValueError, match="batch of models"):
         plot_weights(_model(3))
 
@@ -76,8 +83,6 @@ UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
     "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP]
 )
 def test_slice_shows_target_and_sources_in_the_users_units(model_class):
-    from botorch_transfer.plotting import plot_slice
-
     model = _two_inputs(model_class)
     anchor = torch.tensor([0.3, 0.8], dtype=torch.double)
     ax = plot_slice(model, UNIT, dimension=1, anchor=anchor, max_tasks=2, num_points=5)
@@ -104,8 +109,6 @@ def test_slice_shows_target_and_sources_in_the_users_units(model_class):
 
 
 def test_slice_of_a_single_input_shows_the_data():
-    from botorch_transfer.plotting import plot_slice
-
     model = _model()
     ax = plot_slice(model, torch.tensor([[0.0], [1.0]], dtype=torch.double))
     data = ax.get_lines()[-1]
@@ -117,16 +120,12 @@ def test_slice_of_a_single_input_shows_the_data():
 
 @pytest.mark.parametrize("n", [0, 3])
 def test_slice_goes_through_the_best_point(n):
-    from botorch_transfer.plotting import plot_slice
-
     ax = plot_slice(_two_inputs(MeanHierarchicalGP, n), UNIT, dimension=-1)
     assert [line.get_label() for line in ax.get_lines()] == ["target"]
     assert ax.get_xlabel() == "input 1"
 
 
 def test_slice_of_raw_inputs():
-    from botorch_transfer.plotting import plot_slice
-
     bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
     transform = Normalize(2, bounds=bounds)
     X, Y = FAMILY.target(5)
@@ -140,8 +139,6 @@ def test_slice_of_raw_inputs():
 
 
 def test_a_model_has_its_methods_colour_and_no_source_has_it():
-    from botorch_transfer.plotting import plot_slice, plot_weights
-
     model = _two_inputs(RankWeightedGP)
     ax = plot_slice(model, UNIT, input_name="heat", outcome_name="yield")
     *sources, target = ax.get_lines()
@@ -153,31 +150,23 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
 
 
 def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
-    from botorch_transfer.plotting import plot_slice
-
     monkeypatch.setattr(plotting, "NAMES", {})
     ax = plot_slice(_two_inputs(), UNIT)
     assert ax.get_lines()[-1].get_color() == plotting.BLUE
 
 
 def test_settings_for_a_paper_are_matplotlibs_own():
-    from botorch_transfer.plotting import PAPER
-
     with plt.rc_context(PAPER):
         assert plt.rcParams["pdf.fonttype"] == 42
 
 
 def test_an_input_that_is_not_there_is_refused():
-    from botorch_transfer.plotting import plot_slice
-
     with pytest.raises(ValueError, match="There is no input 2"):
         plot_slice(_two_inputs(), UNIT, dimension=2)
 
 
 @pytest.mark.parametrize("model_class", [ScaMLGP, GuardedTransferGP])
 def test_calibration_shows_what_is_within_its_interval(model_class):
-    from botorch_transfer.plotting import plot_calibration
-
     X, Y = FAMILY.target(8)
     Y = Y.clone()
     Y[3] += 60.0  # no model expects this one
@@ -195,16 +184,12 @@ def test_calibration_shows_what_is_within_its_interval(model_class):
 
 
 def test_calibration_needs_points():
-    from botorch_transfer.plotting import plot_calibration
-
     with pytest.raises(ValueError, match="two target points"):
         plot_calibration(_two_inputs(n=1))
 
 
 def test_slice_of_outcomes_in_chained_units():
     """As Ax's models of saved priors have them."""
-    from botorch_transfer.plotting import plot_slice
-
     X, Y = FAMILY.target(6)
     prior = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
     lines = []
@@ -216,3 +201,41 @@ def test_slice_of_outcomes_in_chained_units():
         lines.append([line.get_ydata().tolist() for line in ax.get_lines()])
     for plain, chain in zip(*lines, strict=True):
         assert chain == pytest.approx(plain)
+
+
+def test_no_two_methods_differ_in_colour_alone():
+    assert benchmarks.styles.STYLES is STYLES  # with the methods that studies compare them to
+    for one, other in combinations(STYLES.values(), 2):
+        assert (one.line, one.marker) != (other.line, other.marker)
+        assert (one.color, one.line) != (other.color, other.line)
+        assert one.color != other.color or one.marker != other.marker
+
+
+def test_every_model_has_a_style():
+    models = [name for name in botorch_transfer.__all__ if name.endswith("GP")]
+    assert len(models) == 15
+    for name in models:
+        assert style_of(getattr(botorch_transfer, name)) is STYLES[NAMES[name]]
+        assert style_of(name) is STYLES[NAMES[name]]
+
+
+def test_the_hierarchical_methods_differ_in_colour():
+    family = ("MTGP", "MTKGP", "WSGP", "HGP", "SHGP", "MHGP", "BHGP")
+    assert len({STYLES[name].color for name in family}) == len(family)
+
+
+def test_a_subclass_looks_like_its_base():
+    class Mine(ScaMLGP):
+        pass
+
+    assert style_of(Mine) is STYLES["ScaML-GP"]
+
+
+def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(STYLES, "mine", Style(plotting.BLACK, "-.", "o"))
+    assert style_of("mine").line == "-."
+
+
+def test_method_without_a_style_is_refused():
+    with pytest.raises(ValueError, match="Method 'mine' has no colour yet"):
+        style_of("mine")

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from benchmarks.markdown import markdown_table
+from benchmarks.styles import style_of
 from benchmarks.timing.measure import readable
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
@@ -37,7 +38,6 @@ from botorch_transfer.models import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
-from botorch_transfer.plotting import style_of
 from botorch_transfer.pretraining import SourceHierarchy
 from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective
 from botorch_transfer.pretraining.tasks import PaddedTasks

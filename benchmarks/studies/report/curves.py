@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.studies.metrics import average, error_of_average
 from benchmarks.studies.report.groups import panels_of
-from botorch_transfer.plotting import style_of
+from benchmarks.styles import style_of
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.8
 MAX_COLUMNS = 3

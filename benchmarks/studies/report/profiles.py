@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from benchmarks.studies.report.curves import save_panels
 from benchmarks.studies.report.groups import panels_of
-from botorch_transfer.plotting import style_of
+from benchmarks.styles import style_of
 
 THRESHOLDS = (0.1, 0.02)
 

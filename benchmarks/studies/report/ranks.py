@@ -15,7 +15,7 @@ from benchmarks.studies.statistics import (
     mean_ranks,
     of_cases,
 )
-from botorch_transfer.plotting import style_of
+from benchmarks.styles import style_of
 
 
 def rank_sentence(values: pd.DataFrame) -> str:

@@ -10,8 +10,8 @@ from botorch.acquisition import (
 import botorch_transfer
 from benchmarks.studies.methods import METHODS, MODELS, OTHERS, methods, models
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
+from benchmarks.styles import STYLES, style_of
 from botorch_transfer import ScaMLGP
-from botorch_transfer.plotting import STYLES, style_of
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
