@@ -23,9 +23,9 @@ ax.adapter: ax._internals.adapter ax._internals.auxiliary_adapter ax._internals.
 ax.auxiliary: ax.attaching
 ax.encoding: ax.spaces
 ax.history: ax.tables
-ax.model_inputs: ax.dataset
+ax.model_inputs: ax.dataset ax.prior_files
 ax.registration: ax._internals ax._internals.registration
-ax.runs: ax._internals.clients ax._internals.objectives ax.optimization
+ax.experiments: ax._internals.clients ax._internals.objectives ax.optimization
 hyperpriors.priors: hyperpriors.families hyperpriors.log_density hyperpriors.maximum_likelihood
 hyperpriors.spec: hyperpriors.bounds kernels.residual models.likelihoods
 kernels.cache: kernels.input_cache
@@ -56,10 +56,11 @@ models.report: models.source_evidence
 models.target: models.leave_one_out models.loss_terms
 outcome_transforms: outcome_warping
 plotting: palette
-pretraining.hyperprior.distribution: hyperpriors.draws hyperpriors.estimates
-    pretraining.domain_checks pretraining.hyperparameter_distribution
 pretraining.hyperprior.domain_fit: pretraining.domain_fit pretraining.domain_objective
     pretraining.sub_samples
+pretraining.hyperprior.estimates: hyperpriors.draws hyperpriors.estimates
+pretraining.hyperprior.hyperprior: pretraining.domain_checks
+    pretraining.hyperparameter_distribution
 pretraining.hyperprior.network: hyperpriors.context_gamma hyperpriors.context_network
     pretraining.network_fit
 pretraining.hyperprior.validation: pretraining.hierarchical_nll pretraining.importance
@@ -72,9 +73,9 @@ pretraining.pretrained.fit: pretraining.gradient_fit pretraining.held_out
     pretraining.pretraining_options
 pretraining.pretrained.objectives: pretraining.matching_groups pretraining.objectives
     pretraining.source_loss pretraining.training_tasks
-pretraining.pretrained.parts: pretraining.frozen_gp pretraining.gp_parts pretraining.preset_gp
-    pretraining.presets pretraining.stored_gp
-pretraining.pretrained.prior: pretraining.pretrained_prior
+pretraining.pretrained.parts: pretraining.gp_parts pretraining.presets
+pretraining.pretrained.prior: pretraining.frozen_gp pretraining.preset_gp
+    pretraining.pretrained_prior pretraining.stored_gp
 pretraining.source_gps.agreement: pretraining.agreement pretraining.relatedness
 pretraining.source_gps.conditioned_prior: pretraining.conditioned_prior
 pretraining.source_gps.from_models: pretraining.from_models
@@ -104,6 +105,8 @@ MOVED: dict[str, str] = {
 RENAMED: dict[str, str] = {
     "kernels.cache:InputCache": "Cache",
     "kernels.source_conditional:FactorMemory": "Cache",
+    "models.guarded:PairedGP": "GuardedTransferGP",
+    "models.hierarchical:AdjustedHierarchicalGP": "HierarchicalGP",
 }
 """New names by ``"new.module:OldName"``, for classes and functions that moved and were renamed."""
 

@@ -1,8 +1,14 @@
-"""What the adapters for tables and priors, and for auxiliary experiments, share.
+"""Ax's adapters with source tasks: from a table, from saved priors, or from old experiments.
 
-Ax's adapter with a table of old runs, or with saved priors.
+An adapter turns an experiment into data sets, fits the models and asks for candidates. Read this to
+see what Ax does differently where there is a history: :class:`TransferMixin` has what both adapters
+share, :class:`TransferAdapter` serves tables and priors, :class:`AuxiliaryTransferAdapter` Ax's own
+auxiliary experiments.
 
-Ax's adapter with auxiliary experiments.
+These override what is private to Ax: ``_fit``, ``_gen``, ``_set_kwargs_to_save`` of ``Adapter``,
+``_convert_experiment_data`` of ``TorchAdapter``, ``_get_task_datasets`` of
+``TransferLearningAdapter``; and they read ``_experiment``, ``_optimization_config`` and
+``generator._surrogate``.
 """
 
 from __future__ import annotations
@@ -10,45 +16,36 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from inspect import Signature, signature
 from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
-from ax.adapter.base import DataLoaderConfig
 from ax.adapter.data_utils import ExperimentData
 from ax.adapter.torch import TorchAdapter
 from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.adapter.transforms.one_hot import OneHot
-from ax.core.data import Data
 from ax.core.experiment import Experiment
 from ax.core.generator_run import GeneratorRun
 from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import OptimizationConfig
 from ax.core.search_space import SearchSpace, SearchSpaceDigest
-from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.settings import min_fixed_noise
+from torch import Tensor
 
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
 from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
-from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import (
-    TransferDataset,
-    Transferred,
-    refuse_parameters,
-    with_positive_noise,
-    without_noise,
-)
-from botorch_transfer.ax.prior_files import load_prior_file
-from botorch_transfer.ax.runs import (
+from botorch_transfer.ax.experiments import (
     awaited_arms,
     directions,
     failed_arms,
@@ -57,28 +54,50 @@ from botorch_transfer.ax.runs import (
     restricted_to,
     without_abandoned,
 )
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import (
+    TransferDataset,
+    Transferred,
+    load_prior_file,
+    refuse_parameters,
+    with_noise,
+)
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
 
+logger = logging.getLogger(__name__)
+
 Moments = dict[str, tuple[float, float] | None]
+"""Mean and standard deviation by metric; ``None``: those of the target's own outcomes."""
 
 
 def has_outcomes(data: ExperimentData) -> bool:
-    """Whether there is an outcome of anything; Ax keeps rows that have none."""
+    """Whether any metric has an outcome; Ax keeps rows without one."""
     observed = data.observation_data
     return not observed.empty and bool(np.isfinite(observed["mean"].to_numpy(dtype=float)).any())
 
 
 class TransferMixin(ABC):
-    """What both adapters share: metrics with and without history, and the first trials."""
+    """What both adapters share: metrics with and without history, and the first trials.
+
+    Subclasses name their own options, and pass the others on to Ax's adapter.
+    """
 
     _experiment: Experiment
     _optimization_config: OptimizationConfig | None
     generator: Any
     outcomes: list[str]
 
+    def __init_subclass__(cls) -> None:
+        """Lists Ax's options in the constructor's signature, where Ax looks for them."""
+        super().__init_subclass__()
+        found = signature(cls.__init__).parameters
+        own = {name: option for name, option in found.items() if option.kind is option.KEYWORD_ONLY}
+        every = {**signature(cls.__bases__[-1]).parameters, **own}
+        cls.__signature__ = Signature(list(every.values()))  # type: ignore[attr-defined]
+
     @abstractmethod
     def history_moments(self) -> Moments:
-        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+        """Mean and standard deviation of old outcomes, by metric with history."""
 
     def _metrics(self) -> list[str]:
         return metrics_of(self._experiment)
@@ -88,7 +107,7 @@ class TransferMixin(ABC):
         return [] if config is None else sorted(config.metric_signatures)
 
     def _model_metrics_without_history(self, plain: ModelConfig) -> None:
-        """Makes these metrics' models plain GPs; the generator is new and not fitted yet."""
+        """Gives metrics without history a plain model, before the first fit."""
         metrics, known = self._metrics(), self.history_moments()
         refuse_other_metrics(known, metrics)
         spec = self.generator.surrogate_spec
@@ -99,7 +118,7 @@ class TransferMixin(ABC):
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
     ) -> None:
-        # With each trial Ax stores what made it: of the table its key is enough.
+        # Ax stores these with each trial. The key of a table is enough.
         history = adapter_kwargs.get("history")
         if isinstance(history, TransferHistory):
             adapter_kwargs = {**adapter_kwargs, "history": history.key}
@@ -116,8 +135,8 @@ class TransferMixin(ABC):
     ) -> GeneratorRun:
         """Generates candidates; see Ax's ``Adapter.gen``.
 
-        Trials that failed are not suggested again, nor are abandoned ones, which Ax takes for
-        pending. Before there is any outcome, only metrics with history are looked at.
+        Failed and abandoned trials are not suggested again; Ax takes the latter for pending. Before
+        the first outcome, only metrics with history count.
         """
         pending = without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
@@ -134,9 +153,10 @@ class TransferMixin(ABC):
         )
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Says which inputs failed or are pending, in the model's space; NaN where none matters.
+        """Tells the acquisition which inputs failed or are pending, in the model's space.
 
-        Ax itself leaves out of what is pending what violates a constraint by rounding.
+        They are NaN where a parameter does not matter. Ax's own list of pending inputs lacks those
+        that violate a constraint by a rounding error.
         """
         avoid: dict[str, Any] = {}
         kinds = {"failed": failed_arms(self._experiment), "pending": awaited_arms(self._experiment)}
@@ -144,7 +164,7 @@ class TransferMixin(ABC):
             features = [ObservationFeatures.from_arm(arm) for arm in arms]
             for transform in self.transforms.values():  # type: ignore[attr-defined]
                 features = transform.transform_observation_features(features)
-            if kind == "pending":  # of the same batch, too
+            if kind == "pending":  # those of the same batch, too
                 features += [f for some in kwargs["pending_observations"].values() for f in some]
             if features:
                 avoid[kind] = self._rows(features, kwargs["fixed_features"])
@@ -169,7 +189,7 @@ class TransferMixin(ABC):
         return list(rows.values())
 
     def _inactive(self, feature: ObservationFeatures) -> set[str]:
-        """The columns that do not matter at a point, which has values of them nevertheless."""
+        """The columns of parameters that are inactive at a point; Ax fills them with values."""
         transforms: dict[str, Transform] = self.transforms  # type: ignore[attr-defined]
         space = transforms[Cast.__name__].search_space  # type: ignore[attr-defined]
         if not space.is_hierarchical:
@@ -184,57 +204,30 @@ class TransferMixin(ABC):
 
 
 class TransferAdapter(TransferMixin, TorchAdapter):
-    """Ax's ``TorchAdapter`` with a table of old runs, or with priors that were made elsewhere.
+    """Ax's ``TorchAdapter`` with a table of old runs, or with priors from files.
 
     Args:
         history: A :class:`TransferHistory`, or the key of one.
-        priors: What :func:`describe_prior_file` said, by metric.
+        priors: What :func:`describe_prior_file` returned, by metric.
         pretraining: Options of pre-training.
-
-    All further arguments are Ax's.
+        **options: Those of Ax's ``TorchAdapter``.
     """
 
     def __init__(
         self,
         *,
-        experiment: Experiment,
-        generator: BoTorchGenerator,
         history: TransferHistory | str | None = None,
         priors: dict[str, dict[str, str]] | None = None,
         pretraining: dict[str, Any] | None = None,
-        search_space: SearchSpace | None = None,
-        data: Data | None = None,
-        transforms: Sequence[type[Transform]] | None = None,
-        transform_configs: Mapping[str, dict[str, Any]] | None = None,
-        optimization_config: OptimizationConfig | None = None,
-        expand_model_space: bool = True,
-        fit_tracking_metrics: bool = True,
-        fit_on_init: bool = True,
-        default_model_gen_options: dict[str, Any] | None = None,
-        torch_device: torch.device | None = None,
-        data_loader_config: DataLoaderConfig | None = None,
+        **options: Any,
     ) -> None:
         self.history = None if history is None else TransferHistory.recall(history)
         self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
         self.pretraining = pretraining or {}
-        super().__init__(
-            experiment=experiment,
-            generator=generator,
-            search_space=search_space,
-            data=data,
-            transforms=transforms,
-            transform_configs=transform_configs,
-            optimization_config=optimization_config,
-            expand_model_space=expand_model_space,
-            fit_tracking_metrics=fit_tracking_metrics,
-            fit_on_init=fit_on_init,
-            default_model_gen_options=default_model_gen_options,
-            torch_device=torch_device,
-            data_loader_config=data_loader_config,
-        )
+        super().__init__(**options)
 
     def history_moments(self) -> Moments:
-        """Mean and deviation of old outcomes, by metric; ``None`` for the target's own."""
+        """Mean and standard deviation of old outcomes, by metric with history."""
         found: Moments = {}
         if self.history is not None:
             for name in self.history.metrics(self._metrics()):
@@ -257,7 +250,7 @@ class TransferAdapter(TransferMixin, TorchAdapter):
         parameters: list[str],
         search_space_digest: SearchSpaceDigest | None,
     ) -> tuple[Any, ...]:
-        """Adds what there is of source tasks; metrics with history may have no data yet."""
+        """Adds the source tasks to the data of metrics with history, which may have none yet."""
         known = self.history_moments()
         observed = experiment_data.observation_data
         columns = observed["mean"] if not observed.empty else {}
@@ -283,14 +276,14 @@ class TransferAdapter(TransferMixin, TorchAdapter):
         known = self.history_moments()
         if dataset is not None and metric not in known:
             return dataset
-        empty = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
+        dataset = dataset or _no_data(parameters, metric, self.device)
         return TransferDataset(
-            X=empty if dataset is None else dataset.X,
-            Y=empty[:, :1] if dataset is None else dataset.Y,
-            Yvar=None if dataset is None else dataset.Yvar,
+            X=dataset.X,
+            Y=dataset.Y,
+            Yvar=dataset.Yvar,
             feature_names=parameters,
             outcome_names=[metric],
-            group_indices=None if dataset is None else dataset.group_indices,
+            group_indices=dataset.group_indices,
             transferred=self._transferred(metric, parameters),
         )
 
@@ -308,60 +301,38 @@ class TransferAdapter(TransferMixin, TorchAdapter):
         return Transferred(sources, pretraining=self.pretraining)
 
 
-logger = logging.getLogger(__name__)
-
-
 class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
     """Ax's ``TransferLearningAdapter`` for the models of this package, from the first trial on.
 
     Args:
+        experiment: The new experiment.
         history: The old experiments, or their names.
-
-    All further arguments are Ax's.
+        fit_tracking_metrics: Whether to model metrics that are not optimized.
+        **options: Those of Ax's ``TransferLearningAdapter``.
     """
 
     def __init__(
         self,
         *,
         experiment: Experiment,
-        generator: BoTorchGenerator,
         history: AuxiliaryHistory | None = None,
-        search_space: SearchSpace | None = None,
-        data: Data | None = None,
-        transforms: Sequence[type[Transform]] | None = None,
-        transform_configs: dict[str, dict[str, Any]] | None = None,
-        optimization_config: OptimizationConfig | None = None,
-        data_loader_config: DataLoaderConfig | None = None,
         fit_tracking_metrics: bool = False,
-        fit_on_init: bool = True,
-        default_model_gen_options: dict[str, Any] | None = None,
-        torch_device: torch.device | None = None,
+        **options: Any,
     ) -> None:
         if history is not None:
             history.attach(experiment)
         self._target = experiment
         super().__init__(
-            experiment=experiment,
-            generator=generator,
-            search_space=search_space,
-            data=data,
-            transforms=transforms,
-            transform_configs=transform_configs,
-            optimization_config=optimization_config,
-            data_loader_config=data_loader_config,
-            fit_tracking_metrics=fit_tracking_metrics,
-            fit_on_init=fit_on_init,
-            default_model_gen_options=default_model_gen_options,
-            torch_device=torch_device,
+            experiment=experiment, fit_tracking_metrics=fit_tracking_metrics, **options
         )
 
     def _get_task_datasets(
         self, datasets: Sequence[SupervisedDataset | None], parameters: list[str]
     ) -> list[MultiTaskDataset]:
-        """Puts the tasks' data together, as Ax's adapter does, which wants all noise known or none.
+        """Joins the data of all tasks; unlike Ax, for targets without data and noise known of some.
 
         Args:
-            datasets: The target's data of each outcome, if there are any.
+            datasets: The target's data of each outcome; ``None`` where there are none.
             parameters: The columns.
 
         Returns:
@@ -378,28 +349,21 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         of_source = self.get_transferable_datasets(parameters, outcome)
         tasks: list[SupervisedDataset] = [*chain.from_iterable(of_source.values())]
         tasks = tasks if target is None else [target, *tasks]
-        knowing = sum(task.Yvar is not None and bool(task.Yvar.isfinite().all()) for task in tasks)
-        if knowing == len(tasks):
-            tasks = [with_positive_noise(task) for task in tasks]
+        if known := all(task.Yvar is not None and task.Yvar.isfinite().all() for task in tasks):
+            # Ax writes a standard error of zero where there is no noise.
+            floor: Any = min_fixed_noise.value(tasks[0].X.dtype)
+            tasks = [with_noise(task, cast(Tensor, task.Yvar).clamp_min(floor)) for task in tasks]
         else:
             if any(task.Yvar is not None for task in tasks):
                 logger.info("Only some runs know their noise of %s: it is inferred.", outcome)
-            tasks = [without_noise(task) for task in tasks]
+            tasks = [with_noise(task, None) for task in tasks]
         if target is None:
-            nothing = torch.empty(0, 1, dtype=torch.double, device=self.device)
-            known = tasks[0].Yvar is not None
-            empty = SupervisedDataset(
-                X=nothing.expand(0, len(parameters)),
-                Y=nothing,
-                Yvar=nothing if known else None,
-                feature_names=parameters,
-                outcome_names=[outcome],
-            )
-            tasks = [empty, *tasks]
+            empty = _no_data(parameters, outcome, self.device)
+            tasks = [with_noise(empty, empty.Y if known else None), *tasks]
         return MultiTaskDataset(tasks, target_outcome_name=outcome, task_feature_index=-1)
 
     def history_moments(self) -> Moments:
-        """Mean and deviation of old outcomes, by metric."""
+        """Mean and standard deviation of old outcomes, by metric with history."""
         found = {
             name: auxiliary_outcomes(self.auxiliary_sources, name)
             for name in metrics_of(self._target)
@@ -408,7 +372,7 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
             name: moments_of(outcomes) for name, outcomes in found.items() if outcomes is not None
         }
         for source in self.auxiliary_sources:
-            # Ax puts it in the new one's place while its data are transformed.
+            # While Ax transforms the data of an old experiment, that one is ``_experiment``.
             if source.experiment is self._experiment:
                 return {
                     other: moments[name]
@@ -433,9 +397,9 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         super()._fit(search_space, experiment_data, **kwargs)
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Keeps parameters that only old experiments have, at what they are in the new one.
+        """Fixes parameters that only old experiments have at their value in the new one.
 
-        Ax leaves them out here, but not of the data, so that the numbers of columns would differ.
+        Ax drops them here, but keeps them in the data: the numbers of columns would differ.
         """
         shown, fixed = self.parameters, kwargs["fixed_features"]
         self.parameters = self.generator.search_space_digest.feature_names
@@ -453,3 +417,11 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
             return super()._gen(n, search_space, *args, **kwargs)
         finally:
             self.parameters = shown
+
+
+def _no_data(parameters: list[str], outcome: str, device: torch.device | None) -> SupervisedDataset:
+    """The data of a target that was never evaluated."""
+    X = torch.empty(0, len(parameters), dtype=torch.double, device=device)
+    return SupervisedDataset(
+        X, X.new_empty(0, 1), feature_names=parameters, outcome_names=[outcome]
+    )

@@ -16,7 +16,7 @@ from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment import Experiment
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.runs import experiment_of, save_again
+from botorch_transfer.ax.experiments import experiment_of, save_again
 
 logger = logging.getLogger(__name__)
 

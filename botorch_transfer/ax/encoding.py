@@ -31,8 +31,8 @@ from ax.core.search_space import SearchSpace
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
 
+from botorch_transfer.ax.experiments import search_space_of
 from botorch_transfer.ax.history import TransferHistory, missing_value
-from botorch_transfer.ax.runs import search_space_of
 from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.pretraining.input_transforms import input_labels, label_inputs
 from botorch_transfer.pretraining.memo import Memo, content_key

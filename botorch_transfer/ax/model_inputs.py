@@ -1,13 +1,18 @@
-"""A target's data together with what is known of its source tasks.
+"""From Ax's data to the arguments of a transfer model, and the priors that models take from files.
 
-From what Ax knows of an experiment to what a transfer model's constructor takes.
+Ax calls :func:`transfer_model_inputs` for each metric, whenever it builds a model. Source tasks
+come with the data set (:class:`TransferDataset`, or Ax's auxiliary experiments), or as an option of
+the model. Of a prior's file a generation strategy stores path and hash, not the tensors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,16 +21,25 @@ from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
-from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.ax.prior_files import guarded_class, prior_class_of
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
+from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.inputs import split_target_and_sources
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining import Hyperprior, SourceHierarchy
+from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining.memo import Memo
 from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.saving import prior_class_name
+
+logger = logging.getLogger(__name__)
+
+_CLASSES: dict[str, type[TransferPrior]] = {
+    cls.__name__: cls for cls in (SourceGPs, SourceHierarchy, PretrainedPrior, Hyperprior)
+}
+_loaded = Memo(size=8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +93,6 @@ class TransferDataset(SupervisedDataset):
         return copied
 
 
-logger = logging.getLogger(__name__)
-
-
 def transfer_model_inputs(
     model_class: type[TargetGP],
     dataset: SupervisedDataset,
@@ -119,7 +130,9 @@ def transfer_model_inputs(
         prior = options.pop("prior", None)
         given = Transferred(options.pop("source_data", None) if prior is None else prior)
         target = dataset
-    inputs = model_class.construct_inputs(_plain(target), prior=given.sources, **options)
+    inputs = model_class.construct_inputs(
+        _with_all_noise_or_none(target), prior=given.sources, **options
+    )
     sources = inputs.pop(model_class.source_argument)
     if task_column is not None:
         inputs["task_feature"] = task_column
@@ -142,28 +155,8 @@ def transfer_model_inputs(
     return inputs
 
 
-def _plain(dataset: SupervisedDataset) -> SupervisedDataset:
-    """The target alone, its task column still there, its noise known of all points or of none."""
-    Yvar = dataset.Yvar
-    if Yvar is None or bool(Yvar.isfinite().all()):
-        return _rebuilt(dataset, Yvar)
-    logger.info("Only some trials have a standard error: the noise is inferred.")
-    return _rebuilt(dataset, None)
-
-
-def without_noise(dataset: SupervisedDataset) -> SupervisedDataset:
-    """The same data, their noise unknown."""
-    return _rebuilt(dataset, None)
-
-
-def with_positive_noise(dataset: SupervisedDataset) -> SupervisedDataset:
-    """The same data; a noise of zero, as Ax has it, is as small as GPyTorch would have it."""
-    assert dataset.Yvar is not None
-    floor: Any = min_fixed_noise.value(dataset.Yvar.dtype)
-    return _rebuilt(dataset, dataset.Yvar.clamp_min(floor))
-
-
-def _rebuilt(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDataset:
+def with_noise(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDataset:
+    """Replaces the noise variances of a data set; ``None``: its noise is unknown."""
     return SupervisedDataset(
         X=dataset.X,
         Y=dataset.Y,
@@ -171,6 +164,13 @@ def _rebuilt(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDatas
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
     )
+
+
+def _with_all_noise_or_none(dataset: SupervisedDataset) -> SupervisedDataset:
+    if dataset.Yvar is None or bool(dataset.Yvar.isfinite().all()):
+        return with_noise(dataset, dataset.Yvar)
+    logger.info("Only some trials have a standard error: the noise is inferred.")
+    return with_noise(dataset, None)
 
 
 def _refuse_other_parameters(dataset: MultiTaskDataset) -> None:
@@ -253,3 +253,93 @@ def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTrans
     units = ToPriorUnits(given.sign, given.mean, given.std)
     default = prior.default_outcome_transform(torch.Size())
     return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
+
+
+def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
+    """The class of priors that a model is made of, as it is annotated; ``None`` if there is none.
+
+    Args:
+        model_class: The model.
+    """
+    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
+    return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
+
+
+def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
+    """The model that a prior is for: that which a guard weighs, or the model itself.
+
+    Args:
+        model_class: The model.
+        options: Its further arguments.
+    """
+    if not issubclass(model_class, GuardedTransferGP):
+        return model_class
+    return cast(type[TargetGP], options.get("transfer_model", ScaMLGP))
+
+
+def describe_prior_file(
+    path: str | os.PathLike[str], model_class: type[TargetGP]
+) -> dict[str, str]:
+    """Says of a prior's file what a generation strategy keeps.
+
+    Args:
+        path: The file, as ``prior.save(path)`` wrote it.
+        model_class: The model that the prior is for.
+
+    Returns:
+        Its absolute ``"path"`` and the ``"sha256"`` of its content.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        UserInputError: If it is another kind of prior than the model takes.
+        ValueError: If it is damaged, or holds no prior.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+    described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
+    if model_class.source_argument != "prior":
+        raise UserInputError(
+            f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
+        )
+    prior, expected = load_prior_file(described), prior_class_of(model_class)
+    if expected is not None and not isinstance(prior, expected):
+        raise UserInputError(
+            f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
+            f"{expected.__name__}: choose another model, or make that prior."
+        )
+    return described
+
+
+def load_prior_file(described: dict[str, Any]) -> TransferPrior:
+    """Loads a prior that a generation strategy refers to, once a process.
+
+    Args:
+        described: What :func:`describe_prior_file` said.
+
+    Returns:
+        The prior; treat it as immutable.
+
+    Raises:
+        UserInputError: If the file is gone, or another one has taken its place.
+        ValueError: If it is damaged, or holds no prior.
+    """
+    path, expected = described["path"], described["sha256"]
+    return _loaded.recall(expected, lambda: _load(path, expected))
+
+
+def _load(path: str, expected: str) -> TransferPrior:
+    if not Path(path).is_file():
+        raise UserInputError(
+            f"The experiment was started with the prior file {path!r}, which is gone: put it back."
+        )
+    if _sha256(path) != expected:
+        raise UserInputError(
+            f"The prior file {path!r} is not the one that the experiment was started with: put "
+            "that back, or start another experiment."
+        )
+    return _CLASSES[prior_class_name(path)].load(path)
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,10 +20,10 @@ from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TensorHistory, TransferHistory
-from botorch_transfer.ax.prior_files import describe_prior_file, guarded_class
+from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
-from botorch_transfer.ax.runs import experiment_of
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 

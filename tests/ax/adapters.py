@@ -12,7 +12,7 @@ from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 
 
 def adapter_of(

@@ -7,7 +7,7 @@ from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.core.experiment import Experiment
 
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import Space, plain_loss, plain_space
 
 C, GAMMA = plain_space()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from botorch_transfer.ax import attach_history
 from botorch_transfer.ax.auxiliary import auxiliary_names
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import plain_space
 
 

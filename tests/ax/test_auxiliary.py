@@ -7,7 +7,7 @@ from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
 

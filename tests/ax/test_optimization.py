@@ -7,7 +7,7 @@ from ax.core.observation import ObservationFeatures
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.runs import (
+from botorch_transfer.ax.experiments import (
     awaited_arms,
     directions,
     experiment_of,

@@ -15,7 +15,7 @@ from botorch_transfer import (
     SourceGPs,
     SourceHierarchy,
 )
-from botorch_transfer.ax.prior_files import (
+from botorch_transfer.ax.model_inputs import (
     describe_prior_file,
     guarded_class,
     load_prior_file,

@@ -5,7 +5,7 @@ import torch
 
 from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
 from botorch_transfer.ax import domain_from_ax, encode_history
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import default_context
 from tests.ax.conftest import mixed_space, plain_space
 

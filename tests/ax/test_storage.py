@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 
 from botorch_transfer import SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import FAST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
 

@@ -24,7 +24,7 @@ from botorch_transfer import (
     SourceGPs,
 )
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceHierarchy
 from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import clear_memos

@@ -17,8 +17,7 @@ from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history
 from botorch_transfer.ax.adapter import TransferAdapter
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset
-from botorch_transfer.ax.prior_files import describe_prior_file
+from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
 from tests.ax.adapters import adapter_of, datasets_of
 from tests.ax.conftest import mixed_space, plain_space
 from tests.ax.signatures import parameters

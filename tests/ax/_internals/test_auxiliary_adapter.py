@@ -15,7 +15,7 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
-from botorch_transfer.ax.runs import experiment_of
+from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.adapters import adapter_of
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters

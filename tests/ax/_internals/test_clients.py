@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ax.api.client import Client
 
-from botorch_transfer.ax.runs import experiment_of, save_again, search_space_of
+from botorch_transfer.ax.experiments import experiment_of, save_again, search_space_of
 from tests.ax.conftest import mixed_space, plain_space
 from tests.ax.signatures import parameters
 

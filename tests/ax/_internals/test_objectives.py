@@ -7,7 +7,7 @@ from ax.core.objective import Objective
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.runs import directions, experiment_of, restricted_to
+from botorch_transfer.ax.experiments import directions, experiment_of, restricted_to
 from tests.ax.signatures import parameters
 
 

@@ -22,8 +22,8 @@ from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators, encode_history
 from botorch_transfer.ax.adapter import TransferMixin
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.runs import experiment_of
 from tests.ax.adapters import adapter_of
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
