@@ -25,12 +25,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import botorch_transfer
 from botorch_transfer import (
-    BoostedHierarchicalGP,
-    GuardedTransferGP,
-    RankWeightedGP,
     ScaMLGP,
     SourceGPs,
-    models,
     pretraining,
 )
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
@@ -58,20 +54,13 @@ PREPARED = {
 """What examples need not import: PyTorch, GPyTorch, BoTorch, and the names of this package."""
 
 
-def objects(name: str) -> dict[str, object]:
+def objects() -> dict[str, object]:
     """Small objects that the examples of methods start from."""
     X = torch.rand(6, 2, dtype=torch.double)
     Y = X.sum(dim=-1, keepdim=True)
     sources = SourceGPs.fit({"monday": (X, Y), "tuesday": (X, 2 * Y)}, num_restarts=0)
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
-    if name.startswith(models.adjusted_hierarchical.__name__):
-        model = BoostedHierarchicalGP(X[:3], Y[:3], {"monday": (X, Y)})
-    elif name.startswith(models.guarded.__name__):
-        model = GuardedTransferGP(X[:3], Y[:3], sources)
-    elif name.startswith(models.ensemble.__name__):
-        model = RankWeightedGP(X[:3], Y[:3], sources)
-    else:
-        model = ScaMLGP(X[:3], Y[:3], sources)
+    model = ScaMLGP(X[:3], Y[:3], sources)
     return {"sources": sources, "dataset": dataset, "model": model}
 
 
@@ -96,7 +85,7 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
     if "plotting" in example.name:
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    example.globs = {**objects(example.name), **example.globs}
+    example.globs = {**objects(), **example.globs}
     report: list[str] = []
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
     assert not failed, "".join(report)
@@ -106,7 +95,8 @@ def public_objects() -> Iterator[tuple[str, object]]:
     """All classes and functions that a facade offers, each once."""
     seen: set[int] = set()
     found_modules = pkgutil.iter_modules(botorch_transfer.__path__, "botorch_transfer.")
-    names = ["botorch_transfer", *(info.name for info in found_modules)]
+    public = [info.name for info in found_modules if "._" not in info.name]
+    names = ["botorch_transfer", *public]
     for name, module in modules(names):
         for public in getattr(module, "__all__", ()):
             found = getattr(module, public)

@@ -1,36 +1,28 @@
-"""Two predictions made one: the normal distribution with the moments of their mixture.
+"""A transfer model guarded by a plain GP: history that misleads loses its weight.
 
-How a guarded model weighs its transfer model against its plain GP.
-
-The rule was chosen by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood
-gives up good history too early: the points are few, dependent, and the hyperparameters were fitted
-to them. So the odds start in favour of transfer, and the evidence counts a part only. With one or
-two points a fit says nothing of what the history is worth, because hyperparameters bend to explain
-them; there the evidence is how likely they were before any fit.
-
-A GP that takes another model of the same target data along.
-
-A transfer model guarded by a plain GP: history that misleads loses its say.
+Read it for the rule that weighs the two, and for the Gaussian that mixes them. The rule was chosen
+by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood gives up good history
+too early: the points are few, dependent, and the hyperparameters were fitted to them. So the odds
+start in favour of transfer, and only a part of the evidence counts. With one or two points a fit
+says nothing of what the history is worth, because hyperparameters bend to explain them; there the
+evidence is how likely the points were before any fit.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from inspect import getfullargspec
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils import gpt_posterior_settings
-from botorch.posteriors.posterior import Posterior
 from botorch.utils.context_managers import parameter_rollback_ctx
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -42,69 +34,16 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import Parameter
 
-from botorch_transfer.models.ensemble import own_kernel, own_mean
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.models.ensemble import own_mean
+from botorch_transfer.models.inputs import PriorOrData, check_options, shared_arguments
+from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.target import (
-    LogLikelihoodTerm,
-    TargetGP,
-    latent_leave_one_out,
-    leave_one_out_posterior,
-    observation_noise_variance,
-)
-from botorch_transfer.pretraining.source_gps.agreement import (
-    source_agreement,
-    tasks_agree,
-)
+from botorch_transfer.models.target import TargetGP
+from botorch_transfer.pretraining.source_gps.agreement import source_agreement, tasks_agree
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
-
-
-def mixed(
-    left: MultivariateNormal, right: MultivariateNormal, weight: Tensor
-) -> MultivariateNormal:
-    """The normal distribution with the moments of a mixture of two.
-
-    Args:
-        left: The first one.
-        right: The second one.
-        weight: A ``batch_shape`` tensor: the first one's weight.
-
-    Returns:
-        A distribution whose covariance also counts how far the two means are apart.
-    """
-    share = weight.unsqueeze(-1)
-    mean = share * left.mean + (1 - share) * right.mean
-    if skip_posterior_variances.on():
-        return MultivariateNormal(mean, left.lazy_covariance_matrix)
-    apart = left.mean - right.mean
-    share = share.unsqueeze(-1)
-    covariance = share * left.covariance_matrix + (1 - share) * right.covariance_matrix
-    between = share * (1 - share) * apart.unsqueeze(-1) * apart.unsqueeze(-2)
-    return MultivariateNormal(mean, to_linear_operator(covariance + between))
-
-
-def mixed_moments(
-    left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], weight: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The moments of a mixture of two normal distributions, point by point.
-
-    Args:
-        left: Means and variances of the first one.
-        right: Means and variances of the second one.
-        weight: The first one's weight, a tensor that broadcasts.
-
-    Returns:
-        Means and variances.
-
-    Example:
-        >>> zero, one = torch.zeros(1), torch.ones(1)
-        >>> mixed_moments((zero, one), (2 * one, 3 * one), torch.tensor(0.5))
-        (tensor([1.]), tensor([3.]))
-    """
-    mean = weight * left[0] + (1 - weight) * right[0]
-    variance = weight * left[1] + (1 - weight) * right[1]
-    return mean, variance + weight * (1 - weight) * (left[0] - right[0]).square()
-
 
 Moments = tuple[Tensor, Tensor]
 """Means and variances, ``batch_shape x n`` tensors."""
@@ -118,9 +57,9 @@ class GuardRule:
         prior_weight: The weight without evidence, above which it lies in favour of transfer.
         temperature: The part of the log evidence that counts.
         blind_points: The number of points up to which the evidence is that before any fit.
-        agreement: Without points there is no evidence but what the source tasks say of one another.
-            They are followed if they predict one another: if their mean rank correlation is more
-            than so many standard errors above zero. ``-inf`` follows them always.
+        agreement: Without points, the only evidence is how well the source tasks predict one
+            another. The model follows them if their mean rank correlation is more than this number
+            of standard errors above zero; always, if it is ``-inf``.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -178,6 +117,9 @@ def prior_evidence(
 ) -> Tensor:
     """How much likelier the points were under the transferred prior than under the plain one.
 
+    Both priors get an unknown level of unit variance: that the target lies higher or lower than its
+    sources is no evidence against these.
+
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
         transfer: The transferred prior at the points.
@@ -185,9 +127,7 @@ def prior_evidence(
         noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
 
     Returns:
-        A ``batch_shape`` tensor: the difference of log densities. Both priors are given an unknown
-        level of unit variance: that the target lies higher or lower than its sources is no evidence
-        against these.
+        A ``batch_shape`` tensor: the difference of log densities.
     """
     left, right = (_log_density(Y - p.mean, p.covariance_matrix, noise) for p in (transfer, plain))
     return left - right
@@ -203,19 +143,155 @@ def _log_density(errors: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
     return -0.5 * whitened.square().sum(dim=(-2, -1)) - log_determinant
 
 
-_LIKELIHOOD_TERM = "transfer_log_likelihood"
+def mixed(
+    left: MultivariateNormal, right: MultivariateNormal, weight: Tensor
+) -> MultivariateNormal:
+    """The normal distribution with the moments of a mixture of two.
+
+    Args:
+        left: The first one.
+        right: The second one.
+        weight: A ``batch_shape`` tensor: the first one's weight.
+
+    Returns:
+        A distribution whose covariance also counts how far the two means are apart.
+    """
+    share = weight.unsqueeze(-1)
+    mean = share * left.mean + (1 - share) * right.mean
+    if skip_posterior_variances.on():
+        return MultivariateNormal(mean, left.lazy_covariance_matrix)
+    apart = left.mean - right.mean
+    share = share.unsqueeze(-1)
+    covariance = share * left.covariance_matrix + (1 - share) * right.covariance_matrix
+    between = share * (1 - share) * apart.unsqueeze(-1) * apart.unsqueeze(-2)
+    return MultivariateNormal(mean, to_linear_operator(covariance + between))
 
 
-class PairedGP(TargetGP):
-    """A plain GP on the target's data, and a transfer model on the same.
+@shared_arguments
+class GuardedTransferGP(TargetGP):
+    """A transfer model and a plain GP on the same target data: transfer that gives way.
 
-    As an exact GP it is the plain one; whatever calls it in evaluation mode gets what the subclass
-    makes of both. This class sees to it that both always have the same data, and that a fit is one
-    of both. Subclasses set ``transfer`` after this constructor, whose arguments are
-    :class:`~.target.TargetGP`'s.
+    The prediction is the normal distribution with the moments of a mixture of the two: with the
+    transfer model's weight ``p``, its posterior ``(μ, Σ)`` and the plain GP's ``(μ', Σ')``,
+
+    .. code-block:: text
+
+        mean = p μ + (1 - p) μ'
+        covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
+
+    Where the two disagree the model is unsure, so that acquisitions look there. The weight is
+    computed when the model is built and again by each fit, see :class:`GuardRule`, and
+    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
+    how well both predict each point from the others, with odds in favour of transfer to begin with.
+    With one or two points it compares how likely they were before any fit. Without any, the model
+    is the transfer model, unless its prior is :class:`SourceGPs` of five tasks or more that do not
+    predict one another: such a history says nothing of a further task, and the model is the plain
+    GP, the same everywhere.
+
+    Use it where old tasks may mislead, another machine, say, or an outcome whose sign was turned.
+    If they agree, it cannot help that the first evaluation goes to where they say. It takes the
+    time of both models. Its observation noise is the plain GP's. BoTorch's analytic noisy
+    expected improvement rebuilds an exact GP and sees the plain one only: take
+    ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        prior: What ``transfer_model`` takes as its third argument: a prior, or source data.
+        likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
+        covar_module: The transfer model's residual kernel; by default its own default.
+        outcome_transform: By default the transfer model's default, for both models; ``None`` if the
+            outcomes are in the prior's units already.
+        input_transform: A frozen transform of the inputs; by default the transfer model's.
+        transfer_model: The class of the transfer model.
+        transfer_options: Further arguments of the transfer model.
+        rule: How the transfer model is weighed.
+
+    Raises:
+        TypeError: If ``prior`` is nothing that the transfer model takes.
+        ValueError: If the transfer model has no such option, or predicts a mixture itself.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, -X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = GuardedTransferGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.transfer_weight
+        Parameter containing:
+        tensor(...
     """
 
+    source_argument = "prior"
     transfer: TargetGP
+    transfer_weight: Parameter
+
+    transfer_report = transfer_report
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        transfer_model: Callable[..., TargetGP] = ScaMLGP,
+        transfer_options: Mapping[str, Any] | None = None,
+        rule: GuardRule | None = None,
+    ) -> None:
+        options: dict[str, Any] = {
+            "train_Yvar": train_Yvar,
+            "likelihood": deepcopy(likelihood),
+            "covar_module": covar_module,
+            "input_transform": input_transform,
+            "task_feature": task_feature,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        if not isinstance(outcome_transform, DefaultType):
+            options["outcome_transform"] = outcome_transform
+        options |= transfer_options or {}
+        check_options(transfer_model, options)
+        transfer = transfer_model(train_X, train_Y, prior, **options)
+        if transfer._is_ensemble:
+            raise ValueError(
+                f"{type(transfer).__name__} predicts a mixture: a guarded model has one Gaussian."
+            )
+        batch_shape = train_X.shape[:-2]
+        super().__init__(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=own_mean(batch_shape),
+            covar_module=residual_kernel(transfer.num_inputs, batch_shape, SOURCE_HYPERPARAMETERS),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=getattr(transfer, "outcome_transform", None),
+            input_transform=getattr(transfer, "input_transform", None),
+        )
+        self.num_inputs = transfer.num_inputs
+        self.transfer = transfer
+        self.rule = GuardRule() if rule is None else rule
+        start = torch.ones(batch_shape)
+        self.register_parameter("transfer_weight", Parameter(start, requires_grad=False))
+        self.to(train_X)
+        self._starts = {
+            name: parameter.detach().clone()
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad
+        }
+        self.update_weights()
+
+    @property
+    def prior(self) -> Any:
+        """The transfer model's prior; a joint model, which keeps source data, has none."""
+        return getattr(self.transfer, "prior", None)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The transfer model's residual kernel."""
+        return self.transfer.residual_covar_module
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -231,37 +307,106 @@ class PairedGP(TargetGP):
     def _is_alone(self) -> bool:
         return "transfer" not in self._modules
 
-    def plain(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the plain GP at transformed inputs, in the model's own units.
+    # ------------------------------------------------------------------------------- predictions
 
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            **kwargs: Handed to GPyTorch.
+    plain = TargetGP.exact_gp
+    """Evaluates the plain GP alone, at transformed inputs and in the model's own units."""
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        weight = self.transfer_weight
+        if self._is_alone or bool((weight == 0).all()):
+            return self.plain(X, **kwargs)
+        transfer = self.transfer(X, **kwargs)
+        if bool((weight == 1).all()):
+            return transfer
+        return mixed(transfer, self.plain(X, **kwargs), weight)
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        left, right, noise = self._both_left_out()
+        weight = self.transfer_weight.unsqueeze(-1)
+        mean = weight * left[0] + (1 - weight) * right[0]
+        variance = weight * left[1] + (1 - weight) * right[1]
+        return mean, variance + weight * (1 - weight) * (left[0] - right[0]).square(), noise
+
+    def _both_left_out(self) -> tuple[Moments, Moments, Tensor]:
+        """Leave-one-out moments of the transfer model and the plain GP, and the noise of both."""
+        with self._alone():
+            *plain, noise = super()._leave_one_out()
+        mean, variance, _ = self.transfer._leave_one_out()
+        return (mean, variance), (plain[0], plain[1]), noise
+
+    # ------------------------------------------------------------------------------------ weight
+
+    @torch.no_grad()
+    def update_weights(self) -> None:
+        """Weighs the transfer model against the plain GP anew, by the target's data.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        if self.num_target_points == 0:
+            weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
+        else:
+            weight = self.rule.weight(self.evidence())
+        self.transfer_weight.data = weight.to(self.transfer_weight)
+
+    def _is_credible(self) -> bool:
+        """Whether the source tasks, before any target point, are worth following."""
+        sources = getattr(self.transfer, "prior", None)
+        if not isinstance(sources, SourceGPs):
+            return True
+        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
+
+    def evidence(self) -> Tensor:
+        """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            The plain GP's posterior; its prior in training mode.
+            A ``batch_shape`` tensor; positive in favour of the transfer model, zero without points.
         """
-        return super().__call__(X, **kwargs)
+        training = self.training
+        with torch.no_grad():
+            evidence = self.eval()._evidence()
+        self.train(training)
+        return evidence
 
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates what is made of both models; in training mode the plain GP's prior."""
-        if self._is_alone:
-            return super().__call__(*args, **kwargs)
-        if self.training:
-            self._set_likelihood_term(self._log_likelihood(self.transfer(*args, **kwargs)))
-            return super().__call__(*args, **kwargs)
-        return self._combined(*args, **kwargs)
+    def _evidence(self) -> Tensor:
+        (X,), Y = self.train_inputs, self.train_targets
+        if self.num_target_points == 0:
+            return torch.zeros_like(self.transfer_weight)
+        if self.num_target_points > self.rule.blind_points:
+            return leave_one_out_evidence(Y, *self._both_left_out())
+        with self._starting_values(), prior_mode(True), gpt_posterior_settings():
+            return prior_evidence(Y, self.transfer(X), self.plain(X), self._noise_variance())
 
-    @abstractmethod
-    def _combined(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Makes one posterior of both models at transformed ``batch_shape x q x d`` inputs."""
+    @contextmanager
+    def _starting_values(self) -> Iterator[None]:
+        """Sets the hyperparameters back for a while to what they were when the model was built."""
+        parameters: dict[str, Tensor] = dict(self.named_parameters())
+        with parameter_rollback_ctx(parameters):
+            for name, start in self._starts.items():
+                parameters[name].data.copy_(start)
+            yield
 
     # --------------------------------------------------------------------------------------- fit
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the plain GP's prior; in training mode, a fit also sees the transfer model.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The plain GP's prior. The transfer model's log likelihood becomes the added loss term.
+        """
+        if self.training and not self._is_alone:
+            transfer = self.transfer
+            marginal = transfer.likelihood(transfer(*transfer.train_inputs), *transfer.train_inputs)
+            self._set_loss_term(marginal.log_prob(transfer.train_targets))
+        return super().forward(x)
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
-        """Fits both models; ``fit_gpytorch_mll`` calls this.
+        """Fits both models, then weighs them; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -272,34 +417,12 @@ class PairedGP(TargetGP):
             The marginal log likelihood in evaluation mode.
         """
         transfer = self.transfer
-        transfer.custom_fit(
-            ExactMarginalLogLikelihood(transfer.likelihood, transfer), *args, **kwargs
-        )
+        transfer_mll = ExactMarginalLogLikelihood(transfer.likelihood, transfer)
+        transfer.custom_fit(transfer_mll, *args, **kwargs)
         with self._alone():
             super().custom_fit(mll, *args, **kwargs)
+        self.update_weights()
         return mll.eval()
-
-    def _log_likelihood(self, prior: MultivariateNormal) -> Tensor:
-        """The transfer model's log marginal likelihood, in training mode."""
-        marginal = self.transfer.likelihood(prior, *self.transfer.train_inputs)
-        return marginal.log_prob(self.transfer.train_targets)
-
-    def _set_likelihood_term(self, value: Tensor | None) -> None:
-        terms: Any = self._added_loss_terms
-        terms[_LIKELIHOOD_TERM] = None if value is None else LogLikelihoodTerm(value)
-
-    def train(self, mode: bool = True) -> Self:
-        """Sets the mode.
-
-        Args:
-            mode: Whether to train.
-
-        Returns:
-            The model.
-        """
-        if not mode:
-            self._set_likelihood_term(None)
-        return super().train(mode)
 
     # -------------------------------------------------------------------------------- data, state
 
@@ -354,8 +477,7 @@ class PairedGP(TargetGP):
         """
         super().set_train_data(inputs, targets, strict)
         if not self._is_alone:
-            transfer: Any = self.transfer
-            transfer.set_train_data(inputs, targets, strict)
+            cast(Any, self.transfer).set_train_data(inputs, targets, strict)
 
     def _set_transformed_inputs(self) -> None:
         with self._alone():  # the transfer model transforms its own
@@ -368,248 +490,3 @@ class PairedGP(TargetGP):
     def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
         super()._restore_targets_and_noise(Y, Yvar, strict)
         self.transfer._restore_targets_and_noise(Y, Yvar, strict)
-
-
-class GuardedTransferGP(PairedGP):
-    """A transfer model and a plain GP on the same target data: transfer that gives way.
-
-    The prediction is the normal distribution with the moments of a mixture of the two: with the
-    transfer model's weight ``p``, its posterior ``(μ, Σ)`` and the plain GP's ``(μ', Σ')``,
-
-    .. code-block:: text
-
-        mean = p μ + (1 - p) μ'
-        covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
-
-    Where the two disagree the model is unsure, so that acquisitions look there. The weight is
-    computed when the model is built and again by each fit, see :class:`~.guard_rule.GuardRule`, and
-    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
-    how well both predict each point from the others, with odds in favour of transfer to begin with.
-    With one or two points it compares how likely they were before any fit. Without any, the model
-    is the transfer model, unless its prior is :class:`SourceGPs` of five tasks or more that do not
-    predict one another: such a history says nothing of a further task, and the model is the plain
-    GP, the same everywhere.
-
-    Use it where old tasks may mislead, another machine, say, or an outcome whose sign was turned.
-    If they agree, it cannot help that the first evaluation goes to where they say. It takes the
-    time of both models. Its observation noise is the plain GP's. BoTorch's analytic noisy
-    expected improvement rebuilds an exact GP and sees the plain one only: take
-    ``qLogNoisyExpectedImprovement``.
-
-    Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: What ``transfer_model`` takes as its third argument: a prior, or source data.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
-        covar_module: The transfer model's residual kernel; by default its own default.
-        outcome_transform: By default the transfer model's default, for both models; ``None`` if the
-            outcomes are in the prior's units already.
-        input_transform: A frozen transform of the inputs; by default the transfer model's.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
-        transfer_model: The class of the transfer model.
-        transfer_options: Further arguments of the transfer model.
-        rule: How the transfer model is weighed.
-
-    Raises:
-        InputDataError: If the data are unfit; the message says which.
-        TypeError: If ``prior`` is nothing that the transfer model takes.
-        ValueError: If the transfer model has no such option, or predicts a mixture itself.
-
-    Example:
-        >>> X = torch.rand(30, 2, dtype=torch.double)
-        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, -X[:, :1])}
-        >>> train_X = torch.rand(4, 2, dtype=torch.double)
-        >>> model = GuardedTransferGP(train_X, train_X.sum(-1, keepdim=True), history)
-        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        >>> model.transfer_weight
-        Parameter containing:
-        tensor(...
-    """
-
-    source_argument = "prior"
-    transfer_weight: Parameter
-
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        transfer_model: Callable[..., TargetGP] = ScaMLGP,
-        transfer_options: Mapping[str, Any] | None = None,
-        rule: GuardRule | None = None,
-    ) -> None:
-        options: dict[str, Any] = {
-            "train_Yvar": train_Yvar,
-            "likelihood": deepcopy(likelihood),
-            "covar_module": covar_module,
-            "input_transform": input_transform,
-            "task_feature": task_feature,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(outcome_transform, _DefaultType):
-            options["outcome_transform"] = outcome_transform
-        options |= transfer_options or {}
-        _check_options(transfer_model, options)
-        transfer = transfer_model(train_X, train_Y, prior, **options)
-        if transfer._is_ensemble:
-            raise ValueError(
-                f"{type(transfer).__name__} predicts a mixture: a guarded model has one Gaussian."
-            )
-        batch_shape = train_X.shape[:-2]
-        super().__init__(
-            train_X,
-            train_Y,
-            dim=None,
-            mean_module=own_mean(batch_shape),
-            covar_module=own_kernel(transfer.num_inputs, batch_shape),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=getattr(transfer, "outcome_transform", None),
-            input_transform=getattr(transfer, "input_transform", None),
-        )
-        self.num_inputs = transfer.num_inputs
-        self.transfer = transfer
-        self.rule = GuardRule() if rule is None else rule
-        start = torch.ones(batch_shape)
-        self.register_parameter("transfer_weight", Parameter(start, requires_grad=False))
-        self.to(train_X)
-        self._starts = {
-            name: parameter.detach().clone()
-            for name, parameter in self.named_parameters()
-            if parameter.requires_grad
-        }
-        self.update_weights()
-
-    @property
-    def prior(self) -> Any:
-        """The transfer model's prior; a joint model, which keeps source data, has none."""
-        return getattr(self.transfer, "prior", None)
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The transfer model's residual kernel."""
-        return self.transfer.residual_covar_module
-
-    # ------------------------------------------------------------------------------- predictions
-
-    def _combined(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        weight = self.transfer_weight
-        if bool((weight == 1).all()):
-            return self.transfer(X, **kwargs)
-        plain = self.plain(X, **kwargs)
-        if bool((weight == 0).all()):
-            return plain
-        return mixed(self.transfer(X, **kwargs), plain, weight)
-
-    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
-        """Predicts every target point from the others, weight and hyperparameters as they are.
-
-        BoTorch's ``loo_cv`` reads one exact GP and so does not serve this model.
-
-        Args:
-            observation_noise: Whether the variances include the observation noise.
-
-        Returns:
-            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
-
-        Example:
-            >>> model.loo_posterior().mean.shape
-            torch.Size([3, 1, 1])
-        """
-        weight = self.transfer_weight.unsqueeze(-1)
-        mean, variance = mixed_moments(*self._leave_one_out(), weight)
-        if observation_noise:
-            variance = variance + observation_noise_variance(self, *self.train_inputs)
-        return leave_one_out_posterior(self, mean, variance)
-
-    def _leave_one_out(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Latent leave-one-out means and variances of the transfer model and the plain GP."""
-        self.eval()
-        transfer = latent_leave_one_out(self.transfer)
-        with self._alone():
-            return transfer, latent_leave_one_out(self, exact=True)
-
-    # --------------------------------------------------------------------------------------- fit
-
-    @torch.no_grad()
-    def update_weights(self) -> None:
-        """Weighs the transfer model against the plain GP anew, by the target's data.
-
-        Building and fitting do so; call it after changing hyperparameters by hand.
-        """
-        if self.num_target_points == 0:
-            weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
-        else:
-            weight = self.rule.weight(self.evidence())
-        self.transfer_weight.data = weight.to(self.transfer_weight)
-
-    def _is_credible(self) -> bool:
-        """Whether the source tasks, before any target point, are worth following."""
-        sources = getattr(self.transfer, "prior", None)
-        if not isinstance(sources, SourceGPs):
-            return True
-        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
-
-    def evidence(self) -> Tensor:
-        """Computes the log evidence for the transfer model against the plain GP.
-
-        Returns:
-            A ``batch_shape`` tensor; positive in favour of the transfer model, zero without points.
-        """
-        training = self.training
-        with torch.no_grad():
-            evidence = self.eval()._evidence()
-        self.train(training)
-        return evidence
-
-    def _evidence(self) -> Tensor:
-        (X,), Y = self.train_inputs, self.train_targets
-        if self.num_target_points == 0:
-            return torch.zeros_like(self.transfer_weight)
-        if self.num_target_points > self.rule.blind_points:
-            noise = observation_noise_variance(self, X)
-            return leave_one_out_evidence(Y, *self._leave_one_out(), noise)
-        with self._starting_values(), prior_mode(True), gpt_posterior_settings():
-            noise = observation_noise_variance(self, X)
-            return prior_evidence(Y, self.transfer(X), self.plain(X), noise)
-
-    @contextmanager
-    def _starting_values(self) -> Iterator[None]:
-        """Sets the hyperparameters back for a while to what they were when the model was built."""
-        parameters: dict[str, Tensor] = dict(self.named_parameters())
-        with parameter_rollback_ctx(parameters):
-            for name, start in self._starts.items():
-                parameters[name].data.copy_(start)
-            yield
-
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Fits both models, then weighs them; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: See :meth:`TargetGP.custom_fit`.
-            **kwargs: See :meth:`TargetGP.custom_fit`.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
-        super().custom_fit(mll, *args, **kwargs)
-        self.update_weights()
-        return mll.eval()
-
-
-def _check_options(transfer_model: Callable[..., TargetGP], options: Mapping[str, Any]) -> None:
-    unknown = set(options) - set(getfullargspec(transfer_model).args)
-    if unknown:
-        name = getattr(transfer_model, "__name__", repr(transfer_model))
-        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}.")

@@ -1,14 +1,16 @@
-"""From data sets and transforms to what a model's constructor takes.
+"""The constructor arguments that the models share: what they mean, their checks, their making.
 
-From data sets, with source tasks beside them or inside, to what a model's constructor takes.
+Read it to see what every model takes, and how ``construct_inputs`` makes it of BoTorch's data sets.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Mapping, Sequence
-from inspect import getfullargspec
-from typing import Any, ClassVar
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import indent
+from typing import Any, ClassVar, TypeVar
 
 from botorch.exceptions.errors import InputDataError
 from botorch.models.gp_regression import SingleTaskGP
@@ -18,6 +20,93 @@ from torch import Tensor, arange, float32, float64
 
 from botorch_transfer.data import SourceData
 from botorch_transfer.pretraining.prior import TransferPrior
+
+logger = logging.getLogger(__name__)
+
+PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
+
+_ARGUMENTS = inspect.cleandoc("""
+    train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+    train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+    prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
+        ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
+    source_data: The source tasks, a sequence or a mapping from names: each a
+        ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+        ``Yvar`` (``n_i x 1``, known noise variances).
+    train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+    likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
+    covar_module: The residual kernel, of what the sources do not explain; by default a scaled RBF
+        kernel with a lengthscale for each input.
+    covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
+        lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
+    outcome_transform: The transform to the prior's units; by default the standardization by all
+        source and target outcomes together. ``None`` if the outcomes are in these units already.
+    input_transform: A frozen transform of the inputs, for instance
+        ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
+    task_feature: The index of a column of ``train_X`` that holds the task. The model ignores this
+        column, here and in the inputs of ``posterior``.
+    max_bytes: The memory that the joint model may take.
+""")
+"""What the arguments mean in any model that does not say otherwise."""
+
+_ERRORS = inspect.cleandoc("""
+    InputDataError: If the data are unfit; the message says what to do.
+    TypeError: If ``prior`` is a prior of another kind.
+""")
+
+T = TypeVar("T", bound=type)
+
+
+def shared_arguments(model_class: T) -> T:
+    """Completes a model's docstring with the arguments and errors that models share.
+
+    The class documents in ``Args:`` and ``Raises:`` what is its own. This decorator adds the other
+    arguments of its constructor, so that ``help`` and the API reference show all of them in order.
+
+    Args:
+        model_class: The class, with a section of each kind in its docstring.
+
+    Returns:
+        The class.
+
+    Example:
+        >>> "train_X: A" in ScaMLGP.__doc__
+        True
+    """
+    if model_class.__doc__ is not None:  # as it is under ``python -OO``
+        doc, names = inspect.cleandoc(model_class.__doc__), constructor_arguments(model_class)
+        doc = _complete(doc, "Args", _entries(_ARGUMENTS), names)
+        errors = [name for name in _entries(_ERRORS) if name != "TypeError" or "prior" in names]
+        model_class.__doc__ = _complete(doc, "Raises", _entries(_ERRORS), errors)
+    return model_class
+
+
+def constructor_arguments(model_class: Any) -> list[str]:
+    """Lists the arguments of a model's constructor, as Ax does: by ``getfullargspec``.
+
+    Args:
+        model_class: The class, or a function that returns a model.
+
+    Returns:
+        The names, without ``self``.
+    """
+    return [name for name in inspect.getfullargspec(model_class).args if name != "self"]
+
+
+def _complete(doc: str, section: str, shared: dict[str, str], order: list[str]) -> str:
+    """Fills a section of a docstring: entries in the given order, shared or own, then the rest."""
+    head, own, tail = re.split(rf"^{section}:\n((?: {{4}}.*\n?)+)", doc, flags=re.MULTILINE)
+    entries = {**shared, **_entries(inspect.cleandoc(own))}
+    names = [name for name in order if name in entries]
+    names += [name for name in _entries(inspect.cleandoc(own)) if name not in names]
+    body = "".join(entries[name] for name in names)
+    return f"{head}{section}:\n{indent(body, '    ')}{tail}"
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Splits ``name: what it is`` entries, whose further lines are indented, by name."""
+    entries = re.findall(r"^\S.*\n?(?: .*\n?)*", text, flags=re.MULTILINE)
+    return {entry.split(":")[0]: f"{entry.rstrip()}\n" for entry in entries}
 
 
 def without_task_feature(
@@ -35,11 +124,15 @@ def without_task_feature(
     """
     if task_feature is None:
         return transform
-    columns = arange(num_columns)
-    drop = FilterFeatures(columns[columns != task_feature % num_columns])
+    drop = FilterFeatures(_other_columns(num_columns, task_feature))
     if transform is None:
         return drop
     return ChainedInputTransform(drop_task_feature=drop, prior=transform)
+
+
+def _other_columns(num_columns: int, column: int) -> Tensor:
+    columns = arange(num_columns)
+    return columns[columns != column % num_columns]
 
 
 def split_target_and_sources(
@@ -65,8 +158,7 @@ def split_target_and_sources(
 def _strip(dataset: SupervisedDataset, column: int | None) -> SupervisedDataset:
     if column is None:
         return dataset
-    columns = arange(dataset.X.shape[-1])
-    kept = columns[columns != column % len(columns)]
+    kept = _other_columns(dataset.X.shape[-1], column)
     return SupervisedDataset(
         X=dataset.X[..., kept],
         Y=dataset.Y,
@@ -114,6 +206,22 @@ def check_target(
     _check_columns(train_X.shape[-1], dim, task_feature)
 
 
+def check_options(model_class: Any, options: Iterable[str]) -> None:
+    """Refuses options that a model's constructor does not have.
+
+    Args:
+        model_class: The class, or a function that returns a model.
+        options: The options' names.
+
+    Raises:
+        ValueError: If there is no such option.
+    """
+    unknown = set(options) - set(constructor_arguments(model_class))
+    if unknown:
+        name = getattr(model_class, "__name__", repr(model_class))
+        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}.")
+
+
 def _check_tensor(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         raise InputDataError(f"{name} is a {type(tensor).__name__}: pass a torch.Tensor.")
@@ -136,11 +244,6 @@ def _check_columns(num_columns: int, dim: int | None, task_feature: int | None) 
     num_inputs = num_columns - (task_feature is not None)
     if dim is not None and num_inputs != dim:
         raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")
-
-
-logger = logging.getLogger(__name__)
-
-PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
 
 class ConstructedFromDatasets(SingleTaskGP):
@@ -183,9 +286,7 @@ class ConstructedFromDatasets(SingleTaskGP):
         """
         if prior is not None and source_data is not None:
             raise InputDataError("Give either a prior or source_data, not both.")
-        unknown = set(options) - set(getfullargspec(cls).args)
-        if unknown:
-            raise ValueError(f"{cls.__name__} has no option {sorted(unknown)[0]!r}.")
+        check_options(cls, options)
         target, inside = split_target_and_sources(training_data)
         handed_over = source_data if prior is None else prior
         if handed_over is None and not inside:

@@ -1,23 +1,36 @@
-"""Models whose source knowledge is a prior that was pre-trained beforehand."""
+"""Base classes of the modular models: the source knowledge is a prior, pre-trained beforehand.
+
+Read it to build a method of your own: a prior gives the target a mean and a kernel.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    GPHyperparameters,
+    Hyperparameter,
+)
+from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.models.inputs import PriorOrData, shared_arguments
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
+from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 P = TypeVar("P", bound=TransferPrior)
 
@@ -28,17 +41,17 @@ def resolve_prior(
     input_transform: InputTransform | None = None,
     **options: Any,
 ) -> P:
-    """Makes what the user hands over a model's own view of a prior.
+    """Returns a model's own view of a prior, which is pre-trained first if need be.
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of that class, or source data (or domains) to pre-train one from. The same
-            data are pre-trained once.
+        prior: A prior of that class, or source data or domains to pre-train one from. The same data
+            are pre-trained once.
         input_transform: The frozen input transform, for pre-training.
         **options: Further options of pre-training.
 
     Returns:
-        A view of the prior.
+        A view: it shares the prior's tensors, and moves between devices by itself.
 
     Raises:
         TypeError: If it is another kind of prior.
@@ -57,28 +70,23 @@ def resolve_prior(
     return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
 
 
+@shared_arguments
 class ModularTransferGP(TargetGP):
     r"""An exact GP on the target's inputs whose mean and kernel hold what a prior knows.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
         prior: A view of the prior; it becomes the model's own.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        outcome_transform: The transform to the prior's units; by default what the prior says,
-            ``None`` if the outcomes are in these units already.
-        input_transform: The frozen transform to the prior's inputs; by default the prior's.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
     """
 
     source_argument = "prior"
     has_source_covariance: ClassVar[bool] = True
-    """Whether the sources' posterior covariance is part of the model's own."""
+    """Whether the sources' posterior covariance is a part of the model's."""
 
     prior: TransferPrior
 
@@ -91,12 +99,12 @@ class ModularTransferGP(TargetGP):
         covar_module: Kernel,
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
-        if isinstance(outcome_transform, _DefaultType):
+        if isinstance(outcome_transform, DefaultType):
             outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
         super().__init__(
             train_X,
@@ -114,3 +122,87 @@ class ModularTransferGP(TargetGP):
             noise=noise,
         )
         self.prior = prior.to(train_X)
+
+
+@shared_arguments
+class SourcePosteriorGP(ModularTransferGP):
+    r"""Base class of the models that combine source posteriors with a residual kernel.
+
+    A subclass says by :meth:`_mean_and_kernel` what mean and kernel the source posteriors and the
+    residual make together. It needs no constructor unless it has options of its own.
+
+    Args:
+        covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
+            each input and the hyperpriors of ``residual_hyperparameters``.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
+    """
+
+    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
+    """The class of priors that the model takes."""
+
+    residual_hyperparameters: ClassVar[GPHyperparameters] = RESIDUAL_HYPERPARAMETERS
+    """Hyperpriors, starts and bounds of the default residual kernel."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+    ) -> None:
+        sources = self._resolve(prior, input_transform)
+        batch_shape = train_X.shape[:-2]
+        if covar_module is None:
+            covar_module = residual_kernel(sources.dim, batch_shape, self.residual_hyperparameters)
+        mean_module, covar_module = self._mean_and_kernel(sources, covar_module, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            prior=sources,
+            mean_module=mean_module,
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
+        self._add_parts()
+        self.to(train_X)
+
+    @classmethod
+    def _resolve(
+        cls, prior: PriorOrData, input_transform: InputTransform | None
+    ) -> ConditionedPrior:
+        """Returns the model's view of the prior."""
+        return resolve_prior(cls.prior_class, prior, input_transform)
+
+    @abstractmethod
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        """Makes the target's prior mean and covariance.
+
+        Args:
+            prior: The view of the prior.
+            residual: The residual kernel.
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            The mean and the kernel.
+        """
+
+    def _add_parts(self) -> None:
+        """Registers what is neither in the mean nor in the kernel; nothing by default."""
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The residual kernel, of what the sources do not explain."""
+        return self.covar_module

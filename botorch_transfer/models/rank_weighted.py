@@ -10,25 +10,21 @@ from __future__ import annotations
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_transfer.models.ensemble import (
-    EnsembleGP,
-    canonical_order,
-    leave_one_out_draws,
-    misranked_by_the_left_out,
-    misranked_pairs,
-    symmetric_root,
-)
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs
+from botorch_transfer.models.inputs import PriorOrData, shared_arguments
 
 MAX_ELEMENTS = 2**22
 """The size of the largest array of draws; more points are drawn for in parts."""
 
 
+@shared_arguments
 class RankWeightedGP(EnsembleGP):
     r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
 
@@ -55,25 +51,12 @@ class RankWeightedGP(EnsembleGP):
     sees the target's own only: take ``qLogNoisyExpectedImprovement``.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`SourceGPs`, or source data to fit them from. The same data are fitted
-            once.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian.
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
             lengthscale for each input.
-        outcome_transform: By default the standardization by all source and target outcomes
-            together; ``None`` if the outcomes are in the prior's units already.
-        input_transform: A frozen transform of the inputs; by default the prior's.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         num_samples: The number of posterior draws.
         seed: The seed of the draws.
 
     Raises:
-        InputDataError: If the data are unfit; the message says which.
-        TypeError: If ``prior`` is a prior of another kind.
         ValueError: If the input transform is not frozen, or not the prior's, or ``num_samples`` is
             not positive.
 
@@ -94,7 +77,7 @@ class RankWeightedGP(EnsembleGP):
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         num_samples: int = 256,
@@ -120,7 +103,7 @@ class RankWeightedGP(EnsembleGP):
             return torch.ones_like(self.ensemble_weights.shares)
         order = canonical_order(X, Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
-        noise = self._noise(X).gather(-1, order)
+        noise = self._noise_variance().gather(-1, order)
         Y = Y.gather(-1, order)
         return rank_weights(*self._losses(X, Y, noise))
 
@@ -141,6 +124,25 @@ class RankWeightedGP(EnsembleGP):
         return misranked_pairs(values, Y), torch.cat(own_losses, dim=-1)
 
 
+def canonical_order(X: Tensor, Y: Tensor) -> Tensor:
+    """Sorts points by their outcomes, then by their inputs.
+
+    Whatever draws numbers point by point gives the same numbers to the same points, then, in
+    whichever order they come.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of inputs.
+        Y: A ``batch_shape x n`` tensor of outcomes.
+
+    Returns:
+        A ``batch_shape x n`` tensor of indices.
+    """
+    order = torch.arange(Y.shape[-1], device=Y.device).expand(Y.shape)
+    for key in (*X.flip(-1).unbind(dim=-1), Y):
+        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
+    return order
+
+
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
     """Draws the standard normal numbers that all posterior draws are made of.
 
@@ -155,6 +157,69 @@ def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     shape = (3, num_samples, X.shape[-2])
     return torch.randn(shape, generator=generator, dtype=torch.double).to(X)
+
+
+def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
+    """Counts the pairs that leave-one-out predictions rank otherwise than the outcomes do.
+
+    The prediction for each point, made without it, is compared with the same function's values at
+    the other points. Every pair is seen from either side, and counts one half each time.
+
+    Args:
+        values: A ``batch_shape x S x n x n`` tensor: its row ``j`` is a function that does not
+            know point ``j``, at all points.
+        Y: A ``batch_shape x n`` tensor of outcomes.
+
+    Returns:
+        A ``batch_shape x S`` tensor.
+    """
+    left_out = values.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    says = (values - left_out).sign()
+    is_so = (Y.unsqueeze(-2) - Y.unsqueeze(-1)).sign().unsqueeze(-3)
+    return (is_so != 0).mul((1 - says * is_so) / 2).sum(dim=(-2, -1)) / 2
+
+
+def symmetric_root(covariance: Tensor) -> Tensor:
+    """The symmetric square root of covariance matrices, singular ones included.
+
+    Args:
+        covariance: A ``... x n x n`` tensor.
+
+    Returns:
+        A ``... x n x n`` tensor. It is unique: rounding errors do not change it by much.
+    """
+    eigenvalues, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
+    return (vectors * eigenvalues.clamp_min(0.0).sqrt().unsqueeze(-2)) @ vectors.mT
+
+
+def leave_one_out_draws(
+    covariance: Tensor, noise: Tensor, residual: Tensor, latent: Tensor, error: Tensor
+) -> Tensor:
+    r"""Draws functions from all leave-one-out posteriors of a GP at its own points.
+
+    By Matheron's rule, a draw ``f`` from the prior becomes one from the posterior without point
+    ``j`` by adding ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ``, and the inverse without a row is that with
+    it, corrected by rank one.
+
+    Args:
+        covariance: A ``batch_shape x n x n`` tensor: the prior covariance, noise left out.
+        noise: A ``batch_shape x n`` tensor of noise variances.
+        residual: A ``batch_shape x n`` tensor: outcomes minus prior mean.
+        latent: A ``S x n`` tensor of standard normal numbers for ``f``.
+        error: A ``S x n`` tensor of standard normal numbers for ``ε``.
+
+    Returns:
+        A ``batch_shape x S x n x n`` tensor: its row ``j`` is a draw without point ``j``, at all
+        points, prior mean left out.
+    """
+    prior = latent @ symmetric_root(covariance)
+    errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)
+    inverse = torch.cholesky_inverse(psd_safe_cholesky(covariance + noise.diag_embed()))
+    solved = errors @ inverse
+    gain = inverse @ covariance
+    without = solved / inverse.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    update = (solved @ covariance).unsqueeze(-2) - without.unsqueeze(-1) * gain.unsqueeze(-3)
+    return prior.unsqueeze(-2) + update
 
 
 def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:

@@ -7,23 +7,25 @@ r"""ScaML-GP: a weighted sum of source posteriors plus a residual.
 
 from __future__ import annotations
 
-from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from typing import cast
+
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
 from gpytorch.priors import GammaPrior
 from torch import Tensor
 
-from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.kernels.weights import TaskWeights
-from botorch_transfer.models.inputs import PriorOrData
-from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.models.inputs import shared_arguments
+from botorch_transfer.models.modular import SourcePosteriorGP
+from botorch_transfer.models.report import transfer_report
+from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 
-class ScaMLGP(ModularTransferGP):
+@shared_arguments
+class ScaMLGP(SourcePosteriorGP):
     r"""ScaML-GP [Tighineanu2023scaml]_: source tasks, weighted, plus a residual.
 
     Every source task is a GP of its own with posterior ``(μ_m, Σ_m)``. Given all source data, the
@@ -39,24 +41,10 @@ class ScaMLGP(ModularTransferGP):
     points each. Source tasks that do not help get weight zero as soon as target points say so.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
-            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input and the paper's hyperpriors.
-        outcome_transform: By default the standardization by all source and target outcomes
-            together; ``None`` if the outcomes are in the prior's units already.
-        input_transform: A frozen transform of the inputs, for instance
-            ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of.
-            It is ignored, here and in the inputs of ``posterior``.
 
     Raises:
-        InputDataError: If the data are unfit; the message says which.
-        TypeError: If ``prior`` is a prior of another kind.
         ValueError: If the input transform is not frozen, or not the prior's.
 
     Example:
@@ -72,38 +60,20 @@ class ScaMLGP(ModularTransferGP):
     prior: SourceGPs
     mean_module: WeightedSumMean
     covar_module: AdditiveKernel
+    task_weights: TaskWeights
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-    ) -> None:
-        sources = resolve_prior(SourceGPs, prior, input_transform)
-        batch_shape = train_X.shape[:-2]
-        task_weights = TaskWeights(sources.num_tasks, batch_shape, GammaPrior(1.0, 1.0))
-        if covar_module is None:
-            covar_module = residual_kernel(sources.dim, batch_shape)
-        super().__init__(
-            train_X,
-            train_Y,
-            prior=sources,
-            mean_module=WeightedSumMean(sources.gps, task_weights),
-            # Not `+`, which would flatten a residual kernel that is itself a sum.
-            covar_module=AdditiveKernel(covar_module, WeightedSumKernel(sources.gps, task_weights)),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-        )
-        self.task_weights = task_weights
+    transfer_report = transfer_report
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        weights = TaskWeights(prior.num_tasks, batch_shape, GammaPrior(1.0, 1.0))
+        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
+        return WeightedSumMean(prior.gps, weights), kernel
+
+    def _add_parts(self) -> None:
+        self.task_weights = cast(TaskWeights, self.mean_module.task_weights)
 
     @property
     def weights(self) -> Tensor:

@@ -1,8 +1,7 @@
-"""What a model adds to the log likelihood of its own data when it is fitted.
+"""Base class of the transfer models: a GP on the target's data, with or without any.
 
-Leave-one-out predictions of models whose predictive covariance is not their exact GP's.
-
-What all transfer models share: a GP on the target's data, with or without any of them.
+Read it for what all models do alike: predictions without target points, conditioning, fitting, and
+leave-one-out predictions.
 """
 
 from __future__ import annotations
@@ -12,17 +11,13 @@ from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
 import gpytorch
-import pandas as pd
 import torch
 from botorch.cross_validation import efficient_loo_cv
 from botorch.exceptions.errors import BotorchTensorDimensionError
-from botorch.fit import _fit_fallback
-from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
-from botorch.utils.context_managers import delattr_ctx
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -32,20 +27,21 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.hyperpriors.spec import default_likelihood
 from botorch_transfer.models.fitting import fit_from_starts
 from botorch_transfer.models.inputs import (
     ConstructedFromDatasets,
     check_target,
+    shared_arguments,
     without_task_feature,
 )
-from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.input_transforms import warn_outside_unit_cube
 
 
 class LogLikelihoodTerm(AddedLossTerm):
-    """A further log likelihood, that of source data or of a second model, as a term to add.
+    """A further log likelihood that a fit maximizes, for instance that of the source data.
 
     Args:
         value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
@@ -55,7 +51,7 @@ class LogLikelihoodTerm(AddedLossTerm):
         self._value = value
 
     def loss(self, *params: Any) -> Tensor:
-        """The value.
+        """Returns the value.
 
         Args:
             *params: Ignored.
@@ -69,96 +65,22 @@ class LogLikelihoodTerm(AddedLossTerm):
         return {"_value": self._value.detach()}
 
 
-def observation_noise_variance(model: SingleTaskGP, X: Tensor) -> Tensor:
-    """The observation noise variances of a model's points.
-
-    Args:
-        model: The model.
-        X: A ``batch_shape x n x d`` tensor: its inputs.
-
-    Returns:
-        A ``batch_shape x n`` tensor in the model's own units.
-    """
-    return model.likelihood.noise_covar(shape=X.shape[:-1]).diagonal(dim1=-2, dim2=-1)
-
-
-def exact_leave_one_out(model: SingleTaskGP) -> tuple[Tensor, Tensor]:
-    """What the exact GP of a model predicts for each of its points without having seen it.
-
-    Args:
-        model: The model; it is in evaluation mode afterwards.
-
-    Returns:
-        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
-    """
-    model.eval()
-    loo: Any = efficient_loo_cv(model, observation_noise=False, untransform=False).posterior
-    return loo.mean[..., 0, 0], loo.variance[..., 0, 0]
-
-
-def leave_one_out_posterior(model: SingleTaskGP, mean: Tensor, variance: Tensor) -> Posterior:
-    """Makes a posterior of leave-one-out predictions.
-
-    Args:
-        model: The model, in evaluation mode.
-        mean: A ``batch_shape x n`` tensor in the model's own units.
-        variance: A ``batch_shape x n`` tensor in the model's own units.
-
-    Returns:
-        A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
-    """
-    transform: Any = getattr(model, "outcome_transform", None)
-    if transform is None:
-        return _one_batch_a_point(mean, variance)
-    (X,) = model.train_inputs
-    # A transform of a batch of models counts on their batch shape, points last.
-    together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
-    posterior = transform.untransform_posterior(together, X=X)
-    if isinstance(posterior, GPyTorchPosterior):
-        return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
-    return transform.untransform_posterior(_one_batch_a_point(mean, variance), X=X.unsqueeze(-2))
-
-
-def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
-    covariance = DiagLinearOperator(variance.unsqueeze(-1))
-    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))
-
-
-def latent_leave_one_out(model: Any, exact: bool = False) -> tuple[Tensor, Tensor]:
-    """What a model, exact GP or not, predicts for each of its points without having seen it.
-
-    Args:
-        model: The model; it is in evaluation mode afterwards.
-        exact: Whether to read its exact GP even if it predicts otherwise.
-
-    Returns:
-        Means and variances, noise left out, ``batch_shape x n`` tensors in the model's own units.
-    """
-    if exact or not hasattr(model, "loo_posterior"):
-        return exact_leave_one_out(model)
-    with delattr_ctx(model.eval(), "outcome_transform"):
-        posterior = model.loo_posterior(observation_noise=False)
-    return posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]
-
-
+@shared_arguments
 class TargetGP(ConstructedFromDatasets):
-    r"""A ``SingleTaskGP`` that knows the target only, and source tasks through its mean and kernel.
+    r"""Base class of the transfer models: a ``SingleTaskGP`` on the target's data.
 
-    This class sees to what all transfer models share: no target points at all, fitting from several
-    starts, an ignored task column. Subclasses provide the mean and the kernel.
+    Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
+    all models share: it works without target points, is fitted from several starts, and may ignore
+    a task column. Subclasses whose predictions are not those of the exact GP override
+    :meth:`_predict` and :meth:`_leave_one_out`; those that fit more than the target's likelihood
+    call :meth:`_set_loss_term`.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
         dim: The number of inputs of the source tasks; ``None`` if the target may have any.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
         outcome_transform: The transform to the units of mean and kernel.
         input_transform: The frozen transform to the inputs of mean and kernel.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
 
     Raises:
@@ -190,7 +112,6 @@ class TargetGP(ConstructedFromDatasets):
         with torch.no_grad():
             inputs = train_X if input_transform is None else input_transform(train_X)
         warn_outside_unit_cube(inputs, "the target")
-        custom_likelihood = likelihood is not None
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         super().__init__(
@@ -203,8 +124,6 @@ class TargetGP(ConstructedFromDatasets):
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        if likelihood is not None and not custom_likelihood:
-            del self._is_custom_likelihood
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
 
     @property
@@ -228,9 +147,44 @@ class TargetGP(ConstructedFromDatasets):
             raise ValueError(f"There is no subset {idcs} of one outcome.")
         return deepcopy(self)
 
+    # ------------------------------------------------------------------------------- predictions
+
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the posterior: the transferred prior, if there are no target points."""
-        (train_X,), X = self.train_inputs, args[0]
+        """Evaluates the model's predictions; in training mode the prior of its exact GP.
+
+        Args:
+            *args: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch.
+
+        Returns:
+            The distribution in the model's own units.
+        """
+        return (self.exact_gp if self.training else self._predict)(*args, **kwargs)
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Predicts in evaluation mode: ``posterior`` and entropy search get what this returns.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: For :meth:`exact_gp`.
+
+        Returns:
+            By default the posterior of the exact GP.
+        """
+        return self.exact_gp(X, **kwargs)
+
+    def exact_gp(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the exact GP of mean, kernel and likelihood, to whose data the model is fitted.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch.
+
+        Returns:
+            Its posterior, or without target points the transferred prior; the prior in training
+            mode.
+        """
+        (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
         if columns != train_X.shape[-1]:
             raise BotorchTensorDimensionError(
@@ -239,13 +193,61 @@ class TargetGP(ConstructedFromDatasets):
             )
         no_data = not self.training and self.num_target_points == 0
         with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
-            mvn = super().__call__(*args, **kwargs)
+            mvn = super().__call__(X, **kwargs)
         if not no_data:
             return mvn
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.
-        mean = mvn.mean + 0.0 * args[0].sum(dim=-1)
+        mean = mvn.mean + 0.0 * X.sum(dim=-1)
         # What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew.
         return MultivariateNormal(mean, to_linear_operator(mvn.covariance_matrix))
+
+    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
+        """Predicts every target point from the others, hyperparameters and weights as they are.
+
+        BoTorch's ``loo_cv`` reads the exact GP; this method serves models that predict otherwise,
+        too.
+
+        Args:
+            observation_noise: Whether the variances include the observation noise.
+
+        Returns:
+            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+
+        Example:
+            >>> model.loo_posterior().mean.shape
+            torch.Size([3, 1, 1])
+        """
+        mean, variance, noise = self._leave_one_out()
+        if observation_noise:
+            variance = variance + noise
+        transform: Any = getattr(self, "outcome_transform", None)
+        if transform is None:
+            return _one_batch_a_point(mean, variance)
+        (X,) = self.train_inputs
+        # A transform of a batch of models counts on their batch shape, points last.
+        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+        posterior = transform.untransform_posterior(together, X=X)
+        if isinstance(posterior, GPyTorchPosterior):
+            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
+        apart = _one_batch_a_point(mean, variance)
+        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicts every target point from the others, in the model's own units.
+
+        Returns:
+            Means, variances of the latent function, and noise variances: ``batch_shape x n``
+            tensors. By default those of the exact GP. The model is in evaluation mode afterwards.
+        """
+        loo: Any = efficient_loo_cv(self.eval(), observation_noise=False, untransform=False)
+        mean, variance = loo.posterior.mean[..., 0, 0], loo.posterior.variance[..., 0, 0]
+        return mean, variance, self._noise_variance()
+
+    def _noise_variance(self) -> Tensor:
+        """The observation noise variances of the target's points, ``batch_shape x n``."""
+        (X,) = self.train_inputs
+        noise: Tensor = self.likelihood.noise_covar(shape=X.shape[:-1])
+        return noise.diagonal(dim1=-2, dim2=-1)
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors, each one once.
@@ -279,22 +281,6 @@ class TargetGP(ConstructedFromDatasets):
             MultivariateNormal,
         )
 
-    def transfer_report(self) -> pd.DataFrame:
-        """Tabulates which source helps, by how much, and whether the history misleads.
-
-        Returns:
-            One row a source task and a last one for all of them, see
-            :func:`~.report.transfer_report`.
-
-        Raises:
-            ValueError: If the model is a batch of models, or has no source posteriors to ask.
-
-        Example:
-            >>> model.transfer_report()["verdict"].tolist()
-            ['unclear', 'unclear', 'unclear']
-        """
-        return transfer_report(self)
-
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
@@ -317,6 +303,30 @@ class TargetGP(ConstructedFromDatasets):
         X = X.expand(*batch_shape, *X.shape[-2:])
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
+
+    # --------------------------------------------------------------------------------------- fit
+
+    def _set_loss_term(self, value: Tensor | None) -> None:
+        """Sets a further log likelihood for a fit to maximize, a ``batch_shape`` tensor.
+
+        A model that fits more calls it in ``forward`` while it is in training mode. The term ends
+        with that mode.
+        """
+        term = None if value is None else LogLikelihoodTerm(value)
+        cast(Any, self)._added_loss_terms["log_likelihood"] = term
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training or evaluation mode.
+
+        Args:
+            mode: Whether to train.
+
+        Returns:
+            The model.
+        """
+        if not mode:
+            self._set_loss_term(None)
+        return super().train(mode)
 
     @property
     def _has_data_to_fit(self) -> bool:
@@ -364,7 +374,7 @@ class TargetGP(ConstructedFromDatasets):
         if optimizer is not None or closure is not None:
             if optimizer is not None:
                 kwargs["optimizer"] = optimizer
-            return _fit_fallback(
+            return fit_fallback(
                 mll,
                 closure=closure,
                 closure_kwargs=closure_kwargs,
@@ -386,3 +396,8 @@ class TargetGP(ConstructedFromDatasets):
         given = optimizer_kwargs or {}
         options = {**limit, **(given.get("options") or {})}
         return {**given, "options": options} if options else given
+
+
+def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
+    covariance = DiagLinearOperator(variance.unsqueeze(-1))
+    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))

@@ -10,15 +10,17 @@ from __future__ import annotations
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs, num_pairs
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs
+from botorch_transfer.models.inputs import PriorOrData, shared_arguments
 
 
+@shared_arguments
 class TwoStageTransferGP(EnsembleGP):
     r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP with a mean that the sources share.
 
@@ -43,25 +45,12 @@ class TwoStageTransferGP(EnsembleGP):
     sees the target's own only: take ``qLogNoisyExpectedImprovement``.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`SourceGPs`, or source data to fit them from. The same data are fitted
-            once.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian.
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
             lengthscale for each input.
-        outcome_transform: By default the standardization by all source and target outcomes
-            together; ``None`` if the outcomes are in the prior's units already.
-        input_transform: A frozen transform of the inputs; by default the prior's.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
-        bandwidth: The bandwidth ``ρ``: the share of misranked pairs at which a source stops to
-            count.
+        bandwidth: The bandwidth ``ρ``: the share of misranked pairs from which a source has no
+            weight.
 
     Raises:
-        InputDataError: If the data are unfit; the message says which.
-        TypeError: If ``prior`` is a prior of another kind.
         ValueError: If the input transform is not frozen, or not the prior's, or ``bandwidth`` is
             not positive.
 
@@ -83,7 +72,7 @@ class TwoStageTransferGP(EnsembleGP):
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         bandwidth: float = 0.1,
@@ -105,7 +94,8 @@ class TwoStageTransferGP(EnsembleGP):
 
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         misranked = misranked_pairs(self.prior.gps.mean(X).unsqueeze(-2), Y).squeeze(-1)
-        share = misranked / num_pairs(Y).clamp_min(1.0).unsqueeze(-1)
+        num_pairs = (Y.unsqueeze(-1) != Y.unsqueeze(-2)).sum(dim=(-2, -1)).to(Y) / 2
+        share = misranked / num_pairs.clamp_min(1.0).unsqueeze(-1)
         share = torch.cat([share, torch.zeros_like(share[..., :1])], dim=-1)
         return epanechnikov(share / self.bandwidth)
 

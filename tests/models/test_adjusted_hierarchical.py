@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.models import BoostedHierarchicalGP, MeanHierarchicalGP
-from botorch_transfer.models.hierarchical import AdjustedHierarchicalGP
+from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 from tests.hierarchy_twin import SIZES, prior_of
 from tests.kernels.tasks import draw_tasks, points
 from tests.models.contract import copy_hyperparameters
 
-KINDS: list[tuple[type[AdjustedHierarchicalGP], dict[str, Any]]] = [
+KINDS: list[tuple[type[HierarchicalGP], dict[str, Any]]] = [
     (BoostedHierarchicalGP, {}),
     (MeanHierarchicalGP, {}),
     (MeanHierarchicalGP, {"deviation_weight": 1.0}),
@@ -22,12 +22,12 @@ KINDS: list[tuple[type[AdjustedHierarchicalGP], dict[str, Any]]] = [
 
 
 def _build(
-    kind: tuple[type[AdjustedHierarchicalGP], dict[str, Any]],
+    kind: tuple[type[HierarchicalGP], dict[str, Any]],
     X: Tensor,
     Y: Tensor,
     prior: SourceHierarchy,
     noise: Tensor | None = None,
-) -> AdjustedHierarchicalGP:
+) -> HierarchicalGP:
     model = kind[0](X, Y, prior, noise, **kind[1])
     model.residual_covar_module.initialize(outputscale=0.4)
     return model.eval()
@@ -38,7 +38,7 @@ def _build(
 @pytest.mark.parametrize("num_points", [1, 2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_leave_one_out_by_refits(
-    kind: tuple[type[AdjustedHierarchicalGP], dict[str, Any]],
+    kind: tuple[type[HierarchicalGP], dict[str, Any]],
     num_points: int,
     known_noise: bool,
     observation_noise: bool,
@@ -61,7 +61,7 @@ def test_leave_one_out_by_refits(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_leave_one_out_in_users_units(
-    kind: tuple[type[AdjustedHierarchicalGP], dict[str, Any]],
+    kind: tuple[type[HierarchicalGP], dict[str, Any]],
 ) -> None:
     family = ShiftedSines()
     X, Y = family.target(4)
@@ -80,7 +80,7 @@ def test_leave_one_out_in_users_units(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_leave_one_out_in_batches(
-    kind: tuple[type[AdjustedHierarchicalGP], dict[str, Any]],
+    kind: tuple[type[HierarchicalGP], dict[str, Any]],
 ) -> None:
     prior, X = prior_of(draw_tasks(SIZES[1], 2), "mean"), points(3, 4, 2, seed=3)
     Y = (3 * X).sin().sum(-1, keepdim=True)
@@ -106,7 +106,7 @@ def test_boosted_leave_one_out_identity() -> None:
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])
 def test_calling_the_model_gives_the_corrected_covariance(
-    kind: tuple[type[AdjustedHierarchicalGP], dict[str, Any]],
+    kind: tuple[type[HierarchicalGP], dict[str, Any]],
 ) -> None:
     prior, X = prior_of(draw_tasks(SIZES[1], 2), "mean"), points(4, 2, seed=3)
     model, A = _build(kind, X, X[:, :1], prior), points(5, 2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from gpytorch.distributions import MultivariateNormal
 
-from botorch_transfer.models.guarded import mixed, mixed_moments
+from botorch_transfer.models.guarded import mixed
 
 
 def _normal(seed: int) -> MultivariateNormal:
@@ -24,13 +24,3 @@ def test_moments_by_drawing_from_the_mixture():
     for b in range(2):
         covariance = torch.cov(draws[:, b].mT)
         torch.testing.assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
-
-
-def test_single_points_agree_with_the_joint():
-    left, right = _normal(0), _normal(1)
-    weight = torch.tensor([0.3, 0.9], dtype=torch.double)
-    moments = ((each.mean, each.variance) for each in (left, right))
-    mean, variance = mixed_moments(*moments, weight.unsqueeze(-1))
-    joint = mixed(left, right, weight)
-    torch.testing.assert_close(mean, joint.mean)
-    torch.testing.assert_close(variance, joint.variance)

@@ -7,8 +7,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import RankWeightedGP, SourceGPs
 from botorch_transfer.models import rank_weighted
-from botorch_transfer.models.ensemble import canonical_order, symmetric_root
-from botorch_transfer.models.rank_weighted import base_samples, rank_weights
+from botorch_transfer.models.rank_weighted import (
+    base_samples,
+    canonical_order,
+    rank_weights,
+    symmetric_root,
+)
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -12,7 +12,13 @@ from botorch_transfer import (
     SourceGPs,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.report import ALL, COLUMNS, history_verdict, source_verdict
+from botorch_transfer.models.report import (
+    ALL,
+    COLUMNS,
+    history_verdict,
+    source_verdict,
+    transfer_report,
+)
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -70,7 +76,8 @@ def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     assert report.index.tolist() == [ALL]
     assert report.loc[ALL, ["weight", "verdict"]].tolist() == [pytest.approx(weight), verdict]
     with pytest.raises(ValueError, match="MeanHierarchicalGP has no posterior of each source"):
-        model.transfer.transfer_report()
+        transfer_report(model.transfer)
+    assert not hasattr(model.transfer, "transfer_report")
 
 
 def test_batches_are_refused():

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import pytest
 import torch
+from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -11,9 +15,16 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    RankWeightedGP,
+    ScaMLGP,
+    TwoStageTransferGP,
+)
+from botorch_transfer.models.target import LogLikelihoodTerm, TargetGP
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior
+from tests.models.contract import assert_same_posterior, copy_hyperparameters
 
 FAMILY = ShiftedSines()
 
@@ -123,3 +134,53 @@ def test_fit_takes_what_it_knows_only() -> None:
     before = model.covar_module.outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
     assert model.covar_module.outputscale.item() != before
+
+
+def test_copies_have_the_value_and_no_graph():
+    value = torch.ones(2, requires_grad=True) * 3
+    term = LogLikelihoodTerm(value)
+    assert term.loss() is value
+    for copy in (deepcopy(term), pickle.loads(pickle.dumps(term))):
+        assert torch.equal(copy.loss(), value)
+        assert not copy.loss().requires_grad
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, BoostedHierarchicalGP])
+def test_latent_predictions_by_refits(model_class):
+    X, Y = FAMILY.target(5)
+    model = model_class(X, Y, FAMILY.sources())
+    mean, variance, _ = model._leave_one_out()
+    for i in range(5):
+        keep = torch.arange(5) != i
+        y = model.train_targets[keep].unsqueeze(-1)
+        twin = model_class(X[keep], y, FAMILY.sources(), outcome_transform=None)
+        copy_hyperparameters(model, twin)
+        posterior = twin.posterior(X[[i]])
+        torch.testing.assert_close(mean[i], posterior.mean[0, 0])
+        torch.testing.assert_close(variance[i], posterior.variance[0, 0], rtol=1e-4, atol=1e-8)
+    assert hasattr(model, "outcome_transform")
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, PlainTarget])
+def test_without_own_formulas_it_is_botorchs(model_class):
+    model = model_class(*FAMILY.target(5), FAMILY.sources()).eval()
+    for observation_noise in (True, False):
+        theirs = loo_cv(model, observation_noise).posterior
+        assert_same_posterior(model.loo_posterior(observation_noise), theirs)
+
+
+CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, BoostedHierarchicalGP]
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
+    """Also where there are as many points as members."""
+    X = FAMILY.inputs(3, n, seed=3)
+    Y = FAMILY.value(X) * torch.tensor([1.0, 10.0, 100.0]).reshape(3, 1, 1)
+    together = model_class(X, Y, FAMILY.sources()).loo_posterior()
+    assert together.mean.shape == (3, n, 1, 1)
+    for member in range(3):
+        alone = model_class(X[member], Y[member], FAMILY.sources()).loo_posterior()
+        torch.testing.assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)

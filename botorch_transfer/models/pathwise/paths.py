@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
-from botorch.sampling.pathwise.prior_samplers import _draw_kernel_feature_paths_fallback
-from botorch.sampling.pathwise.update_strategies import _gaussian_update_exact
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from torch import Tensor
 
+from botorch_transfer._botorch import draw_kernel_feature_paths_fallback, gaussian_update_exact
 from botorch_transfer.models.target import TargetGP
 
 
@@ -106,7 +105,7 @@ def own_prior_deviation(
     Returns:
         Paths over transformed inputs, in the model's own units.
     """
-    return _draw_kernel_feature_paths_fallback(
+    return draw_kernel_feature_paths_fallback(
         num_inputs=model.num_inputs,
         mean_module=None,
         covar_module=model.covar_module,
@@ -131,7 +130,7 @@ def own_deviation(model: TargetGP, prior: SamplePath) -> SamplePath:
     (X,) = model.eval().train_inputs
     values = prior.forward(X)
     # The deviation from the mean is what the same rule gives for outcomes that are all zero.
-    update = _gaussian_update_exact(
+    update = gaussian_update_exact(
         kernel=model.covar_module,
         points=X,
         target_values=torch.zeros_like(values),

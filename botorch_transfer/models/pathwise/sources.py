@@ -31,14 +31,8 @@ from botorch.sampling.pathwise.features import gen_kernel_features
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from botorch.sampling.pathwise.features.maps import FeatureMap
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
-from botorch.sampling.pathwise.posterior_samplers import (
-    DrawMatheronPaths,
-    _draw_matheron_paths_ExactGP,
-)
-from botorch.sampling.pathwise.prior_samplers import (
-    DrawKernelFeaturePaths,
-    _draw_kernel_feature_paths_fallback,
-)
+from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
+from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.utils import (
     ChainedTransform,
     get_input_transform,
@@ -49,6 +43,10 @@ from gpytorch.kernels import AdditiveKernel
 from torch import Tensor
 from torch.nn import ModuleList
 
+from botorch_transfer._botorch import (
+    draw_kernel_feature_paths_fallback,
+    draw_matheron_paths_exact_gp,
+)
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel
 from botorch_transfer.kernels.source_conditional import SourceConditional
@@ -150,7 +148,7 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
 def _draw_kernel_feature_paths(
     model: ModularTransferGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
 ) -> PathDict:
-    residual = _draw_kernel_feature_paths_fallback(
+    residual = draw_kernel_feature_paths_fallback(
         num_inputs=model.num_inputs,
         mean_module=model.mean_module,
         covar_module=model.residual_covar_module,
@@ -182,7 +180,7 @@ def _draw_matheron_paths(
 ) -> SamplePath:
     if model.num_target_points == 0:
         return prior_sampler(model=model, sample_shape=sample_shape)
-    return _draw_matheron_paths_ExactGP(
+    return draw_matheron_paths_exact_gp(
         model, prior_sampler=prior_sampler, sample_shape=sample_shape, **kwargs
     )
 
@@ -353,7 +351,7 @@ def _draw_pretrained_feature_paths(
     mean, covar = deepcopy((model.mean_module, model.covar_module))
     kernels = covar.kernels if isinstance(covar, AdditiveKernel) else [covar]
     paths = {
-        f"kernel {number}": _draw_kernel_feature_paths_fallback(
+        f"kernel {number}": draw_kernel_feature_paths_fallback(
             num_inputs=model.prior.dim,
             mean_module=mean if number == 0 else None,
             covar_module=kernel,
