@@ -9,7 +9,7 @@ from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.utils.warnings import GPInputWarning
 from linear_operator.utils.warnings import NumericalWarning
 
-from tests.models.contract import CASES, ModelCase
+from tests.models.contract import CASES, REPRESENTATIVES, ModelCase
 
 # What a user would see, and could do nothing about.
 UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning, UserWarning)
@@ -52,9 +52,6 @@ def _is_not_for_its_model(item: pytest.Item) -> bool:
 def case(request: pytest.FixtureRequest) -> ModelCase:
     """Every model under the contract, one after another."""
     return request.param
-
-
-REPRESENTATIVES = [case for case in CASES if case.representative]
 
 
 @pytest.fixture(params=REPRESENTATIVES, ids=lambda case: case.name)

@@ -1,23 +1,29 @@
 """The models that have to keep the contract, and what of it each documents to be smaller.
 
-A model joins by one line in ``CASES``: every test of ``test_contract_*.py`` then runs on it.
+A model joins by one line in ``CASES``; the tests of ``test_contract_*.py`` then run on it. What
+depends on a model's own code runs on all of them. Rarer variants run on the ``REPRESENTATIVES``,
+and what only BoTorch's code does with a model runs on ``MINIMAL``, the base class.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+import pytest
 import torch
 from botorch.exceptions.warnings import BadInitialCandidatesWarning
 from botorch.models.gpytorch import GPyTorchModel
-from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
 from torch import Tensor
 from torch.nn import Module
 
@@ -39,6 +45,8 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
+from botorch_transfer.models.target import TargetGP
+from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs
 from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
@@ -106,6 +114,12 @@ class ModelCase:
         """The third argument of the constructor, made of the family's source data."""
         return self.pretrain(family.sources(), input_transform=input_transform)
 
+    @cache  # noqa: B019
+    def raw_prior(self) -> Any:
+        """The third argument, made of the same tasks with inputs between ``RAW_BOUNDS``."""
+        sources = {name: (to_raw(X), Y) for name, (X, Y) in ShiftedSines().sources().items()}
+        return self.pretrain(sources, input_transform=raw_transform())
+
     def build(self, train_X: Tensor, train_Y: Tensor, prior: Any = None, **kwargs: Any) -> Any:
         """Builds a model, by default with the default family's prior."""
         prior = self.prior() if prior is None else prior
@@ -139,6 +153,21 @@ class ModelCase:
         )
         copy_hyperparameters(model, twin)
         return twin
+
+
+RAW_BOUNDS = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+"""A search space that is not the unit cube."""
+
+
+def to_raw(X: Tensor) -> Tensor:
+    """Brings inputs from the unit cube between ``RAW_BOUNDS``."""
+    lower, upper = RAW_BOUNDS
+    return lower + (upper - lower) * X
+
+
+def raw_transform(bounds: Tensor = RAW_BOUNDS) -> Normalize:
+    """The frozen transform of raw inputs."""
+    return Normalize(2, bounds=bounds)
 
 
 def copy_hyperparameters(model: Module, twin: Module) -> None:
@@ -235,6 +264,37 @@ def _pretrained(sources: Any, input_transform: InputTransform | None = None) -> 
     return prior.fit(sources, steps=200, input_transform=input_transform)
 
 
+class MinimalGP(TargetGP):
+    """The base class around a constant mean and an RBF kernel: as little as a model can be."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Mapping[str, tuple[Tensor, Tensor]],
+        train_Yvar: Tensor | None = None,
+        outcome_transform: Any = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        batch_shape = train_X.shape[:-2]
+        if outcome_transform is DEFAULT:
+            outcomes = torch.cat([Y for _, Y in source_data.values()])
+            outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
+        base_kernel = RBFKernel(ard_num_dims=2, batch_shape=batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            dim=2,
+            mean_module=ConstantMean(batch_shape=batch_shape),
+            covar_module=ScaleKernel(base_kernel, batch_shape=batch_shape),
+            train_Yvar=train_Yvar,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        self.to(train_X)
+
+
+MINIMAL = ModelCase(MinimalGP, _source_data, flat=True)
 CASES = [
     ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
@@ -285,3 +345,34 @@ CASES = [
         representative=True,
     ),
 ]
+REPRESENTATIVES = [case for case in CASES if case.representative]
+
+
+def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
+    """Parametrizes a test by the cases that fulfil a condition."""
+    return pytest.mark.parametrize(
+        "case", [case for case in CASES if condition(case)], ids=lambda case: case.name
+    )
+
+
+def variants(
+    names: str, everywhere: Sequence[Any] = (), representatives: Sequence[Any] = ()
+) -> pytest.MarkDecorator:
+    """Parametrizes a test by a case and by variants, of which not every case has all.
+
+    Args:
+        names: The variants' argument names, separated by commas.
+        everywhere: The variants that every model runs.
+        representatives: Those that only one model of each kind runs.
+
+    Returns:
+        The mark of the test, whose further argument is ``case``.
+    """
+    single = "," not in names
+    parameters = []
+    for values, cases in ((everywhere, CASES), (representatives, REPRESENTATIVES)):
+        for value in values:
+            row = (value,) if single else value
+            label = "-".join(str(part) for part in row)
+            parameters += [pytest.param(case, *row, id=f"{case.name}-{label}") for case in cases]
+    return pytest.mark.parametrize(f"case, {names}", parameters)

@@ -31,22 +31,23 @@ from botorch.acquisition.joint_entropy_search import qJointEntropySearch
 from botorch.acquisition.max_value_entropy_search import qLowerBoundMaxValueEntropy
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.generation import MaxPosteriorSampling
-from botorch.models.transforms.input import Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
 from tests.families import ShiftedSines
-from tests.models.contract import BUDGET, ModelCase, bounds, flat_acquisitions
+from tests.models.contract import (
+    BUDGET,
+    MINIMAL,
+    ModelCase,
+    bounds,
+    flat_acquisitions,
+    raw_transform,
+    to_raw,
+    variants,
+)
 
 FAMILY = ShiftedSines()
-# The derivative of PES is NaN wherever one of its probabilities underflows, and that of NIPV, which
-# is not exact, makes the line search long.
-WITHOUT_GRADIENT: dict[str, Any] = {
-    "num_restarts": 1,
-    "raw_samples": 4,
-    "options": {"maxiter": 1, "with_grad": False},
-}
 
 
 def _sampler() -> SobolQMCNormalSampler:
@@ -65,15 +66,14 @@ def _optima(model: Any) -> tuple[Tensor, Tensor]:
     return X[indices.squeeze(-1)], values
 
 
-ANALYTIC: dict[str, Callable[[Any], AcquisitionFunction]] = {
+# These ask a model for its posterior alone.
+OF_POSTERIORS: dict[str, Callable[[Any], AcquisitionFunction]] = {
     "EI": lambda model: ExpectedImprovement(model, _best(model)),
     "LogEI": lambda model: LogExpectedImprovement(model, _best(model)),
     "PI": lambda model: ProbabilityOfImprovement(model, _best(model)),
     "LogPI": lambda model: LogProbabilityOfImprovement(model, _best(model)),
     "UCB": lambda model: UpperConfidenceBound(model, beta=9.0),
     "mean": PosteriorMean,
-}
-MONTE_CARLO: dict[str, Callable[[Any], AcquisitionFunction]] = {
     "qEI": lambda model: qExpectedImprovement(model, _best(model), _sampler()),
     "qLogEI": lambda model: qLogExpectedImprovement(model, _best(model), _sampler()),
     "qNEI": lambda model: qNoisyExpectedImprovement(model, FAMILY.target(4)[0], _sampler()),
@@ -82,6 +82,7 @@ MONTE_CARLO: dict[str, Callable[[Any], AcquisitionFunction]] = {
     "qUCB": lambda model: qUpperConfidenceBound(model, 9.0, _sampler()),
     "qSR": lambda model: qSimpleRegret(model, _sampler()),
 }
+# These condition the model on what they expect to see.
 LOOK_AHEAD: dict[str, Callable[[Any], AcquisitionFunction]] = {
     "qKG": lambda model: qKnowledgeGradient(model, num_fantasies=3),
     "qMES": lambda model: qMaxValueEntropy(model, FAMILY.inputs(40), 2, 3, 8),
@@ -93,18 +94,11 @@ LOOK_AHEAD: dict[str, Callable[[Any], AcquisitionFunction]] = {
     "PES": lambda model: qPredictiveEntropySearch(model, _optima(model)[0]),
     "NIPV": lambda model: qNegIntegratedPosteriorVariance(model, FAMILY.inputs(8)),
 }
-EVERYTHING = ANALYTIC | MONTE_CARLO | LOOK_AHEAD
+EVERYTHING = OF_POSTERIORS | LOOK_AHEAD
 GREEDY = ("qMES", "GIBBON")  # BoTorch fills these batches one by one
-# Each has a relative among the others, whose path through a model is its own.
-RARER = ("PI", "LogPI", "EI", "mean", "qPI", "qEI", "qNEI", "qSR", "JES, Monte Carlo", "PES")
-USUAL_BATCHES = ("qLogEI", "qLogNEI", "qUCB")
-# With pending points, PES fails on a plain SingleTaskGP of like certainty, too.
-OTHER_BATCHES = sorted((MONTE_CARLO | LOOK_AHEAD).keys() - {*USUAL_BATCHES, "PES", "qEI", "qNEI"})
-
-
-# BoTorch's own derivatives are approximate: that of NIPV leaves out how the covariance moves,
-# and the values of PES come from iterations that stop at a threshold.
-INEXACT = ("NIPV", "PES")
+# BoTorch's derivative of PES is NaN wherever one of its probabilities underflows, and that of NIPV
+# leaves out how the covariance moves, which makes the line search long.
+WITHOUT_GRADIENT = ("NIPV", "PES")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has known numerical issues"),
@@ -113,69 +107,56 @@ pytestmark = [
 ]
 
 
-def _require(case: ModelCase, name: str) -> None:
-    if case.ensemble and name in LOOK_AHEAD:
-        pytest.skip("BoTorch's ensembles don't support look-ahead acquisitions")
-
-
-def _budget(name: str) -> dict[str, Any]:
-    return WITHOUT_GRADIENT if name in INEXACT else BUDGET
-
-
-def _assert_optimized(acquisition: AcquisitionFunction, X: Tensor, value: Tensor, q: int) -> None:
+def _assert_optimized(case: ModelCase, name: str, q: int = 1) -> None:
+    acquisition = EVERYTHING[name](case.target(4))
+    X, value = optimize_acqf(
+        acquisition,
+        bounds(),
+        q=q,
+        num_restarts=1,
+        raw_samples=4,
+        sequential=q > 1 and name in GREEDY,
+        options={"maxiter": 1, "with_grad": name not in WITHOUT_GRADIENT},
+    )
     assert X.shape == (q, FAMILY.dim)
     assert ((X >= 0) & (X <= 1)).all()
     assert value.isfinite().all()
-    assert acquisition(X.unsqueeze(-3)).isfinite().all()
+    if name != "qKG":  # its own optimizer drops the fantasy points
+        assert acquisition(X[:1].unsqueeze(-3)).isfinite().all()
 
 
-@pytest.mark.parametrize("name", sorted(EVERYTHING.keys() - {*RARER, "NIPV"}))
+# UCB is in test_contract_few_points.py.
+@pytest.mark.parametrize("name", ["LogEI", "qLogNEI"])
 def test_single_candidates(case, name):
-    _assert_single_candidate(case, name)
+    _assert_optimized(case, name)
 
 
-@pytest.mark.parametrize("name", RARER)
-def test_single_candidates_of_rarer_acquisitions(representative, name):
-    _assert_single_candidate(representative, name)
-
-
-def _assert_single_candidate(case: ModelCase, name: str) -> None:
-    _require(case, name)
-    acquisition = EVERYTHING[name](case.target(4))
-    X, value = optimize_acqf(acquisition, bounds(), q=1, **_budget(name))
-    if name == "qKG":  # its own optimizer drops the fantasy points
-        assert X.shape == (1, FAMILY.dim)
-        assert value.isfinite()
-    else:
-        _assert_optimized(acquisition, X, value, q=1)
+@pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
+@variants(
+    "name",
+    everywhere=["qKG", "qMES", "JES"],
+    representatives=["GIBBON", "JES, Monte Carlo", "PES", "NIPV"],
+)
+def test_single_candidates_that_look_ahead(case, name):
+    _assert_optimized(case, name)
 
 
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.", "ignore:Optimization failed")
-@pytest.mark.parametrize("name", USUAL_BATCHES)
+@variants("name", everywhere=["qLogNEI"], representatives=["qKG", "qMES", "JES"])
 def test_batches_of_candidates(case, name):
-    _assert_batches_are_optimized(case, name)
+    _assert_optimized(case, name, q=2)
 
 
+# With pending points, PES fails on a plain SingleTaskGP of like certainty, too.
 @pytest.mark.filterwarnings("ignore:A not p.d.", "ignore:Optimization failed")
-@pytest.mark.parametrize("name", OTHER_BATCHES)
-def test_batches_of_candidates_in_other_ways(representative, name):
-    # NIPV comes here only: it is slow.
-    _assert_batches_are_optimized(representative, name)
+@pytest.mark.parametrize("name", [name for name in EVERYTHING if name != "PES"])
+def test_all_acquisitions(name):
+    _assert_optimized(MINIMAL, name, q=2 if name.startswith("q") else 1)
 
 
-def _assert_batches_are_optimized(case: ModelCase, name: str) -> None:
-    acquisition = EVERYTHING[name](case.target(4))
-    sequential = name in GREEDY
-    X, value = optimize_acqf(acquisition, bounds(), q=2, sequential=sequential, **_budget(name))
-    assert X.shape == (2, FAMILY.dim)
-    assert ((X >= 0) & (X <= 1)).all()
-    assert value.isfinite().all()
-
-
-@pytest.mark.parametrize("name", [name for name in EVERYTHING if name not in INEXACT])
+@pytest.mark.parametrize("name", ["LogEI", "qLogNEI", "qKG", "qMES", "GIBBON", "JES"])
 def test_derivatives_of_acquisitions(representative, name):
-    _require(representative, name)
     acquisition = EVERYTHING[name](representative.target(4))
     q = 4 if name == "qKG" else 1
     X = FAMILY.inputs(3, q, seed=5).requires_grad_()
@@ -189,38 +170,27 @@ def test_derivatives_of_acquisitions(representative, name):
     torch.testing.assert_close(change, expected, rtol=1e-2, atol=1e-2 * scale + 1e-14)
 
 
-# test_contract_few_points.py has UCB's.
-@pytest.mark.parametrize(("name", "n"), [("qUCB", 0), ("LogEI", 0), ("LogEI", 1), ("qUCB", 2)])
+@variants(
+    "name, n",
+    everywhere=[("LogEI", 0)],
+    representatives=[("qUCB", 0), ("LogEI", 1), ("qUCB", 2), ("qKG", 0), ("GIBBON", 0)],
+)
 def test_first_steps(case, name, n):
-    _assert_first_step(case, name, n)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("name", ["PI", "qSR", "qKG", "GIBBON"])
-def test_first_steps_in_other_ways(representative, name, n):
-    _assert_first_step(representative, name, n)
-
-
-def _assert_first_step(case: ModelCase, name: str, n: int) -> None:
-    model = case.target(n)
-    acquisition = EVERYTHING[name](model)
+    acquisition = EVERYTHING[name](case.target(n))
     with flat_acquisitions(case, n):
         X, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
     assert X.isfinite().all()
     assert value.isfinite().all()
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
+@pytest.mark.parametrize("name", ["qLogNEI", *LOOK_AHEAD])
 def test_values_without_target_points(representative, name):
-    _require(representative, name)
     acquisition = EVERYTHING[name](representative.target(0))
     assert acquisition(FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)).isfinite().all()
 
 
-LOWER, UPPER = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
 # Without JES, which transforms the inputs of conditioned models twice, also with a SingleTaskGP.
 ON_RAW_INPUTS: dict[str, Callable[..., AcquisitionFunction]] = {
-    "UCB": lambda model, to: UpperConfidenceBound(model, beta=9.0),
     "qLogNEI": lambda model, to: qLogNoisyExpectedImprovement(
         model, to(FAMILY.target(4)[0]), _sampler()
     ),
@@ -230,34 +200,28 @@ ON_RAW_INPUTS: dict[str, Callable[..., AcquisitionFunction]] = {
 }
 
 
-def _to_raw(X: Tensor) -> Tensor:
-    return LOWER + (UPPER - LOWER) * X
-
-
 @pytest.mark.parametrize("name", ON_RAW_INPUTS)
 def test_values_on_raw_inputs(representative, name):
     """They are those of the same model in the unit cube."""
-    _require(representative, name)
-    transform = Normalize(2, bounds=torch.stack([LOWER, UPPER]))
-    raw_sources = {task: (_to_raw(X), Y) for task, (X, Y) in FAMILY.sources().items()}
-    prior = representative.pretrain(raw_sources, input_transform=transform)
     X, Y = FAMILY.target(4)
-    raw_model = representative.build(_to_raw(X), Y, prior, input_transform=transform)
+    raw_model = representative.build(
+        to_raw(X), Y, representative.raw_prior(), input_transform=raw_transform()
+    )
     points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)
     values = []
-    for model, to in ((raw_model, _to_raw), (representative.target(4), lambda X: X)):
+    for model, to in ((raw_model, to_raw), (representative.target(4), lambda X: X)):
         torch.manual_seed(0)
         values.append(ON_RAW_INPUTS[name](model, to)(to(points)))
     torch.testing.assert_close(*values, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.gaussian
-def test_analytic_noisy_improvement(case):
+def test_analytic_noisy_improvement(representative):
     X, Y = FAMILY.target(4)
-    model = case.build(X, Y, train_Yvar=torch.full_like(Y, 0.1))
+    model = representative.build(X, Y, train_Yvar=torch.full_like(Y, 0.1))
     acquisition = LogNoisyExpectedImprovement(model, X, num_fantasies=4)
     candidate, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
-    _assert_optimized(acquisition, candidate, value, q=1)
+    assert candidate.shape == (1, FAMILY.dim)
+    assert value.isfinite()
 
 
 SUM = torch.ones(2, dtype=torch.double)
@@ -273,8 +237,8 @@ FORMS: dict[str, dict[str, Any]] = {
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_optimization(representative, form):
-    acquisition = qUpperConfidenceBound(representative.target(4), 4.0, _sampler())
+def test_forms_of_optimization(form):
+    acquisition = qUpperConfidenceBound(MINIMAL.target(4), 4.0, _sampler())
     X, value = optimize_acqf(acquisition, bounds(), q=2, **BUDGET, **FORMS[form])
     assert X.shape[-2:] == (2, FAMILY.dim)
     assert X.isfinite().all()
@@ -287,8 +251,8 @@ def test_forms_of_optimization(representative, form):
         torch.testing.assert_close(X.sum(dim=-1), SUM)
 
 
-def test_improves_on_its_initial_conditions(case):
-    acquisition = UpperConfidenceBound(case.target(4), beta=4.0)
+def test_improves_on_its_initial_conditions(representative):
+    acquisition = UpperConfidenceBound(representative.target(4), beta=4.0)
     starts = FAMILY.inputs(3, 1, seed=9)
     X, value = optimize_acqf(
         acquisition, bounds(), q=1, num_restarts=3, batch_initial_conditions=starts
@@ -299,8 +263,9 @@ def test_improves_on_its_initial_conditions(case):
 
 
 @pytest.mark.parametrize("q", [1, 3])
-def test_discrete_choices(case, q):
-    acquisition = qLogExpectedImprovement(case.target(4), _best(case.target(4)), _sampler())
+def test_discrete_choices(q):
+    model = MINIMAL.target(4)
+    acquisition = qLogExpectedImprovement(model, _best(model), _sampler())
     choices = FAMILY.inputs(12, seed=3)
     X, value = optimize_acqf_discrete(acquisition, q=q, choices=choices)
     assert (X.unsqueeze(-2) == choices).all(dim=-1).any(dim=-1).all()
@@ -309,8 +274,8 @@ def test_discrete_choices(case, q):
     assert value.isfinite().all()
 
 
-def test_mixed_spaces(case):
-    acquisition = UpperConfidenceBound(case.target(4), beta=4.0)
+def test_mixed_spaces():
+    acquisition = UpperConfidenceBound(MINIMAL.target(4), beta=4.0)
     X, value = optimize_acqf_mixed(
         acquisition, bounds(), q=1, fixed_features_list=[{0: 0.0}, {0: 1.0}], **BUDGET
     )
@@ -318,18 +283,17 @@ def test_mixed_spaces(case):
     assert value.isfinite()
 
 
-@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [0, 4])
-def test_thompson_sampling(case, n):
-    sampling = MaxPosteriorSampling(case.target(n), replacement=False)
+def test_thompson_sampling(representative, n):
+    sampling = MaxPosteriorSampling(representative.target(n), replacement=False)
     candidates = FAMILY.inputs(30)
     X = sampling(candidates, num_samples=3)
     assert X.shape == (3, FAMILY.dim)
     assert (X.unsqueeze(-2) == candidates).all(dim=-1).any(dim=-1).all()
 
 
-def test_pending_points_count_as_part_of_the_batch(case):
-    acquisition = qUpperConfidenceBound(case.target(4), 9.0, _sampler())
+def test_pending_points_count_as_part_of_the_batch(representative):
+    acquisition = EVERYTHING["qUCB"](representative.target(4))
     X, pending = FAMILY.inputs(5, 1, seed=10), FAMILY.inputs(1, seed=11)
     together = acquisition(torch.cat([X, pending.expand(5, 1, 2)], dim=-2))
     acquisition.set_X_pending(pending)

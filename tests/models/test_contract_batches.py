@@ -13,7 +13,7 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior
+from tests.models.contract import assert_same_posterior, variants
 
 # An ensemble is a batch already.
 pytestmark = pytest.mark.gaussian
@@ -35,8 +35,11 @@ def load_member(model, single, index):
     return single
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("known_noise", [False, True])
+@variants(
+    "n, known_noise",
+    everywhere=[(0, False), (1, True), (4, False)],
+    representatives=[(1, False), (4, True)],
+)
 def test_batches_of_models_are_independent(case, n, known_noise):
     X, Y = batch(n, 3)
     noise = torch.full_like(Y, 0.5) if known_noise else None
@@ -70,7 +73,7 @@ def test_batches_fit_as_their_members_do(case):
     X, Y = batch(5, 2)
     model = case.build(X, Y)
     start = deepcopy(model)
-    brief = {"options": {"maxiter": 20}}
+    brief = {"options": {"maxiter": 8}}
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs=brief)
     for index in range(2):
@@ -96,7 +99,7 @@ class Member:
         self.distribution = posterior.distribution[index]
 
 
-@pytest.mark.parametrize("n", [0, 3])
+@variants("n", everywhere=[3], representatives=[0])
 def test_batches_condition_as_their_members_do(case, n):
     X, Y = batch(n, 2)
     new_X = FAMILY.inputs(2, 2, seed=83)
@@ -110,9 +113,9 @@ def test_batches_condition_as_their_members_do(case, n):
         assert_same_posterior(Member(posterior, index), conditioned.posterior(TEST_X), rtol=1e-5)
 
 
-def test_batches_in_acquisitions(case):
+def test_batches_in_acquisitions(representative):
     X, Y = batch(3, 2)
-    model = case.build(X, Y)
+    model = representative.build(X, Y)
     sampler = SobolQMCNormalSampler(torch.Size([8]), seed=0)
     acquisition = qLogExpectedImprovement(model, 55.0, sampler)
     assert acquisition(FAMILY.inputs(5, 1, 2)).shape == (5, 2)

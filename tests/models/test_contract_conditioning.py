@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 from botorch import settings
-from botorch.models.transforms.input import Normalize
 from botorch.sampling.normal import SobolQMCNormalSampler
 
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior, in_users_units, own_units
+from tests.models.contract import (
+    assert_same_posterior,
+    in_users_units,
+    own_units,
+    raw_transform,
+    to_raw,
+    variants,
+)
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=31)
@@ -42,9 +48,10 @@ def assert_equals_rebuilt(case, model, conditioned, X, Y, known_noise=False):
     assert_same_posterior(conditioned.posterior(test_X), expected)
 
 
-@pytest.mark.parametrize(
-    ("n", "q", "known_noise"),
-    [(0, 1, False), (0, 3, True), (1, 1, True), (1, 3, False), (4, 1, False), (4, 3, True)],
+@variants(
+    "n, q, known_noise",
+    everywhere=[(0, 3, True), (4, 1, False)],
+    representatives=[(0, 1, False), (1, 1, True), (1, 3, False), (4, 3, True)],
 )
 def test_conditioning(case, n, q, known_noise):
     model = build(case, n, known_noise)
@@ -59,8 +66,11 @@ def test_conditioning(case, n, q, known_noise):
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize("n", [0, 4])
-@pytest.mark.parametrize("outcomes_first", [False, True])
+@variants(
+    "n, outcomes_first",
+    everywhere=[(0, False), (4, True)],
+    representatives=[(0, True), (4, False)],
+)
 def test_conditioning_on_batches(case, n, outcomes_first):
     model = build(case, n)
     model.posterior(TEST_X)
@@ -85,33 +95,23 @@ def test_conditioning_again(case):
 
 
 def test_conditioning_on_raw_inputs(case):
-    raw_bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=raw_bounds)
     unit_model = build(case, 4)
     X, Y = FAMILY.target(4)
-    raw_sources = {task: (transform.untransform(X), Y) for task, (X, Y) in FAMILY.sources().items()}
-    prior = case.pretrain(raw_sources, input_transform=transform)
-    model = case.build(transform.untransform(X), Y, prior, input_transform=transform)
+    model = case.build(to_raw(X), Y, case.raw_prior(), input_transform=raw_transform())
     new_X = FAMILY.inputs(2, seed=41)
     posteriors = []
-    for each, to_raw in ((unit_model, lambda X: X), (model, transform.untransform)):
-        each.posterior(to_raw(TEST_X))
-        conditioned = each.condition_on_observations(to_raw(new_X), FAMILY.value(new_X))
-        posteriors.append(conditioned.posterior(to_raw(TEST_X)))
+    for each, to in ((unit_model, lambda X: X), (model, to_raw)):
+        each.posterior(to(TEST_X))
+        conditioned = each.condition_on_observations(to(new_X), FAMILY.value(new_X))
+        posteriors.append(conditioned.posterior(to(TEST_X)))
     assert_same_posterior(*posteriors)
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize(
-    ("n", "known_noise", "batch_shape"),
-    [
-        (0, False, ()),
-        (0, False, (2,)),
-        (1, False, (2,)),
-        (1, True, ()),
-        (4, False, ()),
-        (4, True, (2,)),
-    ],
+@variants(
+    "n, known_noise, batch_shape",
+    everywhere=[(0, False, ()), (4, True, (2,))],
+    representatives=[(0, False, (2,)), (1, False, (2,)), (1, True, ()), (4, False, ())],
 )
 def test_fantasies(case, n, known_noise, batch_shape):
     model = build(case, n, known_noise)
@@ -132,10 +132,9 @@ def test_fantasies(case, n, known_noise, batch_shape):
     assert_equals_rebuilt(case, model, fantasies, X, noisy.detach(), known_noise)
 
 
-@pytest.mark.gaussian
 @pytest.mark.parametrize("n", [0, 4])
-def test_fantasies_with_noise(case, n):
-    model = build(case, n, known_noise=True)
+def test_fantasies_with_noise(representative, n):
+    model = build(representative, n, known_noise=True)
     X = FAMILY.inputs(2, seed=41)
     noise = own_noise(model, FAMILY.value(X))
     fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
@@ -144,16 +143,16 @@ def test_fantasies_with_noise(case, n):
     assert (posterior.variance < model.posterior(X).variance).all()
 
 
-def test_first_fantasies_with_known_noise(case):
+def test_first_fantasies_with_known_noise(representative):
     """There is no observation yet whose noise could be known; a usual one stands in."""
-    model = build(case, 0, known_noise=True)
+    model = build(representative, 0, known_noise=True)
     X = FAMILY.inputs(2, seed=41)
     posterior = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3]))).posterior(X)
     assert posterior.mean.isfinite().all()
     assert (posterior.variance < model.posterior(X).variance).all()
 
 
-@pytest.mark.parametrize("n", [0, 4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_fantasies_are_differentiable(case, n):
     model = build(case, n)
     X = FAMILY.inputs(1, seed=41).requires_grad_()
@@ -177,10 +176,9 @@ def test_fantasizing_leaves_the_model_as_it_is(case):
     assert model.num_target_points == 4
 
 
-@pytest.mark.gaussian
 @pytest.mark.filterwarnings("ignore:Non-strict enforcement")  # SingleTaskGP warns, too
-def test_fantasies_at_no_points(case):
-    model = build(case, 3)
+def test_fantasies_at_no_points(representative):
+    model = build(representative, 3)
     expected = model.posterior(TEST_X).mean.expand(3, 5, 1)
     fantasies = model.fantasize(FAMILY.inputs(0), SobolQMCNormalSampler(torch.Size([3])))
     torch.testing.assert_close(fantasies.posterior(TEST_X).mean, expected)

@@ -16,9 +16,10 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tests.families import SCALE, ShiftedSines
-from tests.models.contract import BUDGET, bounds
+from tests.models.contract import BUDGET, bounds, where
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
 
 CPU, CUDA = ShiftedSines(), ShiftedSines(device="cuda")
 
@@ -57,10 +58,9 @@ def test_every_tensor_is_on_the_gpu(case):
     assert {tensor.device.type for tensor in tensors} == {"cuda"}
 
 
+@where(lambda case: case.source_argument == "prior")
 def test_moving_a_model_leaves_the_prior(case, test_X):
     prior = case.prior(CUDA)
-    if not isinstance(prior, torch.nn.Module):
-        pytest.skip("a joint model, which has no prior")
     model = case.build(*CPU.target(3), deepcopy(case.prior(CPU)))
     model.cuda().posterior(test_X)
     target(case, 3).cpu().posterior(test_X.cpu())
@@ -118,10 +118,9 @@ def test_batches_fit(case, known_noise, test_X):
     assert model.posterior(test_X).mean.shape == (3, 4, 1)
 
 
+@pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
 @pytest.mark.parametrize("n", [0, 4])
 def test_acquisition(case, n):
-    if case.ensemble:
-        pytest.skip("BoTorch's ensembles don't support look-ahead acquisitions")
     model = target(case, n)
     acquisition = qKnowledgeGradient(model, num_fantasies=3)
     X, value = optimize_acqf(acquisition, bounds(CUDA), q=1, **BUDGET)

@@ -13,20 +13,18 @@ from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior
+from tests.models.contract import (
+    RAW_BOUNDS,
+    assert_same_posterior,
+    raw_transform,
+    to_raw,
+    variants,
+    where,
+)
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=71)
-RAW = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
 FEATURES = ["x0", "x1"]
-
-
-def normalize(raw_bounds=RAW):
-    return Normalize(2, bounds=raw_bounds)
-
-
-def to_raw(X):
-    return RAW[0] + (RAW[1] - RAW[0]) * X
 
 
 def dataset(X, Y, name, Yvar=None, features=FEATURES):
@@ -55,8 +53,7 @@ def test_every_argument_is_documented(case):
 # --------------------------------------------------------------------------------- construct_inputs
 
 
-@pytest.mark.parametrize("n", [0, 4])
-@pytest.mark.parametrize("known_noise", [False, True])
+@variants("n, known_noise", everywhere=[(4, True)], representatives=[(0, False), (0, True)])
 def test_from_a_supervised_dataset(case, n, known_noise):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.2) if known_noise else None
@@ -68,8 +65,9 @@ def test_from_a_supervised_dataset(case, n, known_noise):
     assert_same_posterior(model.posterior(TEST_X), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["prior", "source_data"])
-def test_raw_source_data(case, name):
+def test_raw_source_data(case):
+    """Under either name, whatever the constructor calls them."""
+    name = {"prior": "source_data", "source_data": "prior"}[case.source_argument]
     sources = FAMILY.sources()
     X, Y = FAMILY.target(3)
     arguments = case.model_class.construct_inputs(dataset(X, Y, "target"), **{name: sources})
@@ -94,7 +92,7 @@ def multi_task(with_task_column, target="target"):
     return MultiTaskDataset(datasets, target_outcome_name=target, task_feature_index=column)
 
 
-@pytest.mark.parametrize("with_task_column", [False, True])
+@variants("with_task_column", everywhere=[True], representatives=[False])
 def test_from_a_multi_task_dataset(case, with_task_column):
     arguments = case.model_class.construct_inputs(multi_task(with_task_column))
     X, Y = FAMILY.target(4)
@@ -106,39 +104,39 @@ def test_from_a_multi_task_dataset(case, with_task_column):
     assert_same_posterior(model.posterior(TEST_X), direct.posterior(TEST_X), rtol=1e-12)
 
 
-def test_target_outcome_name_says_which_task_is_the_target(case):
-    arguments = case.model_class.construct_inputs(multi_task(True, target="task 1"))
+def test_target_outcome_name_says_which_task_is_the_target(representative):
+    arguments = representative.model_class.construct_inputs(multi_task(True, target="task 1"))
     X, Y = FAMILY.sources()["task 1"]
     assert torch.equal(arguments["train_X"], X)
     assert torch.equal(arguments["train_Y"], Y)
 
 
-def test_prior_goes_before_the_sources_inside(case):
-    given = {case.source_argument: case.prior()}
-    arguments = case.model_class.construct_inputs(multi_task(True), **given)
-    assert arguments[case.source_argument] is case.prior()
-    case.model_class(**arguments, **case.options).posterior(TEST_X)
+def test_prior_goes_before_the_sources_inside(representative):
+    given = {representative.source_argument: representative.prior()}
+    arguments = representative.model_class.construct_inputs(multi_task(True), **given)
+    assert arguments[representative.source_argument] is representative.prior()
+    representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
 
-def test_known_noise_in_a_multi_task_dataset(case):
+def test_known_noise_in_a_multi_task_dataset(representative):
     plain = multi_task(True)
     datasets = [
         dataset(task.X, task.Y, name, torch.full_like(task.Y, 0.3), features=["x0", "task", "x1"])
         for name, task in plain.datasets.items()
     ]
     joint = MultiTaskDataset(datasets, "target", task_feature_index=1)
-    arguments = case.model_class.construct_inputs(joint)
+    arguments = representative.model_class.construct_inputs(joint)
     assert torch.equal(arguments["train_Yvar"], torch.full_like(arguments["train_Y"], 0.3))
-    case.model_class(**arguments, **case.options).posterior(TEST_X)
+    representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
 
-def test_categorical_features_are_accepted(case):
+def test_categorical_features_are_accepted(representative):
     X, Y = FAMILY.target(3)
-    given = {case.source_argument: case.prior()}
-    arguments = case.model_class.construct_inputs(
+    given = {representative.source_argument: representative.prior()}
+    arguments = representative.model_class.construct_inputs(
         dataset(X, Y, "target"), categorical_features=[1], **given
     )
-    case.model_class(**arguments, **case.options).posterior(TEST_X)
+    representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
 
 def test_no_sources_are_refused(case):
@@ -150,62 +148,59 @@ def test_no_sources_are_refused(case):
 # ----------------------------------------------------------------------------- transforms of inputs
 
 
-@pytest.mark.parametrize("n", [0, 4])
-@pytest.mark.parametrize("said_twice", [False, True])
+@variants(
+    "n, said_twice",
+    everywhere=[(4, False)],
+    representatives=[(0, False), (0, True), (4, True)],
+)
 def test_raw_inputs(case, n, said_twice):
-    raw_sources = {name: (to_raw(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = case.pretrain(raw_sources, input_transform=normalize())
     X, Y = FAMILY.target(n)
     joint = case.source_argument == "source_data"
-    options = {"input_transform": normalize()} if said_twice or joint else {}
-    model = case.build(to_raw(X), Y, prior, **options)
+    options = {"input_transform": raw_transform()} if said_twice or joint else {}
+    model = case.build(to_raw(X), Y, case.raw_prior(), **options)
     expected = case.build(X, Y).posterior(TEST_X)
     assert_same_posterior(model.posterior(to_raw(TEST_X)), expected, rtol=1e-5, atol=1e-6)
     model.train()
     assert_same_posterior(model.posterior(to_raw(TEST_X)), expected, rtol=1e-5, atol=1e-6)
 
 
+@where(lambda case: case.source_argument == "prior")  # joint models transform their sources, too
 def test_transform_of_a_model_whose_prior_lives_in_the_cube(case):
     X, Y = FAMILY.target(4)
-    if case.source_argument == "source_data":
-        pytest.skip("a joint model transforms its source data, too")
-    model = case.build(to_raw(X), Y, input_transform=normalize())
+    model = case.build(to_raw(X), Y, input_transform=raw_transform())
     expected = case.build(X, Y).posterior(TEST_X)
     assert_same_posterior(model.posterior(to_raw(TEST_X)), expected)
 
 
-@pytest.mark.parametrize("transform", [Normalize(2), InputStandardize(2)], ids=["N", "S"])
+@variants("transform", everywhere=[Normalize(2)], representatives=[InputStandardize(2)])
 def test_a_learning_transform_is_refused(case, transform):
     X, Y = FAMILY.target(4)
     with pytest.raises(ValueError, match=r"learn its coefficients.*bounds"):
         case.build(X, Y, input_transform=transform)
 
 
-def test_a_transform_with_parameters_is_refused(case):
+def test_a_transform_with_parameters_is_refused(representative):
     X, Y = FAMILY.target(4)
-    warp = Warp(2, indices=[0, 1], bounds=RAW)
+    warp = Warp(2, indices=[0, 1], bounds=RAW_BOUNDS)
     with pytest.raises(ValueError, match="parameters to fit"):
-        case.build(X, Y, input_transform=warp)
+        representative.build(X, Y, input_transform=warp)
 
 
+# The search space of a model of any dimension may be another one, with a transform of its own.
+@where(lambda case: case.source_argument == "prior" and not case.any_dim)
 def test_a_conflicting_transform_is_refused(case):
-    if case.source_argument == "source_data":
-        pytest.skip("a joint model has no prior with a transform of its own")
-    if case.any_dim:
-        pytest.skip("its search space may be another one, with a transform of its own")
-    raw_sources = {name: (to_raw(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = case.pretrain(raw_sources, input_transform=normalize())
     X, Y = FAMILY.target(4)
+    other = raw_transform(2 * RAW_BOUNDS)
     with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
-        case.build(to_raw(X), Y, prior, input_transform=normalize(2 * RAW))
+        case.build(to_raw(X), Y, case.raw_prior(), input_transform=other)
 
 
-def test_the_users_transform_object_stays_as_it_is(case):
-    transform = normalize().to(torch.double)
+def test_the_users_transform_object_stays_as_it_is(representative):
+    transform = raw_transform().to(torch.double)
     before = {name: tensor.clone() for name, tensor in transform.state_dict().items()}
     training = transform.training
     X, Y = FAMILY.target(3)
-    case.build(to_raw(X), Y, input_transform=transform).posterior(to_raw(TEST_X))
+    representative.build(to_raw(X), Y, input_transform=transform).posterior(to_raw(TEST_X))
     assert transform.training == training
     assert all(torch.equal(before[name], tensor) for name, tensor in transform.state_dict().items())
 
@@ -214,7 +209,7 @@ def test_the_users_transform_object_stays_as_it_is(case):
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize("column", [0, -1])
+@variants("column", everywhere=[-1], representatives=[0])
 def test_a_task_column_is_ignored(case, column):
     X, Y = FAMILY.target(4)
     model = case.build(with_column(X, column, 3.0), Y, task_feature=column)
@@ -230,19 +225,18 @@ def with_column(X, column, value):
     return torch.cat([constant, X] if column == 0 else [X, constant], dim=-1)
 
 
-def test_a_task_column_that_is_not_there_is_refused(case):
+def test_a_task_column_that_is_not_there_is_refused(representative):
     X, Y = FAMILY.target(3)
     with pytest.raises(ValueError, match="task_feature=7 is no column"):
-        case.build(with_column(X, 0, 1.0), Y, task_feature=7)
+        representative.build(with_column(X, 0, 1.0), Y, task_feature=7)
 
 
 # ----------------------------------------------------------------------------- the user's own parts
 
 
 @pytest.mark.gaussian
+@where(lambda case: case.source_argument == "prior")  # joint models take covar_modules
 def test_a_residual_kernel_of_the_users_own(case):
-    if case.source_argument == "source_data":
-        pytest.skip("joint models take covar_modules")
     kernel = MaternKernel(ard_num_dims=2).double()
     model = case.target(4, covar_module=kernel)
     assert model.residual_covar_module is kernel
@@ -264,15 +258,14 @@ def test_a_likelihood_of_the_users_own(case):
 # ------------------------------------------------------------------------------------- refused data
 
 
-def test_several_outcomes_are_refused(case):
+def test_several_outcomes_are_refused(representative):
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="ModelListGP"):
-        case.build(X, Y.repeat(1, 2))
+        representative.build(X, Y.repeat(1, 2))
 
 
+@where(lambda case: not case.any_dim)
 def test_another_number_of_inputs_is_refused(case):
-    if case.any_dim:
-        pytest.skip("the target may have another number of inputs")
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="train_X has 1 inputs, but the source tasks have 2"):
         case.build(X[:, :1], Y)
@@ -280,34 +273,33 @@ def test_another_number_of_inputs_is_refused(case):
 
 @pytest.mark.parametrize("name", ["train_X", "train_Y", "train_Yvar"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_values_that_are_not_finite_are_refused(case, name, value):
+def test_values_that_are_not_finite_are_refused(representative, name, value):
     X, Y = FAMILY.target(3)
     data = {"train_X": X, "train_Y": Y, "train_Yvar": torch.ones_like(Y)}
     data[name][1, 0] = value
     with pytest.raises(InputDataError, match=f"{name} has NaN or infinite values"):
-        case.build(**data)
+        representative.build(**data)
 
 
-def test_negative_noise_is_refused(case):
+def test_negative_noise_is_refused(representative):
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="negative variances"):
-        case.build(X, Y, train_Yvar=torch.full_like(Y, -1.0))
+        representative.build(X, Y, train_Yvar=torch.full_like(Y, -1.0))
 
 
-@pytest.mark.gaussian
 @pytest.mark.filterwarnings("ignore:Very small noise values")
-def test_no_noise_is_rounded_up_as_in_botorch(case):
+def test_no_noise_is_rounded_up_as_in_botorch(representative):
     X, Y = FAMILY.target(3)
-    model = case.build(X, Y, train_Yvar=torch.zeros_like(Y))
+    model = representative.build(X, Y, train_Yvar=torch.zeros_like(Y))
     assert (model.likelihood.noise > 0).all()
-    if case.interpolates:
+    if representative.interpolates:
         torch.testing.assert_close(model.posterior(X).mean, Y, atol=1e-2, rtol=0)
 
 
-def test_disagreeing_dtypes_are_refused(case):
+def test_disagreeing_dtypes_are_refused(representative):
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="dtype"):
-        case.build(X, Y.float())
+        representative.build(X, Y.float())
 
 
 def test_something_else_than_a_prior_is_refused(case):

@@ -31,7 +31,7 @@ from botorch.utils.multi_objective.box_decompositions import NondominatedPartiti
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import BRIEFLY, BUDGET, bounds
+from tests.models.contract import BRIEFLY, BUDGET, MINIMAL, bounds
 
 FAMILY = ShiftedSines()
 REFERENCE = torch.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE], dtype=torch.double)
@@ -44,8 +44,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def models(case):
-    return models_of(case)
+def models(representative):
+    return models_of(representative)
 
 
 def models_of(case):
@@ -112,18 +112,13 @@ ANALYTIC = ("EHVI", "constrained EI", "LogCEI")
 EVERYTHING = MULTI_OBJECTIVE | CONSTRAINED_SINGLE
 
 
-USUAL = ("qLogNEHVI",)
+def test_several_outcomes(models):
+    _assert_optimized("qLogNEHVI", models)
 
 
-@pytest.mark.gaussian
-@pytest.mark.parametrize("name", USUAL)
-def test_several_outcomes(models, name):
-    _assert_optimized(name, models)
-
-
-@pytest.mark.parametrize("name", sorted(set(EVERYTHING) - set(USUAL)))
-def test_several_outcomes_in_other_ways(representative, name):
-    _assert_optimized(name, models_of(representative))
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_several_outcomes_in_all_ways(name):
+    _assert_optimized(name, models_of(MINIMAL))
 
 
 def _assert_optimized(name, models):
@@ -154,7 +149,6 @@ def test_fits_as_a_list(models):
         torch.testing.assert_close(model.posterior(X).mean, twin.posterior(X).mean)
 
 
-@pytest.mark.gaussian
 def test_conditions_and_fantasizes_as_a_list(models):
     X = FAMILY.inputs(2, seed=4)
     models.posterior(X)

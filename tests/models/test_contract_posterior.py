@@ -12,35 +12,36 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 
 from tests.families import SCALE, ShiftedSines
-from tests.models.contract import ModelCase, outcome_scale
+from tests.models.contract import outcome_scale, variants
 
 FAMILY = ShiftedSines()
-NUM_POINTS = [0, 1, 5]
-
-
-@pytest.fixture(params=NUM_POINTS)
-def model(request, case: ModelCase):
-    return case.target(request.param)
+on_few_points = variants("n", everywhere=[0, 5], representatives=[1])
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize(("batch_shape", "q"), [((), 4), ((1,), 1), ((3,), 4), ((2, 3), 1)])
-def test_shapes_of_batches(model, batch_shape, q):
-    posterior = model.posterior(FAMILY.inputs(*batch_shape, q))
-    assert posterior.mean.shape == (*batch_shape, q, 1)
-    assert posterior.variance.shape == (*batch_shape, q, 1)
-    assert posterior.distribution.covariance_matrix.shape == (*batch_shape, q, q)
-    assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, q, 1)
-    assert (posterior.variance > 0).all()
+@on_few_points
+def test_shapes_and_dtypes_of_batches(case, n):
+    model = case.target(n)
+    assert {parameter.dtype for parameter in model.parameters()} <= {torch.double}
+    for batch_shape, q in [((), 4), ((1,), 1), ((3,), 4), ((2, 3), 1)]:
+        posterior = model.posterior(FAMILY.inputs(*batch_shape, q))
+        assert posterior.mean.shape == (*batch_shape, q, 1)
+        assert posterior.variance.shape == (*batch_shape, q, 1)
+        assert posterior.mean.dtype == posterior.variance.dtype == torch.double
+        assert posterior.distribution.covariance_matrix.shape == (*batch_shape, q, q)
+        assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, q, 1)
+        assert (posterior.variance > 0).all()
 
 
-def test_inputs_of_another_dimension_are_refused(case):
+def test_inputs_of_another_dimension_are_refused(representative):
     for n in (0, 3):
         with pytest.raises(BotorchTensorDimensionError, match="The inputs have 5 columns, but"):
-            case.target(n).posterior(torch.rand(4, 5, dtype=torch.double))
+            representative.target(n).posterior(torch.rand(4, 5, dtype=torch.double))
 
 
-def test_batches_are_independent_of_each_other(model):
+@on_few_points
+def test_batches_are_independent_of_each_other(case, n):
+    model = case.target(n)
     X = FAMILY.inputs(2, 3, 4)
     batched = model.posterior(X)
     for index in [(0, 0), (0, 2), (1, 1)]:
@@ -52,7 +53,9 @@ def test_batches_are_independent_of_each_other(model):
 
 
 @pytest.mark.gaussian
-def test_is_joint_over_q(model):
+@on_few_points
+def test_is_joint_over_q(case, n):
+    model = case.target(n)
     X = FAMILY.inputs(4)
     X[3] = X[2] + 1e-3
     joint = model.posterior(X)
@@ -98,30 +101,21 @@ def test_derivative_at_a_training_point(case):
     )
 
 
-def test_is_deterministic(model):
+@on_few_points
+def test_the_same_question_has_the_same_answer(case, n):
+    """With and without gradients."""
+    model = case.target(n)
     X = FAMILY.inputs(3, 2)
     first, second = model.posterior(X), model.posterior(X.clone())
     assert torch.equal(first.mean, second.mean)
     assert torch.equal(first.variance, second.variance)
-
-
-def test_gradients_do_not_change_values(model):
-    X = FAMILY.inputs(3, 2)
-    plain = model.posterior(X)
     tracked = model.posterior(X.clone().requires_grad_())
-    torch.testing.assert_close(plain.mean, tracked.mean.detach())
-    torch.testing.assert_close(plain.variance, tracked.variance.detach())
-
-
-def test_dtype_and_device_of_the_data(model):
-    posterior = model.posterior(FAMILY.inputs(2))
-    assert posterior.mean.dtype == posterior.variance.dtype == torch.double
-    assert posterior.mean.device == FAMILY.inputs(2).device
-    assert {parameter.dtype for parameter in model.parameters()} <= {torch.double}
+    torch.testing.assert_close(first.mean, tracked.mean.detach())
+    torch.testing.assert_close(first.variance, tracked.variance.detach())
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
-@pytest.mark.parametrize("n", NUM_POINTS)
+@on_few_points
 def test_single_precision(case, n):
     single, double = ShiftedSines(dtype=torch.float), ShiftedSines()
     model = case.build(*single.target(n), case.prior(single))
@@ -135,7 +129,9 @@ def test_single_precision(case, n):
 
 
 @pytest.mark.gaussian
-def test_observation_noise(model):
+@variants("n", everywhere=[5], representatives=[0])
+def test_observation_noise(case, n):
+    model = case.target(n)
     X = FAMILY.inputs(2, 3)
     latent = model.posterior(X)
     noisy = model.posterior(X, observation_noise=True)
@@ -145,15 +141,17 @@ def test_observation_noise(model):
     torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.gaussian
-def test_given_observation_noise(model):
+def test_given_observation_noise(representative):
+    model = representative.target(5)
     X = FAMILY.inputs(2, 3)
     noise = torch.rand(2, 3, 1, dtype=torch.double)
     added = model.posterior(X, observation_noise=noise).variance - model.posterior(X).variance
     torch.testing.assert_close(added, noise * outcome_scale(model) ** 2)
 
 
-def test_posterior_transform(model):
+@pytest.mark.parametrize("n", [0, 5])
+def test_posterior_transform(representative, n):
+    model = representative.target(n)
     X = FAMILY.inputs(2, 3)
     plain = model.posterior(X)
     negative = ScalarizedPosteriorTransform(torch.tensor([-2.0], dtype=torch.double), offset=1.0)
@@ -164,7 +162,9 @@ def test_posterior_transform(model):
     torch.testing.assert_close(mean.mean, plain.mean.mean(dim=-2, keepdim=True))
 
 
-def test_samples_are_reproducible_and_differentiable(model):
+@variants("n", everywhere=[5], representatives=[0])
+def test_samples_are_reproducible_and_differentiable(case, n):
+    model = case.target(n)
     X = FAMILY.inputs(2, 3).requires_grad_()
     draws = []
     for _ in range(2):
@@ -176,9 +176,9 @@ def test_samples_are_reproducible_and_differentiable(model):
     assert gradient.abs().max() > 0
 
 
-@pytest.mark.gaussian
 @torch.no_grad()
-def test_samples_have_the_posteriors_moments(model):
+def test_samples_have_the_posteriors_moments(representative):
+    model = representative.target(5)
     X = FAMILY.inputs(3)
     posterior = model.posterior(X)
     samples = posterior.rsample(torch.Size([20_000])).squeeze(-1)

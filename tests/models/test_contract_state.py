@@ -20,6 +20,7 @@ from tests.models.contract import (
     copy_hyperparameters,
     in_users_units,
     own_units,
+    variants,
 )
 
 FAMILY = ShiftedSines()
@@ -44,7 +45,7 @@ def leave_one_out(case, model):
     return loo_cv(model).posterior if case.exact else model.loo_posterior()
 
 
-@pytest.mark.parametrize("n", [0, 5])
+@variants("n", everywhere=[5], representatives=[0])
 def test_state_dict_round_trip(case, n):
     model, other = move(case, case.target(n)), case.target(n)
     assert other.load_state_dict(model.state_dict()) is None
@@ -52,8 +53,8 @@ def test_state_dict_round_trip(case, n):
 
 
 @pytest.mark.parametrize("n", [0, 3])
-def test_the_only_outcome_can_be_selected(case, n):
-    model = case.target(n)
+def test_the_only_outcome_can_be_selected(representative, n):
+    model = representative.target(n)
     for index in (0, -1):
         subset = model.subset_output([index])
         assert subset is not model
@@ -64,18 +65,10 @@ def test_the_only_outcome_can_be_selected(case, n):
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize(
-    ("n", "m", "known_noise"),
-    [
-        (5, 4, False),
-        (5, 4, True),
-        (4, 5, False),
-        (5, 0, True),
-        (0, 5, True),
-        (0, 5, False),
-        (1, 0, False),
-        (0, 1, True),
-    ],
+@variants(
+    "n, m, known_noise",
+    everywhere=[(5, 4, False), (0, 5, True)],
+    representatives=[(5, 4, True), (4, 5, False), (5, 0, True), (0, 5, False), (1, 0, False)],
 )
 def test_state_dict_of_other_data(case, n, m, known_noise):
     """As in Ax, which loads the state of all data into the model of a fold."""
@@ -132,16 +125,10 @@ def _saved(model):
     return torch.load(file, weights_only=False)
 
 
-@pytest.mark.parametrize(
-    ("copied", "n", "used"),
-    [
-        (_deepcopied, 0, False),
-        (_deepcopied, 4, True),
-        (_pickled, 0, True),
-        (_pickled, 4, False),
-        (_saved, 0, False),
-        (_saved, 4, True),
-    ],
+@variants(
+    "copied, n, used",
+    everywhere=[(_deepcopied, 4, True), (_pickled, 0, True)],
+    representatives=[(_deepcopied, 0, False), (_pickled, 4, False), (_saved, 4, True)],
 )
 def test_copies(case, copied, n, used):
     model = move(case, case.target(n))
@@ -160,11 +147,8 @@ def test_copies(case, copied, n, used):
     assert_same_posterior(model.posterior(TEST_X), before, rtol=1e-12)
 
 
-@pytest.mark.gaussian
-def test_copies_fit_on_their_own(case):
-    if case.frozen:
-        pytest.skip("it has nothing to fit")
-    model = case.target(4)
+def test_copies_fit_on_their_own(representative):
+    model = representative.target(4)
     twin = deepcopy(model)
     before = model.posterior(TEST_X)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), **BRIEFLY)
@@ -172,7 +156,7 @@ def test_copies_fit_on_their_own(case):
     assert not torch.equal(before.mean, twin.posterior(TEST_X).mean)
 
 
-@pytest.mark.parametrize("n", [0, 4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_conversion_to_single_precision(case, n):
     model = move(case, case.target(n))
     expected = model.posterior(TEST_X)
@@ -191,22 +175,24 @@ def test_conversion_to_single_precision(case, n):
         assert torch.equal(own.nan_to_num(), tensor.nan_to_num())
 
 
-@pytest.mark.gaussian
 @pytest.mark.parametrize("known_noise", [False, True])
-def test_batch_cross_validation(case, known_noise):
+def test_batch_cross_validation(representative, known_noise):
     X, Y = FAMILY.target(5)
     noise = torch.full_like(Y, 0.4) if known_noise else None
     folds = gen_loo_cv_folds(X, Y, noise)
     results = batch_cross_validation(
-        case.model_class,
+        representative.model_class,
         ExactMarginalLogLikelihood,
         folds,
         fit_args=BRIEFLY,
-        model_init_kwargs={case.source_argument: case.prior(), **case.options},
+        model_init_kwargs={
+            representative.source_argument: representative.prior(),
+            **representative.options,
+        },
     )
     assert results.posterior.mean.shape == (5, 1, 1)
     for fold in range(5):
-        single = case.build(
+        single = representative.build(
             folds.train_X[fold],
             folds.train_Y[fold],
             train_Yvar=None if noise is None else folds.train_Yvar[fold],
@@ -224,9 +210,12 @@ def test_batch_cross_validation(case, known_noise):
 
 
 @pytest.mark.gaussian
-@pytest.mark.parametrize("known_noise", [False, True])
-@pytest.mark.parametrize("n", [2, 6])
-def test_leave_one_out(case, known_noise, n):
+@variants(
+    "n, known_noise",
+    everywhere=[(2, True), (6, False)],
+    representatives=[(2, False), (6, True)],
+)
+def test_leave_one_out(case, n, known_noise):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.4) if known_noise else None
     model = case.build(X, Y, train_Yvar=noise)
@@ -249,12 +238,12 @@ def in_users_units_variance(model, variance):
     return variance if transform is None else variance * transform.stdvs.square()
 
 
-def test_an_outcome_transform_of_the_users_own(case):
+def test_an_outcome_transform_of_the_users_own(representative):
     X, Y = FAMILY.target(5)
-    model = case.build(X, Y, outcome_transform=Standardize(1))
+    model = representative.build(X, Y, outcome_transform=Standardize(1))
     assert isinstance(model.outcome_transform, Standardize)
     torch.testing.assert_close(model.train_targets.mean(), torch.zeros_like(Y[0, 0]))
-    twin = case.build(X, (Y - Y.mean()) / Y.std(), outcome_transform=None)
+    twin = representative.build(X, (Y - Y.mean()) / Y.std(), outcome_transform=None)
     copy_hyperparameters(model, twin)
     expected = twin.posterior(TEST_X).mean * Y.std() + Y.mean()
     torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
