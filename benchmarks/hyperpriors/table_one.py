@@ -30,7 +30,7 @@ from benchmarks.hyperpriors.weighted_draws import WeightedDraws
 from benchmarks.markdown import markdown_table
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import Domain
-from botorch_transfer.pretraining.hyperprior.distribution import (
+from botorch_transfer.pretraining.hyperprior.estimates import (
     DomainEstimates,
     HyperparameterDraws,
 )

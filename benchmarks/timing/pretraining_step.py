@@ -27,14 +27,14 @@ def compare(sizes: Sizes) -> list[Row]:
     options = PretrainingOptions(steps=10**6, batch_size=sizes.batch_size)
     training = TrainingTasks.of(as_datasets(tasks), "pooled", None, "nll", 1.0)
     parts = PretrainedPrior.hyperbo(sizes.dim).gp(torch.Size([]), fit=True)
-    loss = training.loss(options, None, None, 1)
+    loss = training.loss(options.batch_size, options.task_batch_size, options.seed)
     fit = GradientFit(parts, loss, None, options, key="")
     size = min(sizes.batch_size, sizes.num_pretraining_points)
     features = torch.rand(len(tasks), size, 32, dtype=torch.double)
     keep_freed_memory()  # as a run does before its first step
     sides = {
         "algebra": repeated(partial(linear_algebra, features), sizes.steps_at_once),
-        "step": repeated(fit._advance, sizes.steps_at_once),
+        "step": repeated(partial(next, fit._losses()), sizes.steps_at_once),
     }
     times, _ = medians(sides, 4 * sizes.repeats)
     times = {name: time / sizes.steps_at_once for name, time in times.items()}

@@ -104,7 +104,7 @@ class LogDensityGammaPrior(GammaPrior):
         return LogDensityGammaPrior(shape, rate, validate_args=False)
 
 
-def for_map(prior: Prior) -> Prior:
+def log_density_prior(prior: Prior) -> Prior:
     """Makes what to register on a module that is fitted by MAP.
 
     Args:
@@ -114,7 +114,7 @@ def for_map(prior: Prior) -> Prior:
         Of a Gamma, the same with the density of the logarithm; any other is returned as it is.
 
     Example:
-        >>> for_map(GammaPrior(0.5, 2.0))
+        >>> log_density_prior(GammaPrior(0.5, 2.0))
         LogDensityGammaPrior()
     """
     if not isinstance(prior, GammaPrior):

@@ -93,8 +93,8 @@ def resolve_input_transform(
     return given
 
 
-def takes(transform: InputTransform, dim: int) -> bool:
-    """Whether a transform is one of inputs with so many columns."""
+def fits_dim(transform: InputTransform, dim: int) -> bool:
+    """Whether a transform accepts inputs with ``dim`` columns."""
     try:
         transform(torch.zeros(1, dim, dtype=torch.double, device=_device(transform)))
     except (BotorchTensorDimensionError, IndexError, RuntimeError):

@@ -1,4 +1,8 @@
-"""What pre-training leaves: an immutable object that models are conditioned on."""
+"""Base class of priors: the immutable objects that pre-training makes and models are built on.
+
+Read this to write a prior of your own, or to see what all priors share: units, input transforms,
+saving and loading, views, and pre-training that is done once for the same content.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_transfer.data import as_datasets, task_names
 from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
@@ -22,27 +27,38 @@ from botorch_transfer.pretraining.input_transforms import (
     resolve_input_transform,
     restore_transform,
 )
+from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.saving import read_prior, write_prior
 from botorch_transfer.pretraining.tasks import OutcomeScale, check_outcome_scale
 
 _TRANSFORM = "input_transform."
 
+_HOW = {"progress", "n_jobs", "max_bytes", "chunk_elements", "checkpoint", "checkpoint_every"}
+"""Options that say how to compute a prior. The result does not depend on them."""
+
+_pretrained = Memo(size=16)
+
+
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Selects the tensors whose names have a prefix, by their names without it."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
 
 class TransferPrior(Module, ABC):
     """Base class of priors: everything learned from source data before the target is seen.
 
-    A prior is a module without anything to fit. It moves with ``.to()``, has a ``state_dict``, can
-    be copied and pickled, and saves to one file. Models hold a view of it, so nothing that happens
-    to a model reaches the prior or its other models.
+    A prior is a module without parameters to fit. It moves with ``.to()``, has a ``state_dict``,
+    can be copied and pickled, and saves to one file. Models hold a view of it: nothing that happens
+    to a model changes the prior or other models.
 
     Args:
-        outcome_scale: The units that the prior speaks in: source outcomes standardized one by one
-            (``"per_task"``), all together (``"pooled"``), or as they were (``"raw"``).
-        input_transform: The frozen transform from the user's inputs to the prior's, inherited by
-            models.
+        outcome_scale: The prior's units: source outcomes standardized task by task
+            (``"per_task"``), all together (``"pooled"``), or not at all (``"raw"``).
+        input_transform: The frozen transform from the user's inputs to the prior's. Models inherit
+            it.
 
     Raises:
-        ValueError: If the input transform is not frozen, or there are no such units.
+        ValueError: If the input transform is not frozen, or the units are unknown.
     """
 
     input_transform: InputTransform | None
@@ -54,7 +70,7 @@ class TransferPrior(Module, ABC):
         super().__init__()
         check_outcome_scale(outcome_scale)
         self.outcome_scale = outcome_scale
-        # In the state_dict, so that it cannot be loaded into a prior that speaks in other units.
+        # In the state_dict, so that a prior with other units refuses it.
         index = get_args(OutcomeScale).index(outcome_scale)
         self.register_buffer("outcome_scale_index", torch.tensor(index))
         self.input_transform = frozen_input_transform(input_transform)
@@ -69,7 +85,7 @@ class TransferPrior(Module, ABC):
                 f"The state_dict is of a prior with outcome_scale={loaded!r}, and this one has "
                 f"{self.outcome_scale!r}."
             )
-        # Views share their tensors: new ones are loaded into, not those.
+        # Views share their tensors: load into copies, so that other views stay as they are.
         for module in self.modules():
             own_buffers(module)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
@@ -80,31 +96,34 @@ class TransferPrior(Module, ABC):
         """The number of input dimensions ``d``; ``None`` if the prior serves any number."""
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
-        """Finds the input transform of a model.
+        """Returns the input transform of a model.
 
         Args:
             dim: The number of the model's inputs.
             given: The model's own argument.
 
         Returns:
-            The prior's transform, a copy in evaluation mode, or the argument if the prior has none.
+            A copy of the prior's transform in evaluation mode, or the argument if the prior has
+            none.
 
         Raises:
-            ValueError: If the argument is not frozen, or is another transform than the prior's.
+            ValueError: If the argument is not frozen, or differs from the prior's transform.
         """
         return resolve_input_transform(self.input_transform, given)
 
     def _transformed(self, X: Tensor) -> Tensor:
-        # By a copy: BoTorch's transforms take on, and keep, the precision of what they meet.
+        # On a copy: BoTorch's transforms take on, and keep, the precision of their inputs.
         return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
     @abstractmethod
     def _config(self) -> dict[str, Any]:
-        """What JSON can hold of the prior, for :meth:`save`."""
+        """The part of the prior that a file's JSON header holds."""
 
-    @abstractmethod
     def _tensors(self) -> dict[str, Tensor]:
-        """The tensors that :meth:`_restore` needs, for :meth:`save`."""
+        """The tensors that a file holds; the input transform's are added by :meth:`save`."""
+        # Copies, because the format does not allow tensors that share memory.
+        own = {name: tensor.clone() for name, tensor in self.named_buffers()}
+        return {name: tensor for name, tensor in own.items() if not name.startswith(_TRANSFORM)}
 
     @classmethod
     @abstractmethod
@@ -117,17 +136,45 @@ class TransferPrior(Module, ABC):
         """Builds the prior from what was saved."""
 
     @classmethod
-    @abstractmethod
-    def fit_once(cls, source_data: Any, **kwargs: Any) -> Self:
-        """Pre-trains, or recalls the prior that the same content gave before.
+    def fit_once(cls, source_data: Any, **options: Any) -> Self:
+        """Pre-trains a prior, or returns the one that the same content gave before.
+
+        Models call this with raw source data. Ax rebuilds models all the time from equal data, so
+        the last priors are kept by the content of data and options.
 
         Args:
-            source_data: The source tasks, or domains.
-            **kwargs: The options of the class's own pre-training.
+            source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
+                source tasks of a single domain.
+            **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset; of eight
+                source tasks or more it holds out a quarter to find the number of steps, unless
+                ``hold_out`` or ``validation_data`` is given.
 
         Returns:
-            The prior; treat it as immutable, others may hold it.
+            The prior. Don't change it: other models may use it.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
+            >>> sources is SourceGPs.fit_once([(X.clone(), X.sum(-1, keepdim=True))])
+            True
         """
+        content, options = cls._content_and_options(source_data, options)
+        what = {name: options[name] for name in sorted(options) if name not in _HOW}
+        key = content_key(cls.__qualname__, content, what)
+        return _pretrained.recall(key, lambda: cls._pretrain(content, **options))
+
+    @classmethod
+    def _content_and_options(
+        cls, source_data: Any, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Validates source data, and fills in the options of :meth:`fit_once`."""
+        datasets = as_datasets(source_data)
+        return dict(zip(task_names(source_data), datasets, strict=True)), options
+
+    @classmethod
+    @abstractmethod
+    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
+        """Pre-trains a prior, for :meth:`fit_once`."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the prior to one safetensors file.
@@ -166,7 +213,7 @@ class TransferPrior(Module, ABC):
         Args:
             path: The file.
             device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform, needed only where it is none of BoTorch's
+            input_transform: The prior's input transform. Needed only if it is not BoTorch's
                 ``Normalize``, which the file holds.
 
         Returns:
@@ -192,27 +239,28 @@ class TransferPrior(Module, ABC):
         device: torch.device | str | None,
         input_transform: InputTransform | None,
     ) -> tuple[dict[str, Any], dict[str, Tensor], InputTransform | None]:
-        """Reads what :meth:`_restore` takes from a file."""
+        """Reads the arguments of :meth:`_restore` from a file."""
         config, tensors = read_prior(path, cls.__name__, device)
-        saved = {
-            name.removeprefix(_TRANSFORM): tensors.pop(name)
-            for name in list(tensors)
-            if name.startswith(_TRANSFORM)
-        }
-        kind, labels = config.pop("input_transform", None), config.pop("input_labels", None)
-        return config, tensors, restore_transform(kind, saved, input_transform, labels)
+        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
+        transform = restore_transform(
+            config.pop("input_transform", None),
+            with_prefix(tensors, _TRANSFORM),
+            input_transform,
+            config.pop("input_labels", None),
+        )
+        return config, own, transform
 
     def view(self) -> Self:
-        """Another prior on the same tensors: moving or loading one does not change the other."""
+        """Returns a prior with the same tensors. Moving or loading one leaves the other as it is."""
         return shallow_copy(self)
 
     @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """The outcome transform that brings a target's outcomes into the prior's units.
+        """Builds the outcome transform that brings a target's outcomes into the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior speaks in raw units.
+            The transform; ``None`` if the prior's units are raw.
         """

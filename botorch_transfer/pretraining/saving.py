@@ -1,7 +1,7 @@
-"""One file for one prior: tensors and a JSON header, in the safetensors format.
+"""Prior files: one safetensors file holds a prior's tensors and a JSON header.
 
-Loading never unpickles, so a file from a stranger can do no more than fail. A checksum finds what
-has changed in a file since it was written.
+Read this when you change what priors save, or when a file does not load. Loading never unpickles,
+so a file from a stranger cannot run code. A checksum finds files that were damaged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,15 @@ FORMAT_VERSION = 1
 _HEADER = "botorch_transfer"
 
 
-def write_prior(
-    path: str | os.PathLike[str],
-    class_name: str,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-) -> None:
-    """Writes a prior; an existing file is replaced only once the new one is complete.
+@contextmanager
+def replaced_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Replaces a file by what is written in the context, once that is complete.
 
     Args:
-        path: Where to write.
-        class_name: The prior's class.
-        config: What JSON can hold of it.
-        tensors: Its tensors.
+        path: The file.
+
+    Yields:
+        Where to write. Should writing fail, the file stays as it was.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -42,6 +39,31 @@ def write_prior(
     path = Path(path)
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
+    unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_prior(
+    path: str | os.PathLike[str],
+    class_name: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Writes a prior; an existing file is replaced once the new one is complete.
+
+    Args:
+        path: Where to write.
+        class_name: The prior's class.
+        config: What JSON can hold of the prior.
+        tensors: Its tensors.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+    """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "class": class_name,
@@ -49,12 +71,8 @@ def write_prior(
         "config": dict(config),
         "checksum": _checksum(config, tensors),
     }
-    unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
-    try:
+    with replaced_when_complete(path) as unfinished:
         save_file(tensors, unfinished, metadata={_HEADER: json.dumps(header)})
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read_prior(
@@ -75,22 +93,17 @@ def read_prior(
         ValueError: If the file is damaged, is no prior, or holds another class or an unknown
             version.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = _check_header(path, file.metadata(), class_name)
-            # safe_open's handle has keys() but is no mapping.
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(_damaged(path, error)) from error
+    with _opened(path) as file:
+        header = _check_header(path, file.metadata(), class_name)
+        # safe_open's handle has keys() but is no mapping.
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if header.get("checksum") != _checksum(header.get("config", {}), tensors):
         raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
     return header["config"], {name: tensor.to(device or "cpu") for name, tensor in tensors.items()}
 
 
 def prior_class_name(path: str | os.PathLike[str]) -> str:
-    """Reads which class of priors a file holds.
+    """Reads which class of prior a file holds.
 
     Args:
         path: The file.
@@ -102,17 +115,21 @@ def prior_class_name(path: str | os.PathLike[str]) -> str:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is no prior, or of an unknown version.
     """
+    with _opened(path) as file:
+        return str(_check_header(path, file.metadata(), None)["class"])
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     try:
         with safe_open(path, framework="pt") as file:
-            return str(_check_header(path, file.metadata(), None)["class"])
+            yield file
     except SafetensorError as error:
-        raise ValueError(_damaged(path, error)) from error
-
-
-def _damaged(path: str | os.PathLike[str], error: SafetensorError) -> str:
-    return f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
+        raise ValueError(
+            f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
+        ) from error
 
 
 def _checksum(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

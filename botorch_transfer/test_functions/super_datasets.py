@@ -16,7 +16,7 @@ from torch import Tensor
 
 from botorch_transfer.data import Domain
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 
 

@@ -1,3 +1,5 @@
+"""Defaults, starts and bounds, the residual kernel, likelihoods."""
+
 from __future__ import annotations
 
 import math
@@ -5,6 +7,8 @@ from functools import partial
 
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +20,15 @@ from botorch_transfer.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
 )
+from botorch_transfer.hyperpriors.spec import (
+    UnseenNoiseLikelihood,
+    default_likelihood,
+    residual_kernel,
+    residual_likelihood,
+    start_and_bounds,
+)
 from botorch_transfer.pretraining.memo import content_key
+from tests.kernels.tasks import plain_kernel, points
 
 GAMMA = Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2)
 
@@ -164,3 +176,101 @@ def test_parameters_that_are_not_in_the_state_dict_count(family: type) -> None:
 def test_bounds_are_checked(start: float, lower: float, upper: float) -> None:
     with pytest.raises(ValueError, match=r"must satisfy 0 < lower <= start <= upper < inf"):
         Hyperparameter(None, start, lower, upper)
+
+
+def test_the_unbounded_corner_is_cut_off():
+    start, lower, upper = start_and_bounds(GammaPrior(0.5, 2.0))
+    assert start == 0.25
+    expected = stats.gamma.ppf(0.01, 0.5, scale=0.5)
+    torch.testing.assert_close(float(lower), expected, rtol=1e-5, atol=0)
+    assert upper == 250.0
+
+
+def test_a_density_that_vanishes_at_zero_needs_no_more_than_a_bound():
+    start, lower, _ = start_and_bounds(GammaPrior(2.0, 4.0))
+    torch.testing.assert_close(lower, 1e-4 * start)
+
+
+def test_each_input_has_bounds_of_its_own():
+    prior = GammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([2.0, 4.0]))
+    for column, (shape, rate) in enumerate([(0.5, 2.0), (2.0, 4.0)]):
+        alone = start_and_bounds(GammaPrior(shape, rate))
+        for together, single in zip(start_and_bounds(prior), alone, strict=True):
+            torch.testing.assert_close(together[column], single)
+
+
+def test_bounds_of_a_uniform_distribution():
+    bounds = start_and_bounds(UniformPrior(torch.tensor(1.0), torch.tensor(3.0)))
+    assert [float(part) for part in bounds] == [2.0, 1.0, 3.0]
+
+
+def test_defaults_of_the_residual_kernel() -> None:
+    kernel = residual_kernel(3)
+    assert type(kernel.base_kernel) is RBFKernel
+    torch.testing.assert_close(kernel.outputscale.item(), 0.1, atol=1e-6, rtol=0)
+    torch.testing.assert_close(kernel.base_kernel.lengthscale, torch.ones(1, 3))
+    lengthscale, outputscale = kernel.base_kernel.lengthscale_prior, kernel.outputscale_prior
+    assert isinstance(lengthscale, LogNormalPrior)
+    assert (lengthscale.loc, lengthscale.scale) == (0.5, 1.5)
+    assert (outputscale.loc, outputscale.scale) == (-2.0, 3.0)
+    for constraint in (
+        kernel.raw_outputscale_constraint,
+        kernel.base_kernel.raw_lengthscale_constraint,
+    ):
+        assert constraint.lower_bound.item() == pytest.approx(1e-4)
+        assert constraint.upper_bound.item() == pytest.approx(1e2)
+
+
+def test_value() -> None:
+    kernel, x = residual_kernel(2).double(), points(4, 2)
+    kernel.base_kernel.lengthscale = torch.tensor([0.3, 0.7])
+    kernel.outputscale = 2.0
+    scaled = x / torch.tensor([0.3, 0.7], dtype=torch.double)
+    expected = 2 * plain_kernel("rbf", scaled, scaled)
+    torch.testing.assert_close(kernel(x).to_dense(), expected, atol=1e-6, rtol=0)
+
+
+def test_other_kernel_hyperparameters_and_batch() -> None:
+    kernel = residual_kernel(2, torch.Size([3]), SOURCE_HYPERPARAMETERS, "matern32")
+    assert isinstance(kernel.base_kernel, MaternKernel)
+    assert kernel.base_kernel.nu == 1.5
+    assert kernel.base_kernel.lengthscale.shape == (3, 1, 2)
+    assert kernel.outputscale.shape == (3,)
+    assert isinstance(kernel.outputscale_prior, GammaPrior)
+
+
+def test_a_residual_kernel_without_priors() -> None:
+    kernel = residual_kernel(2, hyperparameters=SOURCE_HYPERPARAMETERS.without_priors())
+    assert not list(kernel.named_priors())
+
+
+@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
+def test_noise_is_inferred_within_its_bounds(batch_shape: torch.Size) -> None:
+    noise = RESIDUAL_HYPERPARAMETERS.noise
+    likelihood = default_likelihood(batch_shape, None)
+    assert isinstance(likelihood, GaussianLikelihood)
+    assert likelihood.noise.shape == (*batch_shape, 1)
+    torch.testing.assert_close(likelihood.noise, torch.full((*batch_shape, 1), noise.start))
+    constraint = likelihood.noise_covar.raw_noise_constraint
+    assert float(constraint.lower_bound) == pytest.approx(noise.lower)
+    assert float(constraint.upper_bound) == pytest.approx(noise.upper)
+
+
+def test_without_a_hyperprior() -> None:
+    free = SOURCE_HYPERPARAMETERS.without_priors().noise
+    assert not list(residual_likelihood(torch.Size(), free).named_priors())
+    assert len(list(residual_likelihood(torch.Size()).named_priors())) == 1
+
+
+def test_known_noise_is_left_to_botorch_where_there_is_any() -> None:
+    assert default_likelihood(torch.Size(), torch.ones(3, 1)) is None
+
+
+def test_known_noise_before_there_is_any() -> None:
+    likelihood = default_likelihood(torch.Size([2]), torch.ones(2, 0, 1))
+    assert isinstance(likelihood, UnseenNoiseLikelihood)
+    expected = torch.full((2, 1), RESIDUAL_HYPERPARAMETERS.noise.start)
+    torch.testing.assert_close(likelihood.noise, expected)
+    # From the first observation on it is that of the points.
+    seen = likelihood.get_fantasy_likelihood(noise=torch.full((2, 1), 0.3))
+    torch.testing.assert_close(seen.noise, torch.full((2, 1), 0.3))

@@ -7,7 +7,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from scipy import stats
 
 from botorch_transfer.pretraining.hyperprior import validation
-from botorch_transfer.pretraining.hyperprior.distribution import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.validation import (
     effective_sample_size,
     log_likelihoods,

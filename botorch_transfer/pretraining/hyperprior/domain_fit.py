@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
 from botorch_transfer.kernels.stationary import StationaryFunction, stationary_function
-from botorch_transfer.pretraining.hyperprior.distribution import DomainEstimates
+from botorch_transfer.pretraining.hyperprior.estimates import DomainEstimates
 from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     warn_outside_unit_cube,

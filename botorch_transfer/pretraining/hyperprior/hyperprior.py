@@ -1,4 +1,8 @@
-"""HyperBO+ and MPHD: a distribution over hyperparameters, learned from other search spaces.
+"""HyperBO+ and MPHD: a distribution over GP hyperparameters, learned from other search spaces.
+
+Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
+:class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
+``domain_fit``, MPHD's network in ``network``.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -13,49 +17,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, Literal, Self, get_args
 
+import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
 from gpytorch.priors import GammaPrior, NormalPrior, Prior
+from torch import Tensor
 
-from botorch_transfer.data import Domain, SourceData
-from botorch_transfer.hyperpriors.priors import describe_prior, fit_gamma, fit_normal
-from botorch_transfer.pretraining.hyperprior.distribution import (
-    DomainEstimates,
-    HyperparameterDistribution,
-    Kind,
-    are_domains,
-    check_domains,
-    find_domain,
+from botorch_transfer.data import Domain, default_context
+from botorch_transfer.hyperpriors.priors import (
+    describe_prior,
+    fit_gamma,
+    fit_normal,
+    make_prior,
 )
-from botorch_transfer.pretraining.hyperprior.domain_fit import (
-    DomainFitOptions,
-    fit_domains,
+from botorch_transfer.kernels.stationary import stationary_function
+from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.pretraining.hyperprior.domain_fit import DomainFitOptions, fit_domains
+from botorch_transfer.pretraining.hyperprior.estimates import DomainEstimates, HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.network import (
+    ContextGammaPrior,
+    ContextNetwork,
+    NetworkOptions,
+    fit_network,
 )
-from botorch_transfer.pretraining.hyperprior.network import NetworkOptions, fit_network
 from botorch_transfer.pretraining.input_transforms import (
+    fits_dim,
     frozen_input_transform,
     shared_transform,
-    takes,
 )
-from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
 from botorch_transfer.pretraining.tasks import OutcomeScale
 
-_HOW = {"progress", "n_jobs", "max_bytes", "chunk_elements"}
+Kind = Literal["mphd", "universal", "empirical"]
+
+_SHARED = ("constant", "outputscale", "noise")
+_ESTIMATES = "estimates_"
 
 
-class Hyperprior(HyperparameterDistribution):
+class Hyperprior(TransferPrior):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
-    It is the only kind of prior here that transfers between search spaces of different dimension
-    and meaning: what is learned is how long lengthscales, how large signal and noise variances tend
-    to be. Every domain (search space) has one GP that its tasks are draws of, with a constant mean
-    and a Matérn kernel with a lengthscale for each input. Step 1 estimates these hyperparameters
-    domain by domain; step 2 fits distributions to the estimates: a Normal to the means, Gammas to
-    the rest. Use it with half a dozen domains or more; the source observations are not kept, and a
-    saved file does not contain them.
+    Use it to transfer between search spaces that differ in dimension and meaning; no other prior of
+    this package can. It learns which lengthscales, signal variances and noise variances are usual.
+    The tasks of a domain (a search space) are taken to be draws of one GP, with a constant mean and
+    a stationary kernel with a lengthscale for each input. Step 1 estimates these hyperparameters
+    domain by domain. Step 2 fits distributions to the estimates: a Normal to the means, Gammas to
+    the others. Use half a dozen domains or more. The source observations are not kept, and a saved
+    file does not contain them.
 
     Build one by :meth:`fit` or :meth:`specified`, not by the constructor.
+
+    Args:
+        kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
+            lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+            ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
+        kernel: The stationary kernel's name.
+        priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
+            network, ``"lengthscale"``. Their parameters are copied.
+        network: MPHD's network.
+        estimates: The estimates of step 1.
+        default_contexts: Whether the network was trained on the default contexts.
+        outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
+        input_transform: The transform that all domains share, if they do.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -66,7 +92,38 @@ class Hyperprior(HyperparameterDistribution):
         GammaPrior()
     """
 
-    _pretrained: ClassVar[Memo] = Memo(size=8)
+    constant_parameters: Tensor
+    lengthscale_parameters: Tensor
+    noise_parameters: Tensor
+    estimates_outcome_mean: Tensor
+    estimates_outcome_std: Tensor
+    network: ContextNetwork | None
+
+    def __init__(
+        self,
+        kind: Kind,
+        kernel: str,
+        priors: Mapping[str, Prior],
+        network: ContextNetwork | None = None,
+        estimates: DomainEstimates | None = None,
+        default_contexts: bool = True,
+        outcome_scale: OutcomeScale = "per_task",
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        super().__init__(outcome_scale, input_transform)
+        stationary_function(kernel)
+        self.kind, self.kernel = kind, kernel
+        self.default_contexts = default_contexts
+        self.families: dict[str, str] = {}
+        for name, prior in priors.items():
+            self.families[name], parameters = describe_prior(prior)
+            self.register_buffer(f"{name}_parameters", parameters.double())
+        self.network = network
+        self.domain_names = None if estimates is None else estimates.names
+        for name, tensor in ({} if estimates is None else estimates.tensors()).items():
+            self.register_buffer(f"{_ESTIMATES}{name}", tensor)
+
+    # ------------------------------------------------------------------------------ training
 
     @classmethod
     def fit(
@@ -82,16 +139,16 @@ class Hyperprior(HyperparameterDistribution):
 
         Args:
             domains: The domains, each with its source tasks.
-            kind: ``"mphd"``: each lengthscale's Gamma distribution is what a network says of its
-                context; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+            kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
+                lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
                 ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default that of
                 the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for the others.
             outcome_scale: Whether to standardize the outcomes of each task by itself
-                (``"per_task"``), which domains of different units need, or to take them as they
+                (``"per_task"``), which domains with different units need, or to use them as they
                 are (``"raw"``), as the papers do.
             network: How to make and train MPHD's network; other kinds have none.
-            **options: Those of step 1, see :class:`~.domain_fit.DomainFitOptions`.
+            **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
 
         Returns:
             The hyperprior, in double precision on the CPU.
@@ -134,23 +191,25 @@ class Hyperprior(HyperparameterDistribution):
         kernel: str = "matern52",
         outcome_scale: OutcomeScale = "raw",
     ) -> Self:
-        """Makes a hyperprior of distributions that are known, or chosen by hand.
+        """Makes a hyperprior from distributions that are known or chosen by hand.
 
         Args:
             constant: The hyperprior of the constant mean, a ``NormalPrior`` or ``UniformPrior``.
-            lengthscale: That of each lengthscale; it and the others are univariate, a
-                ``GammaPrior`` or ``UniformPrior``.
-            outputscale: That of the signal variance.
-            noise: That of the noise variance.
+            lengthscale: The hyperprior of each lengthscale, a univariate ``GammaPrior`` or
+                ``UniformPrior``, as are the other two.
+            outputscale: The hyperprior of the signal variance.
+            noise: The hyperprior of the noise variance.
             kernel: The stationary kernel's name.
-            outcome_scale: The units that are meant; ``"per_task"`` says standardized outcomes.
+            outcome_scale: The units of the outcomes: ``"raw"``, or ``"per_task"`` for standardized
+                outcomes.
 
         Returns:
             The hyperprior, for any number of inputs.
 
         Raises:
-            ValueError: If a distribution is of another kind, or may be negative where it must not,
-                or must be positive for the constant, or there are no such kernel or units.
+            ValueError: If a distribution is of another family, allows negative values of a positive
+                hyperparameter or only positive values of the constant, or if kernel or units are
+                unknown.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -177,56 +236,6 @@ class Hyperprior(HyperparameterDistribution):
                 )
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
 
-    def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
-        """Finds the input transform of a model, whose search space may be another one.
-
-        Args:
-            dim: The number of the model's inputs.
-            given: The model's own argument, which wins.
-
-        Returns:
-            The argument; without one that of the domains, if they share one of as many inputs.
-
-        Raises:
-            ValueError: If the argument is not frozen.
-        """
-        if given is not None:
-            return frozen_input_transform(given)
-        shared = self.input_transform
-        return deepcopy(shared) if shared is not None and takes(shared, dim) else None
-
-    @classmethod
-    def fit_once(
-        cls,
-        source_data: Sequence[Domain] | Sequence[SourceData] | Mapping[str, SourceData],
-        input_transform: InputTransform | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Fits as :meth:`fit` does, or recalls the hyperprior that the same content gave before.
-
-        Args:
-            source_data: The domains; or the source tasks of one domain, which is then the only one.
-            input_transform: The transform of such source tasks.
-            **kwargs: The arguments of :meth:`fit`.
-
-        Returns:
-            The hyperprior; treat it as immutable, others may hold it.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> domains = [Domain([(X, X.sum(-1, keepdim=True))])]
-            >>> hyperprior = Hyperprior.fit_once(domains, kind="universal")
-            >>> hyperprior is Hyperprior.fit_once(domains, kind="universal")
-            True
-        """
-        if not are_domains(source_data):
-            # One domain has nothing to tell about how contexts matter.
-            kwargs = {"kind": "universal", **kwargs}
-            source_data = [Domain(source_data, name="source data", input_transform=input_transform)]  # type: ignore[arg-type]
-        what = {name: kwargs[name] for name in sorted(kwargs) if name not in _HOW}
-        key = content_key(cls.__qualname__, source_data, what)
-        return cls._pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))  # type: ignore[arg-type]
-
     @classmethod
     def _from_estimates(
         cls,
@@ -236,7 +245,7 @@ class Hyperprior(HyperparameterDistribution):
         network: NetworkOptions | None,
         **options: Any,
     ) -> Self:
-        """Runs step 2."""
+        """Runs step 2: fits distributions to estimates."""
         broad = float(estimates.outputscale.mean().sqrt())
         gamma = {
             name: GammaPrior(*fit_gamma(getattr(estimates, name), name))
@@ -259,10 +268,10 @@ class Hyperprior(HyperparameterDistribution):
         without: str | int | Sequence[str | int] = (),
         network: NetworkOptions | None = None,
     ) -> Self:
-        """Runs step 2 again on the estimates that step 1 left: another kind, or fewer domains.
+        """Runs step 2 again on the estimates of step 1, for another kind or fewer domains.
 
         Args:
-            kind: The kind wanted; that of this hyperprior if omitted.
+            kind: The new kind; that of this hyperprior if omitted.
             without: Names or numbers of domains to leave out, as in the papers' setting without
                 data of the target's own domain (NToT).
             network: How to make and train MPHD's network.
@@ -283,25 +292,235 @@ class Hyperprior(HyperparameterDistribution):
             ('shop',)
         """
         estimates = self.estimates
-        left_out = {without} if isinstance(without, str | int) else set(without)
-        numbers = {find_domain(estimates.names, domain) for domain in left_out}
+        left_out = [without] if isinstance(without, str | int) else without
+        numbers = {_find_domain(estimates.names, domain) for domain in left_out}
         kept = [number for number in range(len(estimates.names)) if number not in numbers]
         if not kept:
             raise ValueError("No domain would be left to learn from.")
         kind = self.kind if kind is None else kind
         check_kind(kind)
+        refitted = self._from_estimates(
+            estimates.select(kept),
+            kind,
+            self.kernel,
+            network,
+            default_contexts=self.default_contexts,
+            outcome_scale=self.outcome_scale,
+            input_transform=self.input_transform,
+        )
+        return refitted.to(self.constant_parameters.device)
+
+    @classmethod
+    def _content_and_options(
+        cls, source_data: Any, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        options = dict(options)
+        transform = options.pop("input_transform", None)
+        if isinstance(source_data, Sequence) and any(isinstance(d, Domain) for d in source_data):
+            return source_data, options
+        # A single domain does not show how contexts matter.
+        domain = Domain(source_data, name="source data", input_transform=transform)
+        return [domain], {"kind": "universal", **options}
+
+    @classmethod
+    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
+        return cls.fit(source_data, **options)
+
+    # -------------------------------------------------------------------------- distributions
+
+    @property
+    def dim(self) -> int | None:
+        """``None``: a hyperprior serves any number of inputs."""
+        return None
+
+    @property
+    def estimates(self) -> DomainEstimates:
+        """The estimates of step 1.
+
+        Raises:
+            ValueError: If the hyperprior was specified by hand.
+        """
+        if self.domain_names is None:
+            raise ValueError("This hyperprior was specified by hand: there are no estimates.")
+        tensors = with_prefix(dict(self.named_buffers()), _ESTIMATES)
+        return DomainEstimates.from_tensors(self.domain_names, tensors)
+
+    def hyperprior_of(self, name: str) -> Prior:
+        """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
+
+        Args:
+            name: ``"constant"``, ``"outputscale"`` or ``"noise"``.
+
+        Returns:
+            A new GPyTorch prior.
+        """
+        return make_prior(self.families[name], getattr(self, f"{name}_parameters"))
+
+    def lengthscale_prior(self, dim: int, context: Tensor | None = None) -> Prior:
+        """Builds the hyperprior of a target's lengthscales.
+
+        Args:
+            dim: The target's number of inputs ``d``.
+            context: A ``d x s`` tensor that describes the inputs; by default that of ``d``
+                continuous inputs. Only MPHD uses it.
+
+        Returns:
+            A new GPyTorch prior: a univariate one for each lengthscale, or MPHD's of all ``d``.
+
+        Raises:
+            InputDataError: If the context is of another shape, or needed and not given.
+        """
+        if self.network is None:
+            _check_rows(context, dim)
+            return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
+        return ContextGammaPrior(self.network, self.resolve_context(dim, context))
+
+    def resolve_context(self, dim: int, context: Tensor | None) -> Tensor:
+        """Checks a target's context, or makes the default one."""
+        if context is None:
+            if not self.default_contexts:
+                raise InputDataError(
+                    "The hyperprior was trained on contexts of the domains' own: give the target's "
+                    "as context=, a d x s tensor."
+                )
+            return default_context(dim)
+        _check_rows(context, dim)
+        return context
+
+    def sample(
+        self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
+    ) -> HyperparameterDraws:
+        """Draws hyperparameters.
+
+        Args:
+            num: The number of draws ``R``.
+            dim: The target's number of inputs ``d``.
+            context: As in :meth:`lengthscale_prior`.
+            seed: The seed.
+
+        Returns:
+            The draws, in double precision. A draw of an empirical hyperprior takes mean and
+            variances from one domain, and each lengthscale from any domain.
+
+        Example:
+            >>> from gpytorch.priors import GammaPrior, NormalPrior
+            >>> positive = GammaPrior(2.0, 4.0)
+            >>> constant = NormalPrior(0.0, 1.0)
+            >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
+            >>> hyperprior.sample(100, dim=3).lengthscale.shape
+            torch.Size([100, 3])
+        """
+        device = self.constant_parameters.device
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            draws = self._sample(num, dim, context)
+        return draws.to(torch.empty(0, dtype=torch.double, device=device))
+
+    def _sample(self, num: int, dim: int, context: Tensor | None) -> HyperparameterDraws:
+        if self.kind == "empirical":
+            estimates = self.estimates
+            domain = torch.randint(len(estimates.names), (num,))
+            inputs = torch.randint(len(estimates.lengthscale), (num, dim))
+            shared = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
+            return HyperparameterDraws(lengthscale=estimates.lengthscale.cpu()[inputs], **shared)
+        prior = self.lengthscale_prior(dim, context).cpu().double()
+        shape = torch.Size([num]) if len(prior._extended_shape()) else torch.Size([num, dim])
+        shared = {
+            name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
+            for name in _SHARED
+        }
+        return HyperparameterDraws(lengthscale=prior.sample(shape), **shared)
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """Builds the outcome transform that brings a target's outcomes into the hyperprior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the units are raw. Otherwise a standardization by the target's own outcomes,
+            because each source task was standardized by itself. If the target has too few of them,
+            typical values of the source tasks take their place.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        if self.domain_names is None:
+            typical = self.constant_parameters.new_tensor([0.0, 1.0])
+        else:
+            mean, std = self.estimates_outcome_mean, self.estimates_outcome_std
+            typical = torch.stack([mean.mean(), std.square().mean().sqrt()])
+        return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows of the hyperprior."""
+        domains = 0 if self.domain_names is None else len(self.domain_names)
         return (
-            type(self)
-            ._from_estimates(
-                estimates.select(kept),
-                kind,
-                self.kernel,
-                network,
-                default_contexts=self.default_contexts,
-                outcome_scale=self.outcome_scale,
-                input_transform=self.input_transform,
-            )
-            .to(self.constant_parameters.device)
+            f"kind={self.kind!r}, kernel={self.kernel!r}, domains={domains}, "
+            f"outcome_scale={self.outcome_scale!r}"
+        )
+
+    def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
+        """Returns the input transform of a model, whose search space may be a new one.
+
+        Args:
+            dim: The number of the model's inputs.
+            given: The model's own argument, which takes precedence.
+
+        Returns:
+            The argument, or else the transform that the domains share, if it fits ``dim`` inputs.
+
+        Raises:
+            ValueError: If the argument is not frozen.
+        """
+        if given is not None:
+            return frozen_input_transform(given)
+        shared = self.input_transform
+        return deepcopy(shared) if shared is not None and fits_dim(shared, dim) else None
+
+    # ----------------------------------------------------------------------- saving, loading
+
+    def _config(self) -> dict[str, Any]:
+        network = self.network
+        return {
+            "kind": self.kind,
+            "kernel": self.kernel,
+            "families": self.families,
+            "domain_names": None if self.domain_names is None else list(self.domain_names),
+            "default_contexts": self.default_contexts,
+            "network": None
+            if network is None
+            else {"hidden": list(network.hidden), "bounded_head": network.bounded_head},
+        }
+
+    @classmethod
+    def _restore(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Self:
+        priors = {
+            name: make_prior(family, tensors[f"{name}_parameters"])
+            for name, family in config["families"].items()
+        }
+        names, estimates = config["domain_names"], None
+        if names is not None:
+            estimates = DomainEstimates.from_tensors(names, with_prefix(tensors, _ESTIMATES))
+        network = None
+        if config["network"] is not None:
+            state = with_prefix(tensors, "network.")
+            contexts, base = state["offset"].unsqueeze(0), state["base"]
+            network = ContextNetwork(contexts, base, **config["network"]).freeze()
+            network.load_state_dict(state)
+        return cls(
+            config["kind"],
+            config["kernel"],
+            priors,
+            network,
+            estimates,
+            config["default_contexts"],
+            config["outcome_scale"],
+            input_transform,
         )
 
 
@@ -314,14 +533,67 @@ def _check_units(outcome_scale: str) -> None:
 
 
 def check_kind(kind: str) -> None:
-    """Refuses kinds that there are not.
+    """Checks that a kind of hyperprior exists.
 
     Args:
         kind: The kind.
 
     Raises:
-        ValueError: If there is no such kind.
+        ValueError: If it does not exist.
     """
     if kind not in get_args(Kind):
         names = ", ".join(repr(name) for name in get_args(Kind))
         raise ValueError(f"Unknown kind {kind!r}: choose one of {names}.")
+
+
+def check_domains(domains: Sequence[Domain]) -> list[Domain]:
+    """Checks that a hyperprior can be learned from domains.
+
+    Args:
+        domains: The domains.
+
+    Returns:
+        A list of them.
+
+    Raises:
+        InputDataError: If there are none, two have one name, or their contexts differ in kind.
+    """
+    if isinstance(domains, Domain) or not isinstance(domains, Sequence):
+        raise InputDataError("Expected a sequence of domains: put a single one into a list.")
+    if not domains:
+        raise InputDataError("There are no domains: pass at least one.")
+    for domain in domains:
+        if not isinstance(domain, Domain):
+            raise InputDataError(
+                f"Expected domains, not a {type(domain).__name__}: make one of each search space "
+                "by Domain(source_data)."
+            )
+    given = [domain.name for domain in domains if domain.name is not None]
+    twice = next((name for name in given if given.count(name) > 1), None)
+    if twice is not None:
+        raise InputDataError(f"Two domains have the name {twice!r}: rename one.")
+    sizes = {domain.context.shape[-1] for domain in domains if domain.context is not None}
+    defaults = {domain.has_default_context for domain in domains}
+    if len(sizes) > 1 or len(defaults) > 1:
+        raise InputDataError(
+            "The domains' contexts are of different kinds: give all of them contexts of the same "
+            "size, or none."
+        )
+    return list(domains)
+
+
+def _check_rows(context: Tensor | None, dim: int) -> None:
+    if context is not None and (context.ndim != 2 or len(context) != dim):
+        raise InputDataError(
+            f"The context is {tuple(context.shape)}, but the target has {dim} inputs: it must be "
+            "d x s, with a row for each."
+        )
+
+
+def _find_domain(names: Sequence[str], domain: str | int) -> int:
+    """The number of a domain that is given by its name or number."""
+    if isinstance(domain, str) and domain in names:
+        return list(names).index(domain)
+    if isinstance(domain, int) and 0 <= domain < len(names):
+        return domain
+    raise ValueError(f"There is no domain {domain!r} among {', '.join(map(repr, names))}.")

@@ -18,11 +18,12 @@ from torch import Tensor
 from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.kernels.gaussian import cholesky_or_nan
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.hyperprior.distribution import (
-    HyperparameterDraws,
+from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.pretraining.hyperprior.hyperprior import (
+    Hyperprior,
     check_domains,
+    check_kind,
 )
-from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior, check_kind
 
 _CHUNK_ELEMENTS = 2**19
 """Matrix elements at a time: what a processor's cache holds; more takes twice as long."""

@@ -1,6 +1,6 @@
-"""One GP, pre-trained on all source tasks: HyperBO, FSBO and ABLR."""
+"""Pre-trained GPs: one GP for all tasks, learned by gradients (HyperBO, FSBO and ABLR)."""
 
-from botorch_transfer.pretraining.pretrained.objectives import PretrainingOptions
+from botorch_transfer.pretraining.pretrained.fit import PretrainingOptions
 from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
 
 __all__ = ["PretrainedPrior", "PretrainingOptions"]

@@ -1,31 +1,36 @@
-"""How the loss of pre-training fell.
+"""Checkpoints of pre-training: an interrupted run goes on, and ends at the same numbers.
 
-Checkpoints: an interrupted pre-training goes on where it was, and ends at the same numbers.
+Read this when you change what a run keeps. A checkpoint is one file of ``torch.save`` and is read
+by ``torch.load(weights_only=True)``, which runs no code. Checkpoints of earlier versions, which
+were safetensors files, are still read.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import zipfile
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from botorch_transfer.pretraining.saving import read_prior, write_prior
+from botorch_transfer.pretraining.saving import read_prior, replaced_when_complete
 
 
 @dataclass
 class LearningCurve:
-    """Losses over the steps of pre-training.
+    """The losses of a run of pre-training.
 
     Args:
-        loss: The training loss at the start of each step; with Adam that of a sub-sample, NaN for a
+        loss: The training loss before each step. With Adam it is that of a sub-sample. NaN for a
             step that was skipped.
-        validation_steps: The numbers of steps after which the validation tasks were looked at.
-        validation_loss: Their NLL, a mean over tasks, at these times.
+        validation_steps: The numbers of steps after which the validation loss was computed.
+        validation_loss: The mean NLL of the validation tasks at these times.
         best_step: The number of steps after which the parameters were kept.
 
     Example:
@@ -56,40 +61,23 @@ class LearningCurve:
         return cls(**lists)
 
 
-_CLASS = "checkpoint of pre-training"
-# L-BFGS keeps scratch space with its state.
-_SCRATCH = {"al"}
-
-
-class Optimizer(Protocol):
-    """What a checkpoint needs of an optimizer, for instance one of PyTorch's."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state."""
-        ...
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a state."""
-        ...
-
-
 @dataclass
 class FitState:
-    """Everything that the steps to come depend on.
+    """Everything that the remaining steps of a run depend on.
 
     Args:
         step: The number of steps done.
         parameters: The parameters, by name.
         best: The parameters with the least validation loss so far; empty without validation.
-        optimizer: The optimizer's state, see :func:`optimizer_state`.
+        optimizer: The ``"state"`` of the optimizer's ``state_dict``.
         curve: The losses so far.
-        finished: Whether there are no steps to come.
+        finished: Whether there are no steps left.
     """
 
     step: int
     parameters: dict[str, Tensor]
     best: dict[str, Tensor]
-    optimizer: tuple[dict[str, Tensor], dict[str, Any]]
+    optimizer: dict[int, dict[str, Any]]
     curve: LearningCurve
     finished: bool = False
 
@@ -105,21 +93,8 @@ def write_checkpoint(path: str | os.PathLike[str], key: str, state: FitState) ->
     Raises:
         FileNotFoundError: If there is no such folder.
     """
-    tensors, scalars = state.optimizer
-    groups = {
-        "parameters": state.parameters,
-        "best": state.best,
-        "optimizer": tensors,
-        "curve": state.curve.tensors(),
-    }
-    # Copies: what is registered twice shares memory, which the format does not allow.
-    flat = {
-        f"{group}.{name}": tensor.clone()
-        for group, members in groups.items()
-        for name, tensor in members.items()
-    }
-    config = {"key": key, "step": state.step, "optimizer": scalars, "finished": state.finished}
-    write_prior(path, _CLASS, config, flat)
+    with replaced_when_complete(path) as unfinished:
+        torch.save({"key": key, "state": vars(state) | {"curve": vars(state.curve)}}, unfinished)
 
 
 def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
@@ -133,95 +108,52 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
         The state, on the CPU; ``None`` if there is no such file.
 
     Raises:
-        ValueError: If the file is damaged, or a checkpoint of another run.
+        ValueError: If the file is damaged, or is the checkpoint of another run.
     """
     if not Path(path).exists():
         return None
-    config, tensors = read_prior(path, _CLASS)
-    if config["key"] != key:
+    if zipfile.is_zipfile(path):
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            state = FitState(**saved["state"] | {"curve": LearningCurve(**saved["state"]["curve"])})
+        except (RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
+            raise ValueError(f"The checkpoint {str(path)!r} is damaged: delete it.") from error
+        found = saved["key"]
+    else:
+        found, state = _read_safetensors(path)
+    if found != key:
         raise ValueError(
             f"{str(path)!r} is the checkpoint of a run with other source data, starting values or "
             "options: delete it, or give another file."
         )
+    return state
 
-    def group(name: str) -> dict[str, Tensor]:
-        prefix = f"{name}."
-        return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
-    return FitState(
+def _read_safetensors(path: str | os.PathLike[str]) -> tuple[str, FitState]:
+    """Reads the key and the state of a checkpoint of an earlier version."""
+    config, tensors = read_prior(path, "checkpoint of pre-training")
+    groups: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        groups[group][rest.removeprefix("0.") if group == "optimizer" else rest] = tensor
+    optimizer = groups["optimizer"]
+    for name, value in config["optimizer"].items():
+        where = name.removeprefix("0.")
+        if isinstance(value, dict):  # a list of tensors, which have names of their own
+            value = [optimizer.pop(f"{where}.{place}") for place in range(value["length"])]
+        optimizer[where] = value
+    if "count" in optimizer:  # the names of our own Adam
+        optimizer = {
+            "step": torch.tensor(float(optimizer["count"])),
+            "exp_avg": optimizer["first"],
+            "exp_avg_sq": optimizer["second"],
+        }
+    state = FitState(
         step=config["step"],
-        parameters=group("parameters"),
-        best=group("best"),
-        optimizer=(group("optimizer"), config["optimizer"]),
-        curve=LearningCurve.from_tensors(group("curve")),
+        parameters=groups["parameters"],
+        best=groups["best"],
+        optimizer={0: optimizer},
+        curve=LearningCurve.from_tensors(groups["curve"]),
         finished=config["finished"],
     )
-
-
-def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Takes an optimizer's state apart into tensors and what JSON can hold.
-
-    Args:
-        optimizer: The optimizer.
-
-    Returns:
-        Tensors, those of a list with their position in the name, and all else.
-    """
-    tensors: dict[str, Tensor] = {}
-    scalars: dict[str, Any] = {}
-    for index, entries in optimizer.state_dict()["state"].items():
-        for name, value in entries.items():
-            where = f"{index}.{name}"
-            if isinstance(value, Tensor):
-                tensors[where] = value.clone()
-            elif isinstance(value, list):
-                if name not in _SCRATCH:
-                    scalars[where] = {"length": len(value)}
-                    tensors |= {
-                        f"{where}.{place}": item.clone() for place, item in enumerate(value)
-                    }
-            else:
-                scalars[where] = value
-    return tensors, scalars
-
-
-def restore_optimizer(
-    optimizer: Optimizer, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]
-) -> None:
-    """Gives an optimizer the state that :func:`optimizer_state` took apart.
-
-    Args:
-        optimizer: An optimizer of the same kind, with the same parameters.
-        tensors: The tensors.
-        scalars: All else.
-    """
-    state: dict[int, dict[str, Any]] = {}
-
-    def entries(where: str) -> tuple[dict[str, Any], str]:
-        index, name = where.split(".", maxsplit=1)
-        return state.setdefault(int(index), {}), name
-
-    for where, value in scalars.items():
-        entry, name = entries(where)
-        if isinstance(value, dict):
-            value = [tensors[f"{where}.{place}"] for place in range(value["length"])]
-        entry[name] = value
-    for where, tensor in tensors.items():
-        if where.count(".") == 1:
-            entry, name = entries(where)
-            entry[name] = tensor
-    optimizer.load_state_dict(
-        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
-    )
-
-
-def copied(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies parameters, to come back to them."""
-    return {name: parameter.detach().clone() for name, parameter in parameters.items()}
-
-
-@torch.no_grad()
-def put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Gives parameters the values that :func:`copied` kept."""
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
+    return config["key"], state

@@ -1,19 +1,19 @@
-"""How pre-training optimizes.
+"""Pre-training runs: options, optimization, early stopping, held-out tasks.
 
-Pre-training by gradients: Adam on sub-samples, or L-BFGS on everything.
-
-Training for as long as it helps tasks that were held out, and then on all of them.
+Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
+with validation tasks that end a run early and checkpoints that an interrupted one goes on from.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
+from typing import Literal
 
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
@@ -25,25 +25,81 @@ from botorch_transfer.pretraining.parallel import keep_freed_memory
 from botorch_transfer.pretraining.pretrained.checkpoints import (
     FitState,
     LearningCurve,
-    copied,
-    optimizer_state,
-    put_back,
     read_checkpoint,
-    restore_optimizer,
     write_checkpoint,
 )
-from botorch_transfer.pretraining.pretrained.objectives import (
-    PretrainingOptions,
-    SourceLoss,
-    TaskNLL,
-    TrainingTasks,
-)
+from botorch_transfer.pretraining.pretrained.objectives import SourceLoss, TaskNLL, TrainingTasks
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 
 logger = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20
-"""So many steps in a row without a finite loss end the run."""
+"""A run of Adam fails after this many steps in a row without a finite loss."""
+
+
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """How pre-training optimizes.
+
+    Args:
+        optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
+            the objective has an NLL, and L-BFGS for the EKL alone.
+        steps: The number of steps of Adam (3,000 by default) or iterations of L-BFGS (100 by
+            default).
+        learning_rate: Adam's learning rate at the start.
+        decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
+            ``steps=50_000, learning_rate=1e-3, decay=False``.
+        batch_size: The number of points of each task that a step of Adam sees, a new uniform
+            sample each time; all points of a task that has fewer.
+        task_batch_size: The number of tasks that a step of Adam sees, a new uniform sample too.
+        validation_every: The number of steps between evaluations of the validation loss; by
+            default a fiftieth of all steps.
+        patience: The number of such evaluations without progress after which the run stops.
+        seed: The seed of the samples.
+        progress: Whether to show a progress bar.
+        checkpoint: A file for checkpoints. If it holds the checkpoint of an interrupted run, the
+            run goes on from there and ends at the same numbers to the bit.
+        checkpoint_every: The number of steps between checkpoints; by default a twentieth of all
+            steps. One more is written at the end.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> PretrainingOptions(steps=100).steps
+        100
+    """
+
+    optimizer: Literal["adam", "lbfgs"] | None = None
+    steps: int | None = None
+    learning_rate: float = 1e-2
+    decay: bool = True
+    batch_size: int = 50
+    task_batch_size: int = 64
+    validation_every: int | None = None
+    patience: int = 10
+    seed: int = 0
+    progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in (None, "adam", "lbfgs"):
+            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
+        for name in ("batch_size", "task_batch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
+        for name in ("steps", "validation_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < (name != "steps"):
+                raise ValueError(f"{name}={value} is out of range.")
+
+    def content(self) -> tuple[object, ...]:
+        """The options that the result depends on."""
+        how = ("progress", "checkpoint", "checkpoint_every")
+        return tuple(getattr(self, part.name) for part in fields(self) if part.name not in how)
 
 
 class GradientFit:
@@ -55,7 +111,7 @@ class GradientFit:
         validation: The NLL of the validation tasks, if there are any.
         options: How to optimize.
         key: What identifies the run, for its checkpoint.
-        stop: After how many steps to stop, on a schedule that is made for all of them.
+        stop: The number of steps to stop after. The learning rate still decays over all steps.
     """
 
     def __init__(
@@ -123,12 +179,12 @@ class GradientFit:
             self._validate()
             self._write(finished=True)
         if self.best:
-            put_back(self.parameters, self.best)
+            _put_back(self.parameters, self.best)
         self.flat.release()
         return self.curve
 
     def _losses(self) -> Iterator[float]:
-        """Takes the steps to come, and yields the loss before each."""
+        """Takes the remaining steps, and yields the loss before each."""
         if isinstance(self.optimizer, torch.optim.Adam):
             steps = range(self.step, self.stop)
             return adam_steps(
@@ -148,7 +204,7 @@ class GradientFit:
         return 0.5 * self.options.learning_rate * (1 + math.cos(math.pi * step / self.num_steps))
 
     def _note(self, loss: float) -> None:
-        """Notes a step's loss, and looks at the validation tasks if it is time to."""
+        """Records a step, and evaluates the validation loss when it is due."""
         self.curve.loss.append(loss)
         if math.isfinite(loss):
             self.num_skipped = 0
@@ -179,32 +235,30 @@ class GradientFit:
         self.curve.validation_loss.append(loss)
         finite = [value for value in self.curve.validation_loss if math.isfinite(value)]
         if not self.best or loss == min(finite, default=math.nan):
-            self.best = copied(self.parameters)
+            self.best = {n: p.detach().clone() for n, p in self.parameters.items()}
             self.curve.best_step = self.step
 
     def _is_out_of_patience(self) -> bool:
         if self.validation is None:
             return False
-        looks = [step for step in self.curve.validation_steps if step > self.curve.best_step]
-        return len(looks) >= self.options.patience
-
-    # ------------------------------------------------------------------------------ checkpoints
+        since = [step for step in self.curve.validation_steps if step > self.curve.best_step]
+        return len(since) >= self.options.patience
 
     def _write(self, finished: bool) -> None:
         if self.options.checkpoint is None:
             return
         state = FitState(
             step=self.step,
-            parameters=dict(self.parameters),
+            parameters={n: p.detach() for n, p in self.parameters.items()},
             best=self.best,
-            optimizer=optimizer_state(self.optimizer),
+            optimizer=self.optimizer.state_dict()["state"],
             curve=self.curve,
             finished=finished,
         )
         write_checkpoint(self.options.checkpoint, self.key, state)
 
     def _resume(self) -> bool:
-        """Takes up an earlier run; returns whether it had finished."""
+        """Restores the state of an earlier run; returns whether it had finished."""
         if self.options.checkpoint is None:
             return False
         state = read_checkpoint(self.options.checkpoint, self.key)
@@ -212,13 +266,19 @@ class GradientFit:
             return False
         logger.info("Pre-training goes on after %d steps.", state.step)
         self.step, self.curve, self.best = state.step, state.curve, state.best
-        put_back(self.parameters, state.parameters)
-        restore_optimizer(self.optimizer, *state.optimizer)
+        _put_back(self.parameters, state.parameters)
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state.optimizer})
         return state.finished
 
 
+@torch.no_grad()
+def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
 Groups = Sequence[Sequence[int]] | None
-"""Given groups of tasks with matching inputs."""
+"""Groups of tasks with matching inputs, by the tasks' numbers; ``None`` to find them."""
 
 
 def fit_as_long_as_it_helps(
@@ -230,20 +290,19 @@ def fit_as_long_as_it_helps(
     options: PretrainingOptions,
     key: str,
 ) -> LearningCurve:
-    """Finds the number of steps on a part of the tasks, and takes as many on all of them.
+    """Finds the best number of steps with some tasks held out, then trains on all tasks.
 
     Args:
         parts: The GP, changed in place.
         tasks: The source tasks.
-        share: The share of tasks that are held out to find the number of steps.
+        share: The share of tasks to hold out while the number of steps is determined.
         groups: Given groups of tasks with matching inputs.
         loss: Builds the loss of tasks.
         options: How to optimize.
         key: What identifies the run, for its checkpoints.
 
     Returns:
-        The losses on all tasks, those of the held-out ones while they were, and the number of steps
-        found.
+        The training losses of the second run, and the validation losses of the first one.
 
     Raises:
         InputDataError: If there are too few tasks to hold one out.
@@ -252,12 +311,12 @@ def fit_as_long_as_it_helps(
     """
     kept, held_out = split(tasks.num_tasks, share, options.seed)
     training = tasks.subset(kept)
-    held = tasks.subset(held_out).tasks
+    beside = None if options.checkpoint is None else f"{options.checkpoint}.held-out"
     trial = GradientFit(
         deepcopy(parts),
         loss(training, renumbered(groups, kept)),
-        TaskNLL(held),
-        replace(options, checkpoint=_beside(options.checkpoint)),
+        TaskNLL(tasks.subset(held_out).tasks),
+        replace(options, checkpoint=beside),
         f"{key}-held-out",
     ).run()
     curve = GradientFit(parts, loss(tasks, groups), None, options, key, trial.best_step).run()
@@ -273,7 +332,7 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]
 
     Args:
         num_tasks: The number of tasks.
-        share: The share to hold out; one task at least.
+        share: The share to hold out; at least one task is held out.
         seed: The seed.
 
     Returns:
@@ -281,7 +340,7 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]
 
     Raises:
         InputDataError: If this leaves fewer than two tasks.
-        ValueError: If the share is none.
+        ValueError: If the share does not lie between 0 and 1.
 
     Example:
         >>> kept, held_out = split(8, 0.25, seed=0)
@@ -301,14 +360,14 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]
 
 
 def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
-    """Says which groups there are among some of the tasks, by their new numbers.
+    """Restricts groups to some of the tasks, and numbers the tasks anew.
 
     Args:
         groups: The groups, if any are given.
-        kept: The numbers of the tasks.
+        kept: The old numbers of the tasks that are kept.
 
     Returns:
-        The groups of two tasks or more.
+        The groups that still have two tasks or more.
 
     Raises:
         InputDataError: If none is left.
@@ -324,7 +383,3 @@ def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
             "take another seed."
         )
     return found
-
-
-def _beside(checkpoint: object) -> Path | None:
-    return None if checkpoint is None else Path(f"{checkpoint}.held-out")

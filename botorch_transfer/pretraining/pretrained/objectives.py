@@ -1,29 +1,23 @@
-"""What pre-training minimizes: the NLL and the EKL of [Wang2024hyperbo]_.
+"""The objectives of pre-training: the NLL and the EKL of [Wang2024hyperbo]_.
 
-All tasks are taken for draws of one GP, and mean, kernel and noise are chosen so that it explains
-them. Both objectives are plain functions of what the GP says at the source tasks' inputs: batched,
-differentiable, and independent of where mean and covariance come from.
+Read this for what pre-training minimizes. All tasks are taken to be draws of one GP. The NLL is the
+negative log marginal likelihood of the tasks; the EKL compares the GP with the empirical mean and
+covariance of tasks that were evaluated at the same inputs. In order: the EKL's formula, matching
+inputs, the losses, and the source tasks prepared for them.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
     Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
-
-Source tasks that were evaluated at the same inputs: what the EKL is defined on.
-
-The loss of pre-training on given source tasks: sub-sampled, or in full.
-
-Source tasks made ready for pre-training: padded, standardized, in double precision.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -39,87 +33,21 @@ from botorch_transfer.pretraining.optimizers import RandomBatches
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, outcome_scales
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class PretrainingOptions:
-    """How pre-training optimizes.
+CHUNK_ELEMENTS = 2**21
+"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
 
-    Args:
-        optimizer: ``"adam"`` or ``"lbfgs"``; by default Adam where the objective has an NLL, which
-            is sub-sampled, and L-BFGS for the EKL, as in the paper.
-        steps: The number of steps of Adam, 3,000 by default, or of iterations of L-BFGS, 100 by
-            default.
-        learning_rate: Adam's at the start.
-        decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
-            ``steps=50_000, learning_rate=1e-3, decay=False``.
-        batch_size: The number of points of each task in a step of Adam, a fresh uniform sample; all
-            points of a task that has fewer.
-        task_batch_size: The number of tasks in a step of Adam, a fresh uniform sample.
-        validation_every: After how many steps the validation tasks are looked at; by default 50
-            times in all.
-        patience: After how many looks without progress the run stops early.
-        seed: The seed of the samples.
-        progress: Whether to show a progress bar.
-        checkpoint: A file to write checkpoints to. A run that finds the checkpoint of an
-            interrupted one there goes on with it, and ends at the same numbers to the bit.
-        checkpoint_every: After how many steps it is written, by default 20 times in all, and once
-            more at the end.
-
-    Raises:
-        ValueError: If an option is out of range.
-
-    Example:
-        >>> PretrainingOptions(steps=100).steps
-        100
-    """
-
-    optimizer: Literal["adam", "lbfgs"] | None = None
-    steps: int | None = None
-    learning_rate: float = 1e-2
-    decay: bool = True
-    batch_size: int = 50
-    task_batch_size: int = 64
-    validation_every: int | None = None
-    patience: int = 10
-    seed: int = 0
-    progress: bool = False
-    checkpoint: str | os.PathLike[str] | None = None
-    checkpoint_every: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.optimizer not in (None, "adam", "lbfgs"):
-            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
-        for name in ("batch_size", "task_batch_size", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
-        for name in ("steps", "validation_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value < (name != "steps"):
-                raise ValueError(f"{name}={value} is out of range.")
-
-    def content(self) -> tuple[object, ...]:
-        """What the result depends on."""
-        return (
-            self.optimizer,
-            self.steps,
-            self.learning_rate,
-            self.decay,
-            self.batch_size,
-            self.task_batch_size,
-            self.validation_every,
-            self.patience,
-            self.seed,
-        )
+# --------------------------------------------------------------------------------------- EKL
 
 
 @dataclass(frozen=True)
 class EmpiricalGaussian:
-    r"""Mean and covariance of several tasks' outcomes at shared inputs, groups as one batch.
+    r"""The mean and covariance of tasks' outcomes at the inputs they share, one batch of groups.
 
-    The covariance ``Σ̃ = A Aᵀ`` has rank ``r < N`` for ``N`` tasks, and so often is degenerate: the
-    GP is compared on its support only. Groups of fewer inputs or less rank are padded by zeros.
+    The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
+    inputs. The GP is then compared on its support only. Groups with fewer inputs or a lower rank
+    are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor of means over tasks ``μ̃``.
@@ -135,51 +63,53 @@ class EmpiricalGaussian:
     def of(cls, outcomes: Sequence[Tensor]) -> Self:
         r"""Estimates one Gaussian a group.
 
-        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε``
-        times the largest, ``ε`` the rounding error of one; a lower tolerance would divide by
+        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times
+        the largest one, where ``ε`` is the machine epsilon. A lower tolerance would divide by
         rounding errors.
 
         Args:
-            outcomes: For each group a ``P_g x N_g`` tensor: the values of ``N_g`` tasks at ``P_g``
-                shared inputs.
+            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
+                ``P_g`` shared inputs.
 
         Returns:
             The Gaussians.
 
         Raises:
-            ValueError: If a group's tasks do not differ, which leaves nothing to compare.
+            ValueError: If the outcomes of a group's tasks are all equal: there is nothing to
+                compare then.
 
         Example:
             >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
             tensor([[2., 2.]])
         """
-        means, whitenings = zip(*(_whiten(Y) for Y in outcomes), strict=True)
+        means = [Y.mean(dim=-1) for Y in outcomes]
+        whitenings = [_whiten(Y) for Y in outcomes]
         rank = torch.tensor([len(W) for W in whitenings], device=means[0].device)
-        num_points = max(len(mean) for mean in means)
-        whitening = means[0].new_zeros(len(means), int(rank.max()), num_points)
+        if not bool(rank.all()):
+            raise ValueError(
+                "The tasks of a group with matching inputs have equal outcomes, so there is no "
+                "covariance between inputs to learn from: leave the group out, or use the NLL."
+            )
+        mean = pad_sequence(means, batch_first=True)
+        whitening = mean.new_zeros(len(means), int(rank.max()), mean.shape[-1])
         for padded, W in zip(whitening, whitenings, strict=True):
             padded[: W.shape[0], : W.shape[1]] = W
-        return cls(torch.nn.utils.rnn.pad_sequence(list(means), batch_first=True), whitening, rank)
+        return cls(mean, whitening, rank)
 
 
-def _whiten(Y: Tensor) -> tuple[Tensor, Tensor]:
-    mean = Y.mean(dim=-1)
-    deviation = (Y - mean.unsqueeze(-1)) / math.sqrt(Y.shape[-1])
-    U, singular, _ = torch.linalg.svd(deviation, full_matrices=False)
-    noise_floor = max(Y.shape) * torch.finfo(Y.dtype).eps
+def _whiten(Y: Tensor) -> Tensor:
+    """The ``r x P`` pseudo-inverse ``A⁺``, without rows if all tasks have equal outcomes."""
+    centered = (Y - Y.mean(dim=-1, keepdim=True)) / math.sqrt(Y.shape[-1])
+    U, singular, _ = torch.linalg.svd(centered, full_matrices=False)
+    tolerance = max(Y.shape) * torch.finfo(Y.dtype).eps
     # Outcomes that are equal up to rounding have no singular value that means anything.
-    largest = torch.where(singular[0] > noise_floor * Y.abs().max(), singular[0], torch.inf)
-    rank = int((singular > noise_floor * largest).sum())
-    if rank == 0:
-        raise ValueError(
-            "The tasks of a group with matching inputs have equal outcomes, so there is no "
-            "covariance between inputs to learn from: leave the group out, or use the NLL."
-        )
-    return mean, U[:, :rank].mT / singular[:rank].unsqueeze(-1)
+    largest = torch.where(singular[0] > tolerance * Y.abs().max(), singular[0], torch.inf)
+    rank = int((singular > tolerance * largest).sum())
+    return U[:, :rank].mT / singular[:rank].unsqueeze(-1)
 
 
 def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
-    r"""The divergence of the GP from what matching inputs show (Eq. 5 and 9, [Wang2024hyperbo]_).
+    r"""The divergence of the GP from the empirical Gaussians (Eq. 5 and 9 of [Wang2024hyperbo]_).
 
     On the support of the empirical Gaussian, with ``μ_p = A⁺ (μ - μ̃)``, ``Σ_p = A⁺ Σ A⁺ᵀ``,
 
@@ -190,8 +120,8 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
     the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))`` if ``Σ̃`` has full rank.
 
     Args:
-        mean: A ``G x P`` tensor: the GP's mean at each group's inputs; any finite values at the
-            padding.
+        mean: A ``G x P`` tensor: the GP's mean at each group's inputs. Any finite values will do at
+            the padding.
         covariance: A ``G x P x P`` tensor: its covariance there, noise included.
         empirical: The groups' empirical Gaussians.
 
@@ -214,6 +144,8 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
     return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * R
 
 
+# --------------------------------------------------------------------------- matching inputs
+
 Rows = npt.NDArray[np.intp]
 
 
@@ -230,14 +162,14 @@ class MatchingGroup:
     rows: Tensor
 
     def thinned(self, max_points: int, generator: torch.Generator) -> MatchingGroup:
-        """Draws inputs, if there are more than wanted; they stay in order.
+        """Draws ``max_points`` inputs, in order, if there are more.
 
         Args:
-            max_points: The most inputs to keep.
+            max_points: The largest number of inputs to keep.
             generator: A random number generator on the CPU.
 
         Returns:
-            The group with at most so many inputs.
+            The group with at most that many inputs.
         """
         if len(self.rows) <= max_points:
             return self
@@ -252,24 +184,23 @@ def find_matching_groups(
 ) -> list[MatchingGroup]:
     """Finds the inputs that tasks share.
 
-    Each input belongs to the group of all tasks that were evaluated there, so that a design that
-    all tasks share is one group, and one that half of them share another. An input that a task was
-    evaluated at repeatedly counts with its first evaluation.
+    Each input belongs to the group of all tasks that were evaluated there. A design that all tasks
+    share is one group, for example, and a design that half of them share is another. If a task was
+    evaluated at an input repeatedly, the first evaluation counts.
 
     Args:
         inputs: Each task's ``n_i x d`` tensor of inputs.
-        groups: Sets of tasks, by number, whose common inputs make a group each; by default the
+        groups: Sets of tasks, by number; the common inputs of each set are a group. By default the
             groups are found.
-        tolerance: How far two values of one input dimension may lie apart and still count as the
-            same; by default what single precision cannot tell apart in the unit cube, or 1e-8 in
-            double precision.
+        tolerance: Values of one input dimension count as equal if they differ by no more than
+            this; 1e-8 by default, 1e-6 in single precision.
 
     Returns:
         The groups, each of two tasks or more, ordered by their tasks.
 
     Raises:
         InputDataError: If no two tasks share an input, or the tasks of a given group don't.
-        ValueError: If no group is given.
+        ValueError: If ``groups`` is empty.
 
     Example:
         >>> X = torch.rand(4, 2)
@@ -295,12 +226,12 @@ def find_matching_groups(
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """How far two values of one input may lie apart and still count as the same."""
+    """The largest difference between values of one input that count as equal."""
     return 1e-6 if dtype == torch.float32 else 1e-8
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
-    """The first row of each task at each different input, -1 where it was not evaluated."""
+    """The first row of each task at each distinct input, -1 where it was not evaluated."""
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
     codes = np.stack([_codes(column, tolerance) for column in stacked.T], axis=-1)
     _, point = np.unique(codes, axis=0, return_inverse=True)
@@ -314,7 +245,7 @@ def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
 
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
-    """Numbers the different values of a column; a grid would part neighbours at its edges."""
+    """Numbers the distinct values of a column. A grid would separate neighbours at its edges."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
     codes = np.empty(len(values), dtype=np.intp)
@@ -364,14 +295,11 @@ def _in_order(rows: Rows) -> Rows:
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
-logger = logging.getLogger(__name__)
-
-CHUNK_ELEMENTS = 2**21
-"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
+# ------------------------------------------------------------------------------------ losses
 
 
 class TaskNLL:
-    """The mean over tasks of the NLL, of fresh sub-samples or of all points.
+    """The NLL, a mean over tasks, of sub-samples or of all points.
 
     Args:
         tasks: The padded tasks, in the prior's units.
@@ -434,9 +362,9 @@ class GroupEKL:
 
     Args:
         X: A ``G x P x d`` tensor: each group's inputs, padded by its first.
-        empirical: What the tasks show at these inputs.
-        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks, where
-            a task without them counts as zero.
+        empirical: The mean and covariance of the tasks' outcomes at these inputs.
+        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks. A
+            task whose noise is inferred counts as zero.
         inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
     """
 
@@ -447,7 +375,7 @@ class GroupEKL:
 
     @classmethod
     def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
-        """Gathers what the groups share.
+        """Estimates the groups' empirical Gaussians.
 
         Args:
             tasks: The padded tasks, in the prior's units.
@@ -462,7 +390,7 @@ class GroupEKL:
         kept = []
         for group in groups:
             at = group.tasks, group.rows
-            if _differ(tasks.Y[at]):
+            if len(_whiten(tasks.Y[at])):
                 kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], at))
         if len(kept) < len(groups):
             logger.info(
@@ -490,21 +418,13 @@ class GroupEKL:
         return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
 
 
-def _differ(Y: Tensor) -> bool:
-    try:
-        EmpiricalGaussian.of([Y])
-    except ValueError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class SourceLoss:
     """The weighted sum of NLL and EKL that pre-training minimizes.
 
     Args:
-        task_nll: The NLL; ``None`` if it does not count.
-        group_ekl: The EKL; ``None`` if it does not count.
+        task_nll: The NLL; ``None`` if the objective has none.
+        group_ekl: The EKL; ``None`` if the objective has none.
         nll_weight: The weight of the NLL.
     """
 
@@ -545,12 +465,13 @@ Objective = Literal["nll", "ekl", "nll+ekl"]
 
 @dataclass(frozen=True)
 class TrainingTasks:
-    """The source tasks of a prior and its objective.
+    """The source tasks, padded and in the prior's units, with the objective.
 
     Args:
-        tasks: The padded tasks, in the prior's units.
-        scale: What the outcomes were standardized by: two ``M`` tensors.
-        outcome_scale: Which units these are.
+        tasks: The padded tasks, in the prior's units and in double precision.
+        scale: The means and standard deviations that the outcomes were standardized by, two ``M``
+            tensors.
+        outcome_scale: The prior's units.
         objective: The objective.
         nll_weight: The weight of the NLL in a mixed objective.
         outcome_mean: The mean of all outcomes in the user's units.
@@ -623,25 +544,29 @@ class TrainingTasks:
         return int(self.tasks.mask.sum())
 
     def subset(self, numbers: Sequence[int]) -> Self:
-        """Selects tasks, by number; the units stay those of all of them."""
+        """Selects tasks, by number. Their units stay the same."""
         index = torch.tensor(numbers, device=self.device)
-        mean, spread = self.scale
-        return replace(self, tasks=self.tasks[index], scale=(mean[index], spread[index]))
+        mean, std = self.scale
+        return replace(self, tasks=self.tasks[index], scale=(mean[index], std[index]))
 
     def loss(
         self,
-        options: PretrainingOptions,
-        groups: Sequence[Sequence[int]] | None,
-        tolerance: float | None,
-        max_points: int,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+        groups: Sequence[Sequence[int]] | None = None,
+        tolerance: float | None = None,
+        max_points: int = 1000,
     ) -> SourceLoss:
         """Builds the objective.
 
         Args:
-            options: The sizes of sub-samples, and the seed of a huge group's.
-            groups: Given groups of tasks with matching inputs.
-            tolerance: How far matching inputs may differ.
-            max_points: The most inputs of a group.
+            batch_size: The number of points of a task in a sub-sample; all by default.
+            task_batch_size: The number of tasks in a sub-sample; all by default.
+            seed: The seed of the sub-samples.
+            groups: As for :func:`find_matching_groups`.
+            tolerance: As for :func:`find_matching_groups`.
+            max_points: The largest number of inputs of a group; of more, a random sample.
 
         Returns:
             The loss.
@@ -651,12 +576,10 @@ class TrainingTasks:
         """
         task_nll = group_ekl = None
         if "nll" in self.objective:
-            task_nll = TaskNLL(
-                self.tasks, options.batch_size, options.task_batch_size, options.seed
-            )
+            task_nll = TaskNLL(self.tasks, batch_size, task_batch_size, seed)
         if "ekl" in self.objective:
             inputs = [X[mask] for X, mask in zip(self.tasks.X, self.tasks.mask, strict=True)]
-            generator = torch.Generator().manual_seed(options.seed)
+            generator = torch.Generator().manual_seed(seed)
             found = find_matching_groups(inputs, groups, tolerance)
             thinned = [group.thinned(max_points, generator) for group in found]
             group_ekl = GroupEKL.of(self.tasks, thinned)
@@ -677,14 +600,7 @@ class TrainingTasks:
         """
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         if self.outcome_scale == "per_task":
-            scale = outcome_scales(tasks, "per_task")
-        else:
-            scale = (
-                self.scale[0][:1].expand(len(datasets)),
-                self.scale[1][:1].expand(len(datasets)),
-            )
-        return TaskNLL(tasks.standardize(*scale))
-
-    def content(self) -> tuple[Any, ...]:
-        """What the result of pre-training depends on."""
-        return (self.tasks, self.objective, self.nll_weight)
+            mean, std = outcome_scales(tasks, "per_task")
+        else:  # all source tasks have one scale
+            mean, std = (part[:1].expand(len(datasets)) for part in self.scale)
+        return TaskNLL(tasks.standardize(mean, std))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
-from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.data import SourceData
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.tasks import OutcomeScale
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
-# What says how to compute a result, not what it is.
-_HOW = {"progress", "n_jobs", "max_bytes"}
 
 
 class ConditionedPrior(TransferPrior):
@@ -36,8 +33,6 @@ class ConditionedPrior(TransferPrior):
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
     """
-
-    _pretrained: ClassVar[Memo] = Memo(size=8)
 
     gps: ConditionedBatch
     outcome_mean: Tensor
@@ -71,28 +66,8 @@ class ConditionedPrior(TransferPrior):
         """Pre-trains a prior from source data."""
 
     @classmethod
-    def fit_once(
-        cls, source_data: Sequence[SourceData] | Mapping[str, SourceData], **kwargs: Any
-    ) -> Self:
-        """Fits as :meth:`fit` does, or recalls the prior that the same content gave before.
-
-        Args:
-            source_data: The source tasks.
-            **kwargs: The arguments of :meth:`fit`.
-
-        Returns:
-            The prior; treat it as immutable, others may hold it.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
-            >>> sources is SourceGPs.fit_once([(X.clone(), X.sum(-1, keepdim=True))])
-            True
-        """
-        datasets, names = as_datasets(source_data), task_names(source_data)
-        what = {name: kwargs[name] for name in sorted(kwargs) if name not in _HOW}
-        key = content_key(cls.__qualname__, datasets, names, what)
-        return cls._pretrained.recall(key, lambda: cls.fit(source_data, **kwargs))
+    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
+        return cls.fit(source_data, **options)
 
     @property
     def num_tasks(self) -> int:

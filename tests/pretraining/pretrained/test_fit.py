@@ -1,16 +1,49 @@
-"""Pre-training by gradients: optimizers, early stopping, checkpoints."""
+"""Pre-training by gradients: options, optimizers, early stopping, checkpoints, held-out tasks."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
-from botorch.exceptions.errors import ModelFittingError
+from botorch.exceptions.errors import InputDataError, ModelFittingError
 
-from botorch_transfer.pretraining import PretrainedPrior
-from botorch_transfer.pretraining.pretrained import checkpoints
-from botorch_transfer.pretraining.pretrained.fit import GradientFit
+from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
+from botorch_transfer.pretraining.pretrained.fit import GradientFit, renumbered, split
 from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
 from tests.families import ShiftedSines
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "sgd"}, "Unknown optimizer 'sgd'"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
+        ({"batch_size": 0}, "batch_size=0 must be positive"),
+        ({"task_batch_size": 0}, "task_batch_size=0 must be positive"),
+        ({"patience": 0}, "patience=0 must be positive"),
+        ({"steps": -1}, "steps=-1 is out of range"),
+        ({"validation_every": 0}, "validation_every=0 is out of range"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of range"),
+        ({"objective": "mll"}, "Unknown objective 'mll'"),
+        ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
+    ],
+)
+def test_options_out_of_range(options, message):
+    X = torch.rand(4, 2, dtype=torch.double)
+    with pytest.raises(ValueError, match=message):
+        PretrainedPrior.stationary(2).fit([(X, X[:, :1])], **options)
+
+
+def test_content_is_all_but_how():
+    options = PretrainingOptions(optimizer="adam")
+    how = {"progress": True, "checkpoint": "run", "checkpoint_every": 3}
+    assert replace(options, **how).content() == options.content()
+    for field in fields(options):
+        if field.name not in how:
+            other = "lbfgs" if field.name == "optimizer" else 12
+            assert replace(options, **{field.name: other}).content() != options.content()
+
 
 FAMILY = ShiftedSines()
 X = FAMILY.inputs(12)
@@ -219,35 +252,6 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         fit(checkpoint=tmp_path / "missing" / "run")
 
 
-@pytest.mark.parametrize("kind", ["adam", "lbfgs"])
-def test_optimizer_states(kind):
-    def make():
-        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
-        if kind == "adam":
-            return weight, torch.optim.Adam([weight], fused=True)
-        return weight, torch.optim.LBFGS([weight], max_iter=1, line_search_fn="strong_wolfe")
-
-    def step(weight, optimizer):
-        def closure():
-            weight.grad = None
-            loss = (weight**4).sum() + (weight[0] - weight[1]) ** 2
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-
-    weight, optimizer = make()
-    for _ in range(3):
-        step(weight, optimizer)
-    twin, other = make()
-    twin.data.copy_(weight)
-    checkpoints.restore_optimizer(other, *checkpoints.optimizer_state(optimizer))
-    for _ in range(3):
-        step(weight, optimizer)
-        step(twin, other)
-    assert torch.equal(weight, twin)
-
-
 # ---------------------------------------------------------------------------------- trouble
 
 
@@ -284,3 +288,96 @@ def test_no_finite_loss_at_all_is_an_error(optimizer, monkeypatch):
 def test_progress(capsys):
     fit(progress=True)
     assert "pre-training" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------- held-out tasks
+
+MANY = [(X, FAMILY.value(X, 0.1 * shift)) for shift in range(8)]
+HOLD_OUT_VARIANTS = [("nll", "adam"), ("nll", "lbfgs"), ("ekl", "lbfgs"), ("nll+ekl", "adam")]
+
+
+def fit_held_out(data=MANY, objective="nll", **options):
+    options = {"steps": 20, "validation_every": 5, "learning_rate": 0.05, **options}
+    return PretrainedPrior.hyperbo(2, hidden=(6,)).fit(data, objective, **options)
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), HOLD_OUT_VARIANTS)
+@pytest.mark.parametrize("scale", ["pooled", "per_task"])
+def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
+    options = {"optimizer": optimizer, "batch_size": 5, "seed": 3, "objective": objective}
+    prior = fit_held_out(**options, hold_out=0.25, outcome_scale=scale)
+    curve = prior.learning_curve
+    kept, held_out = split(8, 0.25, seed=3)
+    # In units that are those of all tasks.
+    outcomes = torch.cat([Y for _, Y in MANY])
+
+    def scaled(numbers):
+        tasks = [MANY[number] for number in numbers]
+        if scale == "per_task":
+            return [(X, (Y - Y.mean()) / Y.std()) for X, Y in tasks]
+        return [(X, (Y - outcomes.mean()) / outcomes.std()) for X, Y in tasks]
+
+    trial = fit_held_out(
+        scaled(kept), **options, validation_data=scaled(held_out), outcome_scale="raw"
+    ).learning_curve
+    assert curve.validation_steps == trial.validation_steps
+    assert curve.validation_loss == pytest.approx(trial.validation_loss, rel=1e-6)
+    assert curve.best_step == trial.best_step
+    assert len(curve.loss) == curve.best_step
+    whole = fit_held_out(
+        **options, outcome_scale=scale
+    ).learning_curve  # the schedule is that of all steps
+    assert curve.loss == whole.loss[: len(curve.loss)]
+    assert prior.num_tasks == 8
+
+
+@pytest.mark.parametrize("when", [3, 13, 23, 34])
+def test_an_interrupted_pair_of_runs_ends_at_the_same_numbers(when, tmp_path, monkeypatch):
+    options = {"hold_out": 0.25, "patience": 100, "batch_size": 5}
+    expected = fit_held_out(**options)
+    assert expected.learning_curve.best_step > 12  # both parts are interrupted here
+    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 4}
+    note, steps = GradientFit._note, []
+
+    def interrupted(self, loss):
+        steps.append(1)
+        if len(steps) == when:
+            raise Interrupted
+        return note(self, loss)
+
+    monkeypatch.setattr(GradientFit, "_note", interrupted)
+    with pytest.raises(Interrupted):
+        fit_held_out(**options)
+    assert_equal_bits(expected, fit_held_out(**options))
+    total = 20 + expected.learning_curve.best_step
+    assert len(steps) <= total + 5  # not from the beginning
+    with pytest.raises(ValueError, match="other source data"):
+        fit_held_out(**{**options, "hold_out": 0.5})
+
+
+def test_given_groups():
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [2, 7]]
+    prior = fit_held_out(objective="ekl", groups=groups, hold_out=0.25, steps=10)
+    assert 0 < len(prior.learning_curve.loss) <= 10
+    assert renumbered(groups, [0, 2, 3, 7]) == [[0, 1, 2], [1, 3]]
+    with pytest.raises(InputDataError, match="no two tasks of a group together"):
+        renumbered([[0, 1]], [1, 2])
+    assert renumbered(None, [1, 2]) is None
+
+
+def test_splits():
+    kept, held_out = split(10, 0.3, seed=1)
+    assert sorted(kept + held_out) == list(range(10))
+    assert len(held_out) == 3
+    assert split(10, 0.3, seed=1) == (kept, held_out)
+    assert split(10, 0.3, seed=2) != (kept, held_out)
+    assert len(split(10, 0.01, seed=1)[1]) == 1
+
+
+def test_what_cannot_be_held_out_is_refused():
+    with pytest.raises(ValueError, match=r"hold_out=1.5 must lie between"):
+        fit_held_out(hold_out=1.5)
+    with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
+        fit_held_out(MANY[:2], hold_out=0.2)
+    with pytest.raises(ValueError, match="Give validation_data, or a share"):
+        fit_held_out(hold_out=0.2, validation_data=MANY[:1])
