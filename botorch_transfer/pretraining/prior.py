@@ -251,7 +251,7 @@ class TransferPrior(Module, ABC):
         return config, own, transform
 
     def view(self) -> Self:
-        """Returns a prior with the same tensors. Moving or loading one leaves the other as it is."""
+        """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
         return shallow_copy(self)
 
     @abstractmethod

@@ -1,18 +1,12 @@
-"""Parts of drawn functions: a model's mean, scaled draws, sums, draws of an exact GP.
-
-Read it for what the samplers of several models share. All paths are functions of transformed
-inputs, in the model's own units; a sum of them with the model's transforms is in the user's.
-"""
+"""Parts of functions drawn from models that combine others: means, factors, sums."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
-from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from torch import Tensor
 
@@ -20,14 +14,7 @@ from botorch_transfer._botorch import draw_kernel_feature_paths_fallback, gaussi
 from botorch_transfer.models.target import TargetGP
 
 
-class ModelPath(SamplePath):
-    """Base class of paths without ensemble dimension."""
-
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
-
-
-class MeanPath(ModelPath):
+class MeanPath(SamplePath):
     """A model's mean, the same in every draw.
 
     Args:
@@ -55,6 +42,9 @@ class MeanPath(ModelPath):
         prior = prior_mode(self._prior or prior_mode.on())
         with gpt_posterior_settings(), skip_posterior_variances(), prior:
             return getattr(self.model, self._member)(x).mean
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Does nothing: there is no ensemble dimension."""
 
 
 class ScaledPath(SamplePath):
@@ -89,24 +79,6 @@ class ScaledPath(SamplePath):
         self.path.set_ensemble_as_batch(ensemble_as_batch)
 
 
-def model_paths(model: TargetGP, paths: Mapping[str, SamplePath]) -> PathDict:
-    """Adds up paths, as functions of the user's inputs with values in the user's units.
-
-    Args:
-        model: The model whose transforms these are.
-        paths: Paths over transformed inputs, in the model's own units.
-
-    Returns:
-        Their sum.
-    """
-    return PathDict(
-        paths=paths,
-        join=sum_of_paths,
-        input_transform=get_input_transform(model),
-        output_transform=get_output_transform(model),
-    )
-
-
 def sum_of_paths(values: list[Tensor]) -> Tensor:
     """Adds up the values of several paths.
 
@@ -119,10 +91,10 @@ def sum_of_paths(values: list[Tensor]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*values)).sum(dim=0)
 
 
-def centred_prior_paths(
+def own_prior_deviation(
     model: TargetGP, sample_shape: torch.Size, num_features: int, **kwargs: Any
 ) -> SamplePath:
-    """Draws from the prior of a model's exact GP, minus its mean.
+    """Draws from the prior of a model's exact GP, mean left out.
 
     Args:
         model: The model.
@@ -143,12 +115,12 @@ def centred_prior_paths(
     )
 
 
-def centred_posterior_paths(model: TargetGP, prior: SamplePath) -> SamplePath:
-    """Turns centred draws from the prior of a model's exact GP into centred ones of its posterior.
+def own_deviation(model: TargetGP, prior: SamplePath) -> SamplePath:
+    """Turns draws from the prior of a model's exact GP into its posterior's, mean left out.
 
     Args:
         model: The model.
-        prior: What :func:`centred_prior_paths` gave.
+        prior: What :func:`own_prior_deviation` gave.
 
     Returns:
         Paths over transformed inputs, in the model's own units.
@@ -157,7 +129,7 @@ def centred_posterior_paths(model: TargetGP, prior: SamplePath) -> SamplePath:
         return prior
     (X,) = model.eval().train_inputs
     values = prior.forward(X)
-    # With outcomes that are all zero, the rule gives draws minus their mean.
+    # The deviation from the mean is what the same rule gives for outcomes that are all zero.
     update = gaussian_update_exact(
         kernel=model.covar_module,
         points=X,

@@ -31,15 +31,15 @@ from botorch_transfer.models.hierarchical import MeanHierarchicalGP
 from botorch_transfer.models.pathwise.paths import (
     MeanPath,
     ScaledPath,
-    centred_posterior_paths,
-    centred_prior_paths,
+    own_deviation,
+    own_prior_deviation,
     sum_of_paths,
 )
 from botorch_transfer.models.pathwise.sources import (
     MIN_FEATURES,
     SourcePath,
-    draw_posterior_paths,
-    draw_prior_paths,
+    _draw_kernel_feature_paths,
+    _draw_matheron_paths,
 )
 
 
@@ -47,7 +47,7 @@ from botorch_transfer.models.pathwise.sources import (
 def _draw_ensemble_feature_paths(
     model: EnsembleGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
 ) -> PathDict:
-    own = centred_prior_paths(model, sample_shape, num_features, **kwargs)
+    own = own_prior_deviation(model, sample_shape, num_features, **kwargs)
     paths: dict[str, SamplePath] = {"own": own}
     if model.has_source_covariance:
         gps = model.prior.gps
@@ -65,7 +65,7 @@ def _draw_ensemble_matheron_paths(
     if model.num_target_points == 0:
         return prior_paths
     paths: dict[str, SamplePath] = dict(prior_paths.items())
-    paths["own"] = centred_posterior_paths(model, prior_paths["own"].path)
+    paths["own"] = own_deviation(model, prior_paths["own"].path)
     return _ensemble_paths(model, paths, prior=False)
 
 
@@ -89,7 +89,7 @@ def _draw_guarded_feature_paths(
         transfer = draw_kernel_feature_paths(
             model.transfer, sample_shape, num_features=num_features, **kwargs
         )
-    plain = centred_prior_paths(model, sample_shape, num_features, **kwargs)
+    plain = own_prior_deviation(model, sample_shape, num_features, **kwargs)
     return _guarded_paths(model, transfer, plain, sample_shape, prior=True)
 
 
@@ -104,7 +104,7 @@ def _draw_guarded_matheron_paths(
         transfer = draw_matheron_paths(
             model.transfer, sample_shape, prior_sampler=prior_sampler, **kwargs
         )
-    plain = centred_posterior_paths(model, prior_paths["plain"].path)
+    plain = own_deviation(model, prior_paths["plain"].path)
     return _guarded_paths(model, transfer, plain, sample_shape, prior=False)
 
 
@@ -190,13 +190,13 @@ def _exact(model: MeanHierarchicalGP) -> MeanHierarchicalGP:
 def _draw_combined_feature_paths(
     model: MeanHierarchicalGP, sample_shape: torch.Size, **kwargs: Any
 ) -> SamplePath:
-    path = draw_prior_paths(model, sample_shape, **kwargs)
+    path = _draw_kernel_feature_paths(model, sample_shape, **kwargs)
     return path if model.deviation_weight is None else CombinedDeviationPath(path, model, True)
 
 
 @DrawMatheronPaths.register(MeanHierarchicalGP)
 def _draw_combined_matheron_paths(model: MeanHierarchicalGP, **kwargs: Any) -> SamplePath:
-    path = draw_posterior_paths(_exact(model), **kwargs)
+    path = _draw_matheron_paths(_exact(model), **kwargs)
     if model.deviation_weight is None:
         return path
     return CombinedDeviationPath(path, model, prior=model.num_target_points == 0)
