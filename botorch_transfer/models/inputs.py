@@ -9,7 +9,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import indent
+from textwrap import dedent, indent
 from typing import Any, ClassVar, TypeVar
 
 from botorch.exceptions.errors import InputDataError
@@ -96,9 +96,10 @@ def constructor_arguments(model_class: Any) -> list[str]:
 def _complete(doc: str, section: str, shared: dict[str, str], order: list[str]) -> str:
     """Fills a section of a docstring: entries in the given order, shared or own, then the rest."""
     head, own, tail = re.split(rf"^{section}:\n((?: {{4}}.*\n?)+)", doc, flags=re.MULTILINE)
-    entries = {**shared, **_entries(inspect.cleandoc(own))}
+    own_entries = _entries(dedent(own))
+    entries = {**shared, **own_entries}
     names = [name for name in order if name in entries]
-    names += [name for name in _entries(inspect.cleandoc(own)) if name not in names]
+    names += [name for name in own_entries if name not in names]
     body = "".join(entries[name] for name in names)
     return f"{head}{section}:\n{indent(body, '    ')}{tail}"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -8,12 +10,16 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.models.inputs import (
+    ConstructedFromDatasets,
     check_target,
+    shared_arguments,
     split_target_and_sources,
     without_task_feature,
 )
+from tests.families import ShiftedSines
 
 X = torch.arange(12, dtype=torch.double).reshape(4, 3)
+
 Y = X.sum(dim=-1, keepdim=True)
 
 
@@ -94,3 +100,63 @@ def test_unfit_data_are_refused(bad: dict, message: str) -> None:
 def test_a_task_column_that_is_not_there(column: int) -> None:
     with pytest.raises(ValueError, match=f"task_feature={column} is no column of train_X"):
         check_target(X, Y, None, dim=2, task_feature=column)
+
+
+FAMILY = ShiftedSines()
+
+
+class PlainTarget(ConstructedFromDatasets):
+    """A target without any source tasks."""
+
+    source_argument = "prior"
+
+    def __init__(self, train_X: Tensor, train_Y: Tensor, prior: object = None) -> None:
+        super().__init__(train_X, train_Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, InputDataError, "PlainTarget needs source tasks: give a prior or source_data"),
+        ({"prior": [], "source_data": []}, InputDataError, "either a prior or source_data"),
+        ({"prior": [], "kernel": 1}, ValueError, "PlainTarget has no option 'kernel'"),
+    ],
+)
+def test_unfit_options_are_refused(options: dict, error: type[Exception], message: str) -> None:
+    dataset = SupervisedDataset(*FAMILY.target(3), feature_names=["a", "b"], outcome_names=["y"])
+    with pytest.raises(error, match=message):
+        PlainTarget.construct_inputs(dataset, **options)
+
+
+@shared_arguments
+class Documented:
+    """A model.
+
+    Args:
+        kernel: What is
+            its own.
+        train_Y: Other outcomes.
+
+    Raises:
+        ValueError: If two
+            lines do not suffice.
+
+    Example:
+        >>> 1
+    """
+
+    def __init__(self, train_X: Tensor, train_Y: Tensor, prior: object, kernel: int) -> None: ...
+
+
+def test_shared_arguments_complete_a_docstring() -> None:
+    assert Documented.__doc__ is not None
+    head, arguments, errors, example = re.split("(?:Args|Raises|Example):\n", Documented.__doc__)
+    assert head == "A model.\n\n"
+    names = [line.split(":")[0].strip() for line in arguments.splitlines() if line[4:5].strip()]
+    assert names == ["train_X", "train_Y", "prior", "kernel"]
+    assert "    train_Y: Other outcomes.\n" in arguments
+    assert arguments.endswith("    kernel: What is\n        its own.\n\n")
+    assert errors.endswith("    ValueError: If two\n        lines do not suffice.\n\n")
+    names = [line.split(":")[0].strip() for line in errors.splitlines() if line[4:5].strip()]
+    assert names == ["InputDataError", "TypeError", "ValueError"]
+    assert example == "    >>> 1"
