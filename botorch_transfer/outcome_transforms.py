@@ -1,10 +1,9 @@
-"""Bringing a target's outcomes into the units of a prior.
+"""Outcome transforms: standardization into a prior's units, and warping before modelling.
 
-Outcomes on a scale that a GP can describe: preprocessing, for source and target data alike.
-
-Both maps are those of [Wang2024hyperbo]_. They are preprocessing and not transforms of a model,
-because they belong to what is modelled: a target's posterior is then about the warped outcome, and
-so is the best value that an acquisition function is told.
+Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or
+by themselves. The warping functions of [Wang2024hyperbo]_ are applied to source and target data
+before modelling. They are no outcome transforms of a model: its posterior, and the best value that
+an acquisition function gets, are those of the warped outcome.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -13,6 +12,7 @@ so is the best value that an acquisition function is told.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from copy import deepcopy
 from typing import Self
 
@@ -22,37 +22,114 @@ from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
 from torch.nn.functional import softplus
 
+# ---------------------------------------------------------------------------- standardization
 
-def usable_deviation(deviation: Tensor, mean: Tensor, min_stdv: float = 1e-8) -> Tensor:
-    """Replaces by one the deviations of outcomes that vary by no more than rounding errors.
+
+def usable_std(
+    std: Tensor, mean: Tensor, min_stdv: float = 1e-8, otherwise: Tensor | float = 1.0
+) -> Tensor:
+    """Replaces standard deviations that are no larger than rounding errors.
 
     Args:
-        deviation: A tensor of standard deviations.
-        mean: A tensor of the means of the same outcomes, in the dtype they were computed in.
-        min_stdv: The smallest deviation to keep.
+        std: A tensor of standard deviations.
+        mean: A tensor of the means of the same outcomes.
+        min_stdv: The smallest standard deviation to keep.
+        otherwise: What replaces smaller ones.
 
     Returns:
-        A tensor of positive deviations.
+        A tensor of positive standard deviations. Rounding errors are those of the dtype of
+        ``mean``.
 
     Example:
-        >>> usable_deviation(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
+        >>> usable_std(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
         tensor([2., 1.])
     """
     rounding = 4 * torch.finfo(mean.dtype).eps * mean.abs()
-    return torch.where((deviation >= min_stdv) & (deviation > rounding), deviation, 1.0)
+    return torch.where((std >= min_stdv) & (std > rounding), std, otherwise)
 
 
-class PooledStandardize(Standardize):
-    r"""Standardizes by the outcomes of all source tasks, and of the target if wanted.
+class TargetStandardize(Standardize):
+    """Base class of standardizations that are defined with any number of target outcomes.
 
-    Unlike ``Standardize``, it is defined with no target outcome at all, and with few it does not
-    jump about (Appendix C.1 of ScaML-GP's paper). Deviations are unbiased, as in ``Standardize``.
+    Args:
+        batch_shape: The batch shape of the target's outcomes.
+        min_stdv: Outcomes with a smaller standard deviation count as constant.
+    """
+
+    stdvs: Tensor
+
+    def __init__(
+        self,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+        min_stdv: float = 1e-8,
+    ) -> None:
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+
+    @abstractmethod
+    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Finds the scale of outcomes.
+
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes in double precision; ``n`` may be zero.
+            dtype: The dtype that the outcomes came in.
+
+        Returns:
+            Mean and standard deviation, two tensors that expand to ``batch_shape x 1 x 1``.
+        """
+
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Standardizes outcomes; in training mode, learns the scale first.
+
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
+            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+            X: Ignored.
+
+        Returns:
+            The standardized outcomes and noise variances.
+        """
+        if self.training:
+            # In double precision: squares of large outcomes overflow in single precision.
+            mean, std = self._moments(Y.detach().double(), Y.dtype)
+            shape = (*Y.shape[:-2], 1, 1)
+            self.means = mean.to(Y.dtype).expand(shape).clone()
+            self.stdvs = std.to(Y.dtype).expand(shape).clone()
+            self._stdvs_sq = self.stdvs.square()
+            self._is_trained = torch.tensor(True)
+        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
+        return (Y - self.means) / self.stdvs, Yvar
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
+
+
+class PooledStandardize(TargetStandardize):
+    r"""Standardizes by the outcomes of all source tasks and, if wanted, of the target.
+
+    Use it if source and target outcomes have the same units. Unlike ``Standardize``, it is defined
+    without any target outcome, and it does not jump with each of the first ones (Appendix C.1 of
+    ScaML-GP's paper). Standard deviations are unbiased, as in ``Standardize``.
 
     Args:
         source_outcomes: A tensor of all source outcomes, of any shape, in the user's units.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: A smaller deviation is taken for that of constant outcomes, and replaced by one.
+        min_stdv: Outcomes with a smaller standard deviation count as constant; it is then one.
 
     Example:
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
@@ -62,7 +139,6 @@ class PooledStandardize(Standardize):
 
     _source_mean: Tensor
     _source_spread: Tensor
-    stdvs: Tensor
 
     def __init__(
         self,
@@ -71,11 +147,11 @@ class PooledStandardize(Standardize):
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         min_stdv: float = 1e-8,
     ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+        super().__init__(batch_shape, min_stdv)
         self.include_target = include_target
         outcomes = source_outcomes.detach().flatten().double()
-        spread = outcomes.std(correction=0).to(source_outcomes)
-        self._set_source(len(outcomes), outcomes.mean().to(source_outcomes), spread)
+        std = outcomes.std(correction=0).to(source_outcomes)
+        self._set_source(len(outcomes), outcomes.mean().to(source_outcomes), std)
 
     @classmethod
     def from_moments(
@@ -86,12 +162,12 @@ class PooledStandardize(Standardize):
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> Self:
-        """Builds the transform where the source outcomes themselves are not at hand.
+        """Builds the transform from statistics of the source outcomes.
 
         Args:
             count: The number of source outcomes.
             mean: Their mean, a tensor without dimensions.
-            spread: Their standard deviation, the biased one that divides by their number.
+            spread: Their biased standard deviation, which divides by their number.
             include_target: Whether the target's outcomes count too.
             batch_shape: The batch shape of the target's outcomes.
 
@@ -108,52 +184,15 @@ class PooledStandardize(Standardize):
         transform._set_source(count, mean.detach().clone(), spread.detach().clone())
         return transform
 
-    def _set_source(self, count: int, mean: Tensor, spread: Tensor) -> None:
+    def _set_source(self, count: int, mean: Tensor, std: Tensor) -> None:
         self._count = count
         self.register_buffer("_source_mean", mean)
-        self.register_buffer("_source_spread", spread)
+        self.register_buffer("_source_spread", std)
 
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Standardizes outcomes, after learning the scale in training mode.
-
-        Args:
-            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
-            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-            X: Ignored.
-
-        Returns:
-            The standardized outcomes and noise variances.
-        """
-        if self.training:
-            self._learn(Y.detach())
-        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
-        return (Y - self.means) / self.stdvs, Yvar
-
-    def subset_output(self, idcs: list[int]) -> PooledStandardize:
-        """Selects outcomes: there is one only.
-
-        Args:
-            idcs: ``[0]`` or ``[-1]``.
-
-        Returns:
-            A copy.
-
-        Raises:
-            ValueError: If there are no such outcomes.
-        """
-        if idcs not in ([0], [-1]):
-            raise ValueError(f"There is no subset {idcs} of one outcome.")
-        return deepcopy(self)
-
-    def _learn(self, Y: Tensor) -> None:
-        """Pools the source outcomes' mean and squared deviations with those of the target."""
-        # Squares of large outcomes overflow in single precision.
-        dtype, Y = Y.dtype, Y.double()
+    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Pools the source outcomes' mean and squares with those of the target."""
         mean, count = self._source_mean.to(Y), self._count
         squares = count * self._source_spread.to(Y).square()
-        shape = (*Y.shape[:-2], 1, 1)
         if self.include_target and Y.shape[-2] > 0:
             n = Y.shape[-2]
             target_mean = Y.mean(dim=-2, keepdim=True)
@@ -161,26 +200,24 @@ class PooledStandardize(Standardize):
             squares = squares + (Y - target_mean).square().sum(dim=-2, keepdim=True)
             squares = squares + difference.square() * (count * n / (count + n))
             mean, count = mean + difference * (n / (count + n)), count + n
-        stdvs = (squares / max(count - 1, 1)).sqrt().to(dtype)
-        stdvs = usable_deviation(stdvs, mean.to(dtype), self._min_stdv)
-        self.means = mean.to(dtype).expand(shape).clone()
-        self.stdvs = stdvs.expand(shape).clone()
-        self._stdvs_sq = self.stdvs.square()
-        self._is_trained = torch.tensor(True)
+        std = (squares / max(count - 1, 1)).sqrt()
+        return mean, usable_std(std.to(dtype), mean.to(dtype), self._min_stdv)
 
 
-class OwnStandardize(Standardize):
-    r"""Standardizes by the target's own outcomes, as far as there are enough of them.
+class OwnStandardize(TargetStandardize):
+    r"""Standardizes by the target's own outcomes, and by typical values while there are too few.
 
-    A single outcome has no deviation, and none at all has no mean either: what is typical of the
-    source tasks stands in. Use it where source tasks may have other units than the target, so that
-    pooling their outcomes makes no sense. Deviations are unbiased, as in ``Standardize``.
+    Use it if source tasks may have other units than the target, so that pooling their outcomes
+    makes no sense. One outcome has no standard deviation, and without outcomes there is no mean
+    either: typical values of the source tasks take their place. Standard deviations are unbiased,
+    as in ``Standardize``.
 
     Args:
-        typical_mean: A scalar tensor: the mean that stands in.
-        typical_std: A scalar tensor: the deviation that stands in, also for constant outcomes.
+        typical_mean: A scalar tensor: the mean without outcomes.
+        typical_std: A scalar tensor: the standard deviation of a single outcome, or of constant
+            ones.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: A smaller deviation is taken for that of constant outcomes.
+        min_stdv: Outcomes with a smaller standard deviation count as constant.
 
     Example:
         >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
@@ -192,7 +229,6 @@ class OwnStandardize(Standardize):
 
     _typical_mean: Tensor
     _typical_std: Tensor
-    stdvs: Tensor
 
     def __init__(
         self,
@@ -201,61 +237,22 @@ class OwnStandardize(Standardize):
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         min_stdv: float = 1e-8,
     ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+        super().__init__(batch_shape, min_stdv)
         self.register_buffer("_typical_mean", typical_mean.detach().clone())
         self.register_buffer("_typical_std", typical_std.detach().clone())
 
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Standardizes outcomes, after learning the scale in training mode.
-
-        Args:
-            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
-            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-            X: Ignored.
-
-        Returns:
-            The standardized outcomes and noise variances.
-        """
-        if self.training:
-            self._learn(Y.detach())
-        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
-        return (Y - self.means) / self.stdvs, Yvar
-
-    def subset_output(self, idcs: list[int]) -> OwnStandardize:
-        """Selects outcomes: there is one only.
-
-        Args:
-            idcs: ``[0]`` or ``[-1]``.
-
-        Returns:
-            A copy.
-
-        Raises:
-            ValueError: If there are no such outcomes.
-        """
-        if idcs not in ([0], [-1]):
-            raise ValueError(f"There is no subset {idcs} of one outcome.")
-        return deepcopy(self)
-
-    def _learn(self, Y: Tensor) -> None:
-        # Squares of large outcomes overflow in single precision.
-        dtype, Y = Y.dtype, Y.double()
-        n, shape = Y.shape[-2], (*Y.shape[:-2], 1, 1)
-        mean = self._typical_mean.to(Y).expand(shape) if n == 0 else Y.mean(dim=-2, keepdim=True)
-        typical = self._typical_std.to(Y).expand(shape)
+    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        n, typical_std = Y.shape[-2], self._typical_std.to(Y)
+        mean = self._typical_mean.to(Y) if n == 0 else Y.mean(dim=-2, keepdim=True)
         squares = (Y - mean).square().sum(dim=-2, keepdim=True)
-        stdvs = (squares / max(n - 1, 1)).sqrt()
-        rounding = 4 * torch.finfo(dtype).eps * mean.abs()
-        stdvs = torch.where((stdvs >= self._min_stdv) & (stdvs > rounding), stdvs, typical)
-        self.means, self.stdvs = mean.to(dtype).clone(), stdvs.to(dtype).clone()
-        self._stdvs_sq = self.stdvs.square()
-        self._is_trained = torch.tensor(True)
+        std = (squares / max(n - 1, 1)).sqrt()
+        return mean, usable_std(std, mean.to(dtype), self._min_stdv, typical_std)
 
+
+# ------------------------------------------------------------------------------------ warping
 
 SMALLEST_ERROR = 1e-10
-"""What is added to an error rate before its logarithm is taken."""
+"""Added to an error rate before its logarithm is taken."""
 
 LOWEST, HIGHEST = -2.0, 2.0
 """The range of outcomes with failures."""
@@ -264,8 +261,8 @@ LOWEST, HIGHEST = -2.0, 2.0
 def negative_log_error(error: Tensor) -> Tensor:
     """Maps error rates, to be minimized, to ``-log(error + 1e-10)``, to be maximized.
 
-    Near the optimum, halving an error counts as much as it does far from it. It needs no other
-    task and no other outcome, so that a target's outcomes are warped as they come.
+    Halving an error then counts the same everywhere. The map needs no other task and no other
+    outcome, so a target's outcomes can be warped one by one.
 
     Args:
         error: A tensor of error rates, or of other losses that are not negative.
@@ -286,7 +283,7 @@ def negative_log_error(error: Tensor) -> Tensor:
 
 
 def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps one task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones near it.
+    r"""Maps one task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones near -2.
 
     With the median ``m`` and the maximum of the outcomes that are finite,
 
@@ -294,9 +291,9 @@ def compress_failures(Y: Tensor) -> Tensor:
 
         y ← 4 softplus(y - m) / softplus(max - m) - 2
 
-    so that a diverged run, however bad, is just bad. The map depends on all outcomes of the task: a
-    target's are warped anew after each evaluation, from what was measured. Its softplus bends over
-    one unit of the outcome, so it is made for error rates and cross entropies.
+    so that a diverged run, however bad, is just bad. The map depends on all outcomes of the task:
+    warp a target's measured outcomes again after each evaluation. Its softplus bends within one
+    unit of the outcome, which suits error rates and cross entropies.
 
     Args:
         Y: An ``n x 1`` tensor of one task's outcomes, to be maximized; NaN or infinite where the

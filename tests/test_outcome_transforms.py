@@ -20,7 +20,7 @@ from botorch_transfer.outcome_transforms import (
     PooledStandardize,
     compress_failures,
     negative_log_error,
-    usable_deviation,
+    usable_std,
 )
 
 SOURCES = torch.tensor([3.0, 5.0, 10.0, 2.0], dtype=torch.double)
@@ -182,15 +182,15 @@ def test_source_outcomes_of_any_shape_carry_no_graph() -> None:
     assert not transform.stdvs.requires_grad
 
 
-def test_usable_deviation() -> None:
+def test_usable_std() -> None:
     deviation = torch.tensor([0.0, 1e-9, 1e-3, 2.0], dtype=torch.double)
     ones = torch.ones(4).double()
     expected = torch.tensor([1.0, 1.0, 1e-3, 2.0]).double()
-    torch.testing.assert_close(usable_deviation(deviation, ones), expected, atol=1e-9, rtol=0)
+    torch.testing.assert_close(usable_std(deviation, ones), expected, atol=1e-9, rtol=0)
     # Around 1e14, numbers are 0.016 apart.
     expected = torch.tensor([1.0, 1.0, 1.0, 2.0]).double()
-    assert torch.equal(usable_deviation(deviation, 1e14 * ones), expected)
-    assert torch.equal(usable_deviation(deviation, ones, min_stdv=0.1), expected)
+    assert torch.equal(usable_std(deviation, 1e14 * ones), expected)
+    assert torch.equal(usable_std(deviation, ones, min_stdv=0.1), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

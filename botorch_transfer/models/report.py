@@ -25,7 +25,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
 from botorch_transfer.kernels.stationary import squared_distance
-from botorch_transfer.outcome_transforms import usable_deviation
+from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 SLOPES = (0.25, 0.5, 1.0, 2.0)
@@ -77,7 +77,7 @@ def _standardized(
     X, Y = X[rows].double(), Y[rows].double()
     scale = Y.new_ones(())
     if len(Y) > 1:
-        scale = usable_deviation(Y.std(correction=0), Y.mean())
+        scale = usable_std(Y.std(correction=0), Y.mean())
     if noise is not None:
         noise = noise[rows].double() / scale.square() + NOISES[0]
     return X, (Y - Y.mean()) / scale, noise

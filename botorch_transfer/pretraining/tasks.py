@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import MAX_JOINT_BYTES
 from botorch_transfer.kernels.conditioned import pad_inputs
-from botorch_transfer.outcome_transforms import usable_deviation
+from botorch_transfer.outcome_transforms import usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 """Memory that a padded batch may take by default."""
@@ -155,7 +155,7 @@ class PaddedTasks:
         mean = Y.sum(dim=-1) / count
         squares = ((Y - mean.unsqueeze(-1)).square() * self.mask).sum(dim=-1)
         std = (squares / (count - 1).clamp_min(1)).sqrt()
-        return mean.to(self.Y), usable_deviation(std, mean).to(self.Y)
+        return mean.to(self.Y), usable_std(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
         """Moves the outcomes to ``(Y - mean) / std`` for ``M`` tensors of means and deviations."""
@@ -208,6 +208,6 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
         outcomes = tasks.Y[tasks.mask].double()
         pooled_mean = outcomes.mean()
         deviation = outcomes.std() if len(outcomes) > 1 else torch.zeros_like(pooled_mean)
-        pooled_std = usable_deviation(deviation, pooled_mean)
+        pooled_std = usable_std(deviation, pooled_mean)
         return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
     return mean, std
