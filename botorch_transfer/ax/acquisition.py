@@ -1,10 +1,19 @@
-"""Where to look before there is any outcome of the new task: what the transferred prior says.
+"""Where to look next: the acquisition functions that Ax uses with transfer models.
 
-How much better than what is known an input may be, in closed form.
+:class:`TransferAcquisition` is what Ax calls. Before the first outcome it takes
+:class:`PriorUpperConfidenceBound`, afterwards Ax's own choice, with :func:`noisy_improvement` where
+that is exact. :class:`AvoidingAcquisition` keeps suggestions away from failed and pending points.
 
-Keeping suggestions away from points that have been suggested, or that failed.
+It overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's ``Acquisition``, and reads its
+private ``_model``, ``_objective_weights``, ``_outcome_constraints`` and
+``_learned_objective_preference_model``.
 
-Ax's acquisition: the prior's own at first, and away from points that are pending or failed.
+.. [Desautels2014parallelizing]
+    T. Desautels, A. Krause and J. Burdick. Parallelizing Exploration-Exploitation Tradeoffs in
+    Gaussian Process Bandit Optimization. JMLR 2014.
+.. [Gonzalez2016batch]
+    J. González, Z. Dai, P. Hennig and N. Lawrence. Batch Bayesian Optimization via Local
+    Penalization. AISTATS 2016.
 """
 
 from __future__ import annotations
@@ -37,17 +46,16 @@ from torch.special import log_ndtr
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
-    r"""The upper confidence bound of the objectives, and the chance that constraints are met.
+    r"""The upper confidence bound of the objectives, and the probability that constraints are met.
 
-    It needs no observation, so that the transferred prior alone can suggest the first trials:
+    It needs no outcome, so the transferred prior alone can suggest the first trials:
 
     .. code-block:: text
 
         mean over objectives of (μ + √β σ) / scale + sum over constraints of log P(it is met)
 
-    Trials that are pending shrink σ as if their outcomes were what is expected (Desautels et al.,
-    Parallelizing exploration-exploitation tradeoffs in Gaussian process bandit optimization, JMLR
-    2014). An ensemble of models counts as the mixture that it is: μ and σ are its moments.
+    Pending trials shrink σ as if their outcomes were the expected ones
+    [Desautels2014parallelizing]_. Of an ensemble of models, μ and σ are the mixture's moments.
 
     Args:
         model: A model of ``m`` outcomes, with one model an outcome if ``m`` is not one.
@@ -56,8 +64,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         X_pending: A ``p x d`` tensor of inputs that are being evaluated.
         beta: The square of the number of standard deviations.
         X_reference: An ``n x d`` tensor of inputs all over the search space. Each objective's scale
-            is its standard deviation there, of the means and about them, so that no unit drowns
-            the constraints or another objective. If omitted, scales are one.
+            is its standard deviation over them, so that constraints and objectives in other units
+            count alike. If omitted, scales are one.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -83,16 +91,16 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.outcome_constraints = outcome_constraints
         self.beta = beta
         self.set_X_pending(None)
-        self.scale: Tensor | float = 1.0 if X_reference is None else self._deviations(X_reference)
+        self.scale: Tensor | float = 1.0 if X_reference is None else self._spread(X_reference)
         self.set_X_pending(X_pending)
 
     @torch.no_grad()
-    def _deviations(self, X: Tensor) -> Tensor:
-        """Each objective's deviation over the inputs, by the law of total variance."""
+    def _spread(self, X: Tensor) -> Tensor:
+        """Each objective's standard deviation over the inputs, by the law of total variance."""
         mean, variance = self._all_moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
-        spread = (mean @ weights.T).var(dim=0, correction=0)
-        return (spread + (variance @ weights.square().T).mean(dim=0)).sqrt()
+        of_means = (mean @ weights.T).var(dim=0, correction=0)
+        return (of_means + (variance @ weights.square().T).mean(dim=0)).sqrt()
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
@@ -106,8 +114,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         """
         mean, variance = self._all_moments(X)
         weights = self.objective_weights.to(mean)
-        deviation = (variance @ weights.square().T).sqrt()
-        bounds = mean @ weights.T + math.sqrt(self.beta) * deviation
+        std = (variance @ weights.square().T).sqrt()
+        bounds = mean @ weights.T + math.sqrt(self.beta) * std
         value = (bounds / self.scale).mean(dim=-1)
         if self.outcome_constraints is None:
             return value
@@ -122,7 +130,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         return mean, variance
 
     def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance at each of the inputs, the latter given the pending ones, too."""
+        """Mean and variance of one outcome; the variance is also given the pending inputs."""
         if self.X_pending is None:
             posterior = model.posterior(X)
             mean, variance = posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]
@@ -135,7 +143,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Moments at single inputs, the variance as if outcomes at the pending ones were known."""
+    """Mean, and variance as if the outcomes at the pending inputs were known."""
     pending = X_pending.expand(*X.shape[:-2], *X_pending.shape)
     mvn = model.posterior(torch.cat([X, pending], dim=-2)).distribution
     covariance = mvn.covariance_matrix
@@ -143,22 +151,22 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     scale = inner.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
     jitter = 1e-4 * scale * torch.eye(inner.shape[-1]).to(inner)
     factor, _ = torch.linalg.cholesky_ex(inner + jitter)
-    explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
-    return mvn.mean[..., 0], covariance[..., 0, 0] - explained[..., 0]
+    reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
+    return mvn.mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
 
 
 class NoiselessFantasies(Model):
-    """An ensemble: a model, each member of which knows what outcomes some inputs have.
+    """An ensemble of a model, each member conditioned on noiseless outcomes at some inputs.
 
-    BoTorch's ``LogNoisyExpectedImprovement`` conditions a ``SingleTaskGP`` that it builds anew;
-    this conditions the joint posterior of any model whose posterior is Gaussian.
+    BoTorch's ``LogNoisyExpectedImprovement`` conditions a ``SingleTaskGP`` that it builds anew.
+    This class conditions the joint posterior of any model whose posterior is Gaussian.
 
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs.
-        posterior_transform: What makes one outcome of the model's.
+        posterior_transform: Turns the model's outcomes into one.
         num_fantasies: The number of members.
-        seed: The seed of their outcomes, quasi-random draws of the model's posterior.
+        seed: The seed of their outcomes, quasi-random draws from the model's posterior at ``X``.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -190,8 +198,8 @@ class NoiselessFantasies(Model):
             covariance = mvn.covariance_matrix
             jitter = 1e-6 * covariance.diagonal().mean() * torch.eye(len(X)).to(X)
             self.factor = torch.linalg.cholesky_ex(covariance + jitter).L
-            surprise = (self.outcomes - mvn.mean).T
-            self.whitened = torch.linalg.solve_triangular(self.factor, surprise, upper=False)
+            residual = (self.outcomes - mvn.mean).T
+            self.whitened = torch.linalg.solve_triangular(self.factor, residual, upper=False)
 
     @property
     def num_outputs(self) -> int:
@@ -200,7 +208,7 @@ class NoiselessFantasies(Model):
 
     @property
     def best_outcomes(self) -> Tensor:
-        """What is best of what each member knows, a ``num_fantasies x 1`` tensor."""
+        """Each member's best known outcome, a ``num_fantasies x 1`` tensor."""
         return self.outcomes.amax(dim=-1, keepdim=True)
 
     def _joint(self, X: Tensor) -> Any:
@@ -239,12 +247,11 @@ class NoiselessFantasies(Model):
 def noisy_improvement(
     model: Model, objective_weights: Tensor, X_observed: Tensor, seed: int = 0
 ) -> LogExpectedImprovement | None:
-    """Makes the logarithm of noisy expected improvement over what was observed, analytically.
+    """Makes the analytic logarithm of noisy expected improvement over the observed inputs.
 
-    It is what ``qLogNoisyExpectedImprovement`` estimates of samples. Under a sharp prior a sample
-    that is off by four standard deviations, one in some hundred inputs, may outweigh all else far
-    from the optimum; here the expectation at a candidate is exact, and only what was observed is
-    sampled.
+    ``qLogNoisyExpectedImprovement`` estimates it from samples of candidates. Under a sharp prior,
+    one sample that is off by four standard deviations can dominate far from the optimum. Here the
+    expectation at a candidate is exact, and only the observed outcomes are sampled.
 
     Args:
         model: The model.
@@ -254,8 +261,7 @@ def noisy_improvement(
         seed: The seed of samples.
 
     Returns:
-        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian, as those
-        of an ensemble.
+        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -280,33 +286,32 @@ def noisy_improvement(
 
 
 class AvoidingAcquisition(AcquisitionFunction):
-    r"""An acquisition function that falls off towards points that are to be avoided.
+    r"""An acquisition function that falls off towards points to avoid.
 
-    A model whose mean leads by far wins at the same point again and again, as long as no outcome
-    from there contradicts it. Within a radius of a point to avoid, the acquisition is drawn to a
-    ``floor``, and wholly at the point itself: a hard form of local penalization (González et al.,
-    Batch Bayesian optimization via local penalization, AISTATS 2016). Elsewhere it stays as it is.
+    Otherwise a model with a clear optimum would suggest the same point again and again until an
+    outcome from there contradicts it. Within a radius of a point to avoid, the acquisition goes
+    down to a ``floor``, which it reaches at the point itself: a hard form of local penalization
+    [Gonzalez2016batch]_. Elsewhere it is unchanged.
 
     .. code-block:: text
 
         t(x, a) = min(1, ‖x - a‖² / radius²)
         floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
 
-    It has no kink, which optimizers would stumble over. Distances are in units of the search
-    space's widths; two categories are a whole width apart, be they one input or one-hot. One-hot
-    inputs are rounded, as suggestions are in the end: a point between categories would be far from
-    all that is to be avoided, and become just that. Points that are pending, of the same batch too,
-    are avoided along with the given ones.
+    It is smooth, for gradient-based optimizers. Distances are in units of the space's widths; any
+    two categories are a whole width apart, as one input or one-hot. One-hot inputs are rounded, as
+    suggestions are later: otherwise a point between categories would count as far away, and then be
+    rounded to the point to avoid. Pending points, also those of the same batch, are avoided too.
 
     Args:
         acquisition: Another acquisition function.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
-        X_avoid: A ``p x d`` tensor of inputs to avoid; NaN where it does not matter what they are.
+        X_avoid: A ``p x d`` tensor of inputs to avoid; NaN in columns of inactive parameters.
         radii: A ``p`` tensor of distances.
         pending_radius: The distance from pending points.
         categorical: The indices of inputs that have no order.
-        floor: The value at points to avoid; something that is easy to reach elsewhere.
-        one_hot_blocks: The indices of inputs that are one choice together, for each such choice.
+        floor: The value at points to avoid: one that most other points exceed.
+        one_hot_blocks: For each one-hot choice, the indices of its inputs.
 
     Example:
         >>> from botorch.acquisition import PosteriorMean
@@ -339,13 +344,13 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.categorical = list(categorical)
         self.floor = floor
         self.one_hot = [list(block) for block in one_hot_blocks]
-        for block in self.one_hot:  # two inputs differ between two categories
+        for block in self.one_hot:  # two categories differ in two inputs
             self.widths[block] = math.sqrt(2)
-        # Analytic acquisition functions have no such thing.
+        # Analytic acquisition functions have no ``X_pending``.
         self.X_pending: Any = getattr(acquisition, "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Says what is pending.
+        """Sets the pending inputs.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
@@ -380,7 +385,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         return self.floor + (value - self.floor) * factors.prod(dim=-1)
 
     def _rounded(self, X: Tensor) -> Tensor:
-        """Each one-hot block at its largest input; what remains gets gradients."""
+        """Rounds each one-hot block to its largest input; the other inputs keep their gradients."""
         for block in self.one_hot:
             chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
             X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
@@ -388,15 +393,15 @@ class AvoidingAcquisition(AcquisitionFunction):
 
 
 def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
-    """How far to stay away from points that failed: the further, the more failed around them.
+    """The distances to keep from failed points, which grow with the failures around them.
 
     Args:
-        X: A ``p x d`` tensor of the points; NaN where it does not matter what they are.
+        X: A ``p x d`` tensor of the points; NaN in columns of inactive parameters.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
-        radius: The distance from a point that failed alone, in units of the widths.
+        radius: The distance to keep from a single failure, in units of the widths.
 
     Returns:
-        A ``p`` tensor: ``radius`` times the number of failures within ten times of it, at most ten.
+        A ``p`` tensor: ``radius`` times the number of failures within ten radii, at most ten.
 
     Example:
         >>> X = torch.tensor([[0.5], [0.51], [0.9]])
@@ -411,14 +416,14 @@ def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
 
 
 class TransferAcquisition(Acquisition):
-    """Ax's acquisition, with three differences.
+    """Ax's acquisition with three differences.
 
-    As long as there is no outcome to compare, it is the transferred prior's. Then, for one
-    candidate, one objective, and nothing pending or constrained, noisy expected improvement is
-    analytic. And points that failed, or are pending, are kept away from.
+    Before the first outcome it is the transferred prior's upper confidence bound. Then, for one
+    candidate and one objective without constraints or pending points, noisy expected improvement is
+    analytic. And candidates keep away from failed and pending points.
 
-    Args of ``options``: ``"failed"`` and ``"pending"``, lists of such inputs, NaN where a value
-        does not matter.
+    The option ``"failed"`` lists the inputs that failed, ``"pending"`` those that are pending, with
+    NaN in columns of inactive parameters.
     """
 
     def _instantiate_acquisition(self) -> None:
@@ -460,27 +465,27 @@ class TransferAcquisition(Acquisition):
         optimizer_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Generates candidates, away from points that failed or are pending; see Ax's."""
+        """Generates candidates away from failed and pending points; see Ax's ``optimize``."""
         usual, pending = self.acqf, self.X_pending
         options = dict(optimizer_options or {})
-        if inequality_constraints and self._optimizer_of(search_space_digest, fixed_features) in (
-            "optimize_acqf",
-            "optimize_acqf_mixed",
-        ):
-            # Random walks in a polytope of few dimensions forget soon where they began. And
-            # restarts that are one problem to SLSQP end where the steepest throws them.
+        choices = mk_discrete_choices(search_space_digest, fixed_features)
+        if inequality_constraints and determine_optimizer(
+            search_space_digest, self.acqf, choices
+        ) in ("optimize_acqf", "optimize_acqf_mixed"):
+            # A short burn-in is enough in few dimensions. One restart at a time, as SLSQP takes a
+            # batch for one problem, and the restart with the steepest gradient moves all others.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
-            # Where constraints hold, all may be worse than what is typical elsewhere; and of few
-            # categories what is typical may be those that failed.
+            # The floor is a high quantile of the acquisition, except where few other points may
+            # exceed it: within constraints, or among few categories of which some failed.
             constrained = inequality_constraints or kwargs.get("equality_constraints")
             categories = _one_hot_blocks(search_space_digest.feature_names)
             hierarchical = any(bool(X.isnan().any()) for X in avoid)
             share = 0.0 if constrained or categories or hierarchical else 0.9
             self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
-            # Wholly discrete spaces leave these out altogether.
+            # In discrete spaces, Ax excludes these points themselves.
             self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])
         try:
             return super().optimize(
@@ -494,13 +499,6 @@ class TransferAcquisition(Acquisition):
         finally:
             self.acqf, self.X_pending = usual, pending
 
-    def _optimizer_of(
-        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
-    ) -> str:
-        """The name of BoTorch's function that Ax will call."""
-        choices = mk_discrete_choices(space, fixed_features)
-        return determine_optimizer(space, self.acqf, choices)
-
     def _avoiding(
         self,
         space: SearchSpaceDigest,
@@ -510,13 +508,14 @@ class TransferAcquisition(Acquisition):
         share: float,
     ) -> AvoidingAcquisition:
         bounds = self._tensor(space.bounds).T
-        # Without outcomes, one neighbourhood is tried once; with some, one may come close.
+        # Without outcomes, a neighbourhood is tried once; with some, suggestions may come closer.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
         shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
         failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
         radii = failure_radii(failed, bounds, failed_radius)
         radii = torch.cat([radii, radii.new_full(pending.shape[:1], pending_radius)])
-        if _is_discrete(space):  # only the points themselves
+        if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
+            # In discrete spaces, only the points themselves are avoided.
             step = 0.9 * min(_smallest_step(values) for values in space.discrete_choices.values())
             radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
         with torch.no_grad():
@@ -539,14 +538,14 @@ class TransferAcquisition(Acquisition):
     def _spread_out(
         self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
     ) -> Tensor:
-        """Inputs all over the search space."""
+        """Quasi-random inputs all over the search space."""
         bounds = self._tensor(space.bounds).T
         X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
         for block in _one_hot_blocks(space.feature_names):
-            # Between categories a model may say what holds of none.
+            # Predictions between categories mean nothing.
             X[:, block] = one_hot(X[:, block].argmax(dim=-1), len(block)).to(X)
         for index, value in {**space.target_values, **(fixed_features or {})}.items():
             X[:, index] = value
@@ -556,13 +555,8 @@ class TransferAcquisition(Acquisition):
         return torch.tensor(values, dtype=self.dtype, device=self.device)
 
 
-def _is_discrete(space: SearchSpaceDigest) -> bool:
-    discrete = {*space.ordinal_features, *space.categorical_features}
-    return len(discrete) == len(space.bounds)
-
-
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """The columns of each choice that Ax encodes by several."""
+    """The columns of each one-hot choice."""
     blocks: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         choice, infix, _ = name.rpartition(OH_PARAM_INFIX)
@@ -572,7 +566,7 @@ def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
 
 
 def _smallest_step(values: Sequence[float]) -> float:
-    """Between neighbours, in units of the whole width."""
+    """The smallest distance between two values, as a share of their range."""
     ordered = sorted(values)
     steps = [b - a for a, b in pairwise(ordered)]
     return min(steps) / (ordered[-1] - ordered[0]) if steps else 1.0

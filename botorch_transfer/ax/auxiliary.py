@@ -1,6 +1,7 @@
-"""Old Ax experiments as history: Ax's auxiliary experiments.
+"""Old Ax experiments as history: Ax's auxiliary experiments, and how to attach them.
 
-Attaching old experiments to a new one by hand.
+A strategy with old experiments keeps an :class:`AuxiliaryHistory`. :func:`attach_history` attaches
+them by hand, where Ax's storage has lost them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
 
 
 class AuxiliaryHistory:
-    """The names of old experiments and, in the process that they were given in, these themselves.
+    """The names of old experiments and, until stored and loaded, the experiments themselves.
 
-    Storage keeps the names. The experiments are Ax's auxiliary experiments, which its SQL storage
-    keeps by reference and its JSON storage leaves out.
+    Storage keeps the names. The experiments are attached to the new one as Ax's auxiliary
+    experiments, which its SQL storage keeps by reference and its JSON storage leaves out.
 
     Args:
         names: The names of the experiments.
@@ -44,7 +45,7 @@ class AuxiliaryHistory:
     def from_experiments(
         cls, experiments: Sequence[Experiment | AuxiliarySource]
     ) -> AuxiliaryHistory:
-        """Takes experiments, or Ax's ``AuxiliarySource`` that also say how names map.
+        """Makes a history of experiments, or of Ax's ``AuxiliarySource``s, which also map names.
 
         Args:
             experiments: The old experiments, with data.
@@ -70,13 +71,13 @@ class AuxiliaryHistory:
         return cls(names, sources)
 
     def attach(self, experiment: Experiment) -> None:
-        """Makes the old experiments auxiliary ones of a new experiment, as far as they are not.
+        """Attaches the old experiments to a new one, unless they are attached already.
 
         Args:
             experiment: The new experiment.
 
         Raises:
-            UserInputError: If they are not at hand, because the experiment comes from storage.
+            UserInputError: If they are not in memory, because the experiment comes from storage.
         """
         absent = [name for name in self.names if name not in auxiliary_names(experiment)]
         if absent and self.sources is None:
@@ -85,7 +86,7 @@ class AuxiliaryHistory:
                 "auxiliary experiments out, and databases keep only those that attach_history "
                 "attached: attach them by botorch_transfer.ax.attach_history(client, [...])."
             )
-        # Ax puts each one first, and models may ask for their order.
+        # Ax puts each one first, and the order matters to some models.
         for source in reversed(self.sources or []):
             if source.experiment.name in absent:
                 experiment.add_auxiliary_experiment(TRANSFERABLE, source)
@@ -103,7 +104,7 @@ class AuxiliaryHistory:
 
 
 def auxiliary_names(experiment: Experiment) -> list[str]:
-    """The names of an experiment's auxiliary experiments to learn from."""
+    """The names of the old experiments that are attached to an experiment."""
     attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
     return [auxiliary.experiment.name for auxiliary in attached]
 
@@ -133,9 +134,9 @@ def attach_history(
 ) -> None:
     """Attaches old experiments to a new one, for its models to learn from.
 
-    ``transfer_generation_strategy(history=[...])`` does so by itself. It is needed after an
-    experiment was loaded from a JSON file, because Ax's JSON storage leaves auxiliary experiments
-    out, and for a client with a database, which keeps what is attached before the first trial.
+    ``transfer_generation_strategy(history=[...])`` does so by itself. Call this after loading an
+    experiment from a JSON file, as Ax's JSON storage leaves auxiliary experiments out; and for a
+    client with a database, which keeps what is attached before the first trial.
 
     Args:
         target: The new experiment.

@@ -1,13 +1,14 @@
-"""Old runs as Ax's models see them: encoded by the transforms that encode the target.
+"""Old runs in Ax's model space: encoded by the same transforms that encode the target.
 
-Old runs for pre-training beforehand, encoded as Ax will encode the new ones.
+:func:`encode_history` and :func:`domain_from_ax` encode a table for pre-training beforehand.
+:func:`encode_runs` encodes the history of an experiment whenever Ax fits its models.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import pandas as pd
@@ -30,9 +31,10 @@ from ax.core.parameter import (
 from ax.core.search_space import SearchSpace
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
+from torch import Tensor
 
 from botorch_transfer.ax.experiments import search_space_of
-from botorch_transfer.ax.history import TransferHistory, missing_value
+from botorch_transfer.ax.history import OldRuns, TransferHistory, missing_value
 from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.pretraining.input_transforms import input_labels, label_inputs
 from botorch_transfer.pretraining.memo import Memo, content_key
@@ -68,14 +70,62 @@ def encode_runs(
         UserInputError: If a value is missing, or is none of its parameter's.
     """
     key = content_key(history.key, metric, repr(search_space), list(transforms), mean, std)
-    return _encoded.recall(
-        key,
-        lambda: _encode(history, metric, search_space, transforms, parameters, mean, std),
-    )
+
+    def encode() -> dict[str, SourceData]:
+        dependent = set(search_space.parameters) - set(search_space.top_level_parameters)
+        tunable = list(search_space.tunable_parameters)  # Ax derives the others from these
+        runs = history.runs(metric, tunable, optional=dependent)
+        fixed = _fixed_values(search_space, history)
+        features = [
+            ObservationFeatures(_active_values(search_space, {**run, **fixed}))
+            for run in runs.parameters
+        ]
+        for transform in transforms.values():
+            features = transform.transform_observation_features(features)
+        rows = [[float(cast(float, row.parameters[p])) for p in parameters] for row in features]
+        return _by_task(runs, metric, torch.tensor(rows, dtype=torch.double), mean, std)
+
+    return _encoded.recall(key, encode)
+
+
+def _by_task(
+    runs: OldRuns, metric: str, X: Tensor, mean: float, std: float
+) -> dict[str, SourceData]:
+    """Splits encoded runs by task, and standardizes their outcomes."""
+    Y = (torch.tensor(runs.means, dtype=torch.double).unsqueeze(-1) - mean) / std
+    Yvar = (torch.tensor(runs.sems, dtype=torch.double).unsqueeze(-1) / std).square()
+    encoded: dict[str, SourceData] = {}
+    for name in dict.fromkeys(runs.tasks):
+        rows = torch.tensor([row for row, task in enumerate(runs.tasks) if task == name])
+        if Yvar[rows].isfinite().all():
+            encoded[name] = (X[rows], Y[rows], Yvar[rows])
+        elif Yvar[rows].isnan().all():
+            encoded[name] = (X[rows], Y[rows])
+        else:
+            raise UserInputError(
+                f"The old task {name!r} has a standard error of {metric!r} for some runs only: "
+                "give it for all of them or for none."
+            )
+    return encoded
+
+
+def _fixed_values(search_space: SearchSpace, history: TransferHistory) -> dict[str, Any]:
+    """The values of fixed parameters; refuses old runs with another value of one."""
+    space = search_space.parameters
+    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+    for name, fixed_value in fixed.items():
+        for value in () if history.positional else history.columns.get(name, ()):
+            if value is not None and not _same(fixed_value, value):
+                raise UserInputError(
+                    f"An old run has {name}={value!r}, and the experiment's is fixed to "
+                    f"{fixed_value!r}: leave such runs out, or the column if it means something "
+                    "else."
+                )
+    return fixed
 
 
 def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]:
-    """Says what the encoded parameters are, for priors that are made of them.
+    """Describes the encoded parameters, for priors to know their inputs by.
 
     Args:
         search_space: The raw search space.
@@ -102,10 +152,10 @@ def _label(column: str, search_space: SearchSpace) -> str:
 def refuse_other_inputs(
     prior: TransferPrior, metric: str, search_space: SearchSpace, parameters: Sequence[str]
 ) -> None:
-    """Refuses a prior whose inputs are not those of the experiment, in this order.
+    """Refuses a prior whose inputs are not the experiment's, in this order.
 
     Args:
-        prior: The prior; one that serves any search space is welcome.
+        prior: The prior; a hyperprior serves any search space and is never refused.
         metric: The metric that it is for.
         search_space: The raw search space.
         parameters: The names of the encoded columns.
@@ -120,64 +170,19 @@ def refuse_other_inputs(
         raise UserInputError(
             f"The prior of {metric!r} was made for the inputs {list(known or range(prior.dim))}, "
             f"and the experiment has {expected}: configure the parameters alike and in the same "
-            "order, or make a prior of what encode_history gives for this experiment."
+            "order, or fit a prior on encode_history(...) of this experiment."
         )
     if known is None:
         warnings.warn(
-            f"The prior of {metric!r} does not know its inputs, which are taken to be {expected}, "
-            "in this order and scaled like that: one that was made with encode_history's "
-            "input_transform is checked.",
+            f"The prior of {metric!r} does not know its inputs: they are taken to be {expected}, "
+            "in this order and on these scales. Pre-train with the input_transform of "
+            "encode_history to have them checked.",
             stacklevel=2,
         )
 
 
-def _encode(
-    history: TransferHistory,
-    metric: str,
-    search_space: SearchSpace,
-    transforms: Mapping[str, Transform],
-    parameters: Sequence[str],
-    mean: float,
-    std: float,
-) -> dict[str, SourceData]:
-    space = search_space.parameters
-    tunable = search_space.tunable_parameters  # Ax derives others of these
-    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    if not history.positional:
-        for name in fixed:
-            _refuse_other_value(cast(FixedParameter, space[name]), history.columns.get(name, ()))
-    dependent = set(space) - set(search_space.top_level_parameters)
-    runs = history.runs(metric, list(tunable), optional=dependent)
-    features = [
-        ObservationFeatures(_active_values(search_space, {**run, **fixed}))
-        for run in runs.parameters
-    ]
-    for transform in transforms.values():
-        features = transform.transform_observation_features(features)
-    X = torch.tensor(
-        [[float(cast(float, row.parameters[name])) for name in parameters] for row in features],
-        dtype=torch.double,
-    )
-    Y = torch.tensor(runs.means, dtype=torch.double).unsqueeze(-1)
-    sem = torch.tensor(runs.sems, dtype=torch.double).unsqueeze(-1)
-    encoded: dict[str, SourceData] = {}
-    for name in dict.fromkeys(runs.tasks):
-        rows = torch.tensor([row for row, task in enumerate(runs.tasks) if task == name])
-        outcomes, variances = (Y[rows] - mean) / std, (sem[rows] / std).square()
-        if variances.isfinite().all():
-            encoded[name] = (X[rows], outcomes, variances)
-        elif variances.isnan().all():
-            encoded[name] = (X[rows], outcomes)
-        else:
-            raise UserInputError(
-                f"The old task {name!r} has a standard error of {metric!r} for some runs only: "
-                "give it for all of them or for none."
-            )
-    return encoded
-
-
 def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that matter in a run; Ax has others of its own where some do not."""
+    """The values of a run's active parameters; Ax fills in those of the others itself."""
     waiting, found = list(search_space.top_level_parameters), dict[str, Any]()
     while waiting:
         name = waiting.pop()
@@ -192,18 +197,8 @@ def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[st
     return found
 
 
-def _refuse_other_value(parameter: FixedParameter, values: Collection[Any]) -> None:
-    """Refuses old runs with another value of what is fixed in the experiment."""
-    other = [value for value in values if value is not None and not _same(parameter.value, value)]
-    if other:
-        raise UserInputError(
-            f"An old run has {parameter.name}={other[0]!r}, and the experiment's is fixed to "
-            f"{parameter.value!r}: leave such runs out, or the column if it means something else."
-        )
-
-
 def _same(choice: Any, value: Any) -> bool:
-    """Whether a value of a table is one of the experiment; numbers may have been rounded."""
+    """Whether a table's value is one of the experiment's; forgives rounded numbers."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):
@@ -212,7 +207,7 @@ def _same(choice: Any, value: Any) -> bool:
 
 
 def _choice(parameter: ChoiceParameter, value: Any) -> Any:
-    """The parameter's own choice that a value stands for."""
+    """The parameter's choice that equals a table's value."""
     for choice in parameter.values:
         if _same(choice, value):
             return choice
@@ -248,13 +243,25 @@ Space = (
 )
 
 
+def to_unit_cube(bounds: Tensor, X: Tensor) -> Normalize:
+    """Scales a search space to the unit cube, widened to the inputs that lie outside of it.
+
+    Args:
+        bounds: A ``2 x d`` tensor, the bounds of the search space.
+        X: An ``n x d`` tensor of the source tasks' inputs.
+    """
+    lower = torch.minimum(bounds[0], X.amin(dim=0))
+    upper = torch.maximum(bounds[1], X.amax(dim=0))
+    return Normalize(bounds.shape[-1], bounds=torch.stack([lower, upper]))
+
+
 class EncodedHistory(NamedTuple):
     """Old runs in Ax's model space.
 
     Args:
         source_data: ``(X, Y)`` or ``(X, Y, Yvar)`` by old task; outcomes are to be maximized.
-        input_transform: From Ax's model space to the unit cube; pre-train with it, so that the
-            prior knows it, and which parameters its inputs are.
+        input_transform: From Ax's model space to the unit cube. Pre-train with it: the prior then
+            knows its scale, and which parameters its inputs are.
         discrete_dims: Which inputs take only finitely many values.
 
     Example:
@@ -284,8 +291,8 @@ def encode_history(
         runs: The table of old runs, one row a run, parameters as they are.
         outcome: The column with the outcome. Rows without a finite value are left out.
         task: The column with the name of the old task.
-        goal: Whether the outcome is to be large or small: priors speak of what is maximized, so
-            with ``"min"`` it is negated.
+        goal: Whether the outcome is to be large or small. Priors are about outcomes to maximize, so
+            ``"min"`` negates it.
         missing: Values of parameters that old runs lack.
 
     Returns:
@@ -316,11 +323,7 @@ def encode_history(
     data = encode_runs(history, outcome, raw, transforms, parameters, 0.0, std)
     digest = extract_search_space_digest(encoded_space, parameters)
     X = torch.cat([dataset.X for dataset in as_datasets(data)])
-    bounds = torch.tensor(digest.bounds, dtype=torch.double).T
-    bounds = torch.stack(
-        [torch.minimum(bounds[0], X.amin(dim=0)), torch.maximum(bounds[1], X.amax(dim=0))]
-    )
-    transform = Normalize(len(parameters), bounds=bounds)
+    transform = to_unit_cube(torch.tensor(digest.bounds, dtype=torch.double).T, X)
     label_inputs(transform, labels_of(raw, parameters))
     discrete = sorted({*digest.ordinal_features, *digest.categorical_features})
     return EncodedHistory(data, transform, tuple(discrete))

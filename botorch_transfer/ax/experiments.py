@@ -1,8 +1,8 @@
-"""What Ax's clients keep to themselves.
+"""Reads Ax experiments: search space, metrics and their directions, failed and pending trials.
 
-What an experiment optimizes, and which of its trials came to nothing.
-
-What is optimized as long as only some of the metrics are known.
+Read this to see what counts as failed or pending, and what is optimized before all metrics are
+known. It uses what is private to Ax: ``_experiment`` and ``_save_experiment_to_db_if_possible`` of
+a ``Client``, and ``_parsed`` of an ``Objective``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ax.exceptions.core import UserInputError
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
-    """The experiment that a client has, or the experiment itself."""
+    """The experiment of a client, or the experiment itself."""
     return target._experiment if isinstance(target, Client) else target
 
 
 def search_space_of(
     space: Client | Experiment | SearchSpace | Sequence[Any],
 ) -> SearchSpace:
-    """The search space of whatever says it."""
+    """The search space of a client, an experiment, or a list of parameter configurations."""
     if isinstance(space, SearchSpace):
         return space
     if not isinstance(space, Client | Experiment):
@@ -48,14 +48,7 @@ def save_again(client: Client) -> None:
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
-    """Says of an objective's metrics which way they go.
-
-    Args:
-        config: What the experiment optimizes, if that is known.
-
-    Returns:
-        1 for metrics that are to be large, -1 for those that are to be small, by name.
-    """
+    """The directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
 
@@ -66,14 +59,14 @@ def metrics_of(experiment: Experiment) -> list[str]:
 
 
 def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None:
-    """Refuses old runs or priors that speak of no metric of the experiment.
+    """Refuses a history or priors without a metric of the experiment.
 
     Args:
-        known: The metrics that they speak of.
+        known: The metrics of the history or the priors.
         metrics: Those of the experiment.
 
     Raises:
-        UserInputError: If there is none in common.
+        UserInputError: If they have none in common.
     """
     if not set(known) & set(metrics):
         raise UserInputError(
@@ -83,16 +76,7 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
 
 
 def failed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms that failed or were abandoned, and that nothing came of in another trial.
-
-    Arms out of the search space's bounds are left out: they would not be suggested anyway.
-
-    Args:
-        experiment: The experiment.
-
-    Returns:
-        The arms, none of them twice.
-    """
+    """The arms within bounds that failed or were abandoned, unless another trial completed them."""
     trials = experiment.trials.values()
     done = {arm.signature for t in trials if t.status.is_completed for arm in _used(t)}
     arms = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
@@ -102,27 +86,27 @@ def failed_arms(experiment: Experiment) -> list[Arm]:
 
 
 def awaited_arms(experiment: Experiment) -> list[Arm]:
-    """The arms of trials that are still to be run, or run, within the bounds of the search space.
+    """The arms within bounds of trials that wait or run.
 
-    Ax's own list leaves out those that violate a constraint, be it by rounding.
+    Ax's own list lacks those that violate a constraint by a rounding error.
     """
     trials = [t for t in experiment.trials.values() if not t.status.is_terminal]
     return [arm for trial in trials for arm in _used(trial) if _in_bounds(experiment, arm)]
 
 
 def _abandoned(trial: BaseTrial) -> list[Arm]:
-    """The arms of a batch that were abandoned by themselves."""
+    """The arms that were abandoned out of a batch."""
     return list(trial.abandoned_arms) if isinstance(trial, BatchTrial) else []
 
 
 def _used(trial: BaseTrial) -> list[Arm]:
-    """The arms of a trial that were not abandoned by themselves."""
+    """The arms of a trial without those abandoned out of a batch."""
     abandoned = {arm.signature for arm in _abandoned(trial)}
     return [arm for arm in trial.arms if arm.signature not in abandoned]
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    """Whether an arm's parameters fit; Ax fills in those that it may lack, and derived ones."""
+    """Whether an arm's parameters are in bounds; it may lack those that Ax fills in or derives."""
     space = experiment.search_space
     tunable, filled = space.tunable_parameters, space.backfill_values()
     lacking = [name for name in tunable if name not in arm.parameters and name not in filled]
@@ -138,14 +122,14 @@ def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
 def without_abandoned(
     experiment: Experiment, pending: dict[str, list[ObservationFeatures]] | None
 ) -> dict[str, list[ObservationFeatures]]:
-    """Leaves out of what is pending those trials whose outcomes will never come.
+    """Removes abandoned trials and arms, which Ax lists as pending.
 
     Args:
         experiment: The experiment.
-        pending: Pending arms, by metric; Ax counts abandoned ones among them.
+        pending: Pending arms by metric, as Ax lists them.
 
     Returns:
-        Those that are still awaited.
+        The arms that still run, by metric.
     """
     abandoned = {t.index for t in experiment.trials.values() if t.status.is_abandoned}
     arms = {
@@ -166,21 +150,20 @@ def without_abandoned(
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
-    """Leaves out of an optimization what is about other metrics.
+    """Restricts an optimization to metrics with history.
 
-    Constraints and thresholds relative to the status quo, which has no outcome yet, are left out,
-    too. Of several objectives, those are kept that are known; a sum of metrics is known if all of
-    them are.
+    Keeps the objectives whose metrics all have history, and the constraints and thresholds on such
+    metrics, unless they are relative to the status quo, which has no outcome yet.
 
     Args:
         config: The optimization.
-        metrics: The metrics that something is known of.
+        metrics: The metrics with history.
 
     Returns:
         The optimization of these metrics only.
 
     Raises:
-        UserInputError: If no objective is known.
+        UserInputError: If no objective is left.
     """
     objective = config.objective
     mapping, parts = objective.metric_name_to_signature, objective._parsed[1]
@@ -194,7 +177,6 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         )
 
     def is_known(constraint: OutcomeConstraint) -> bool:
-        # What is relative to the status quo waits for its outcome.
         return set(constraint.metric_signatures) <= set(metrics) and not constraint.relative
 
     changes: dict[str, Any] = {
@@ -204,7 +186,7 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         changes["objective_thresholds"] = list(filter(is_known, config.objective_thresholds))
     if len(known) == len(parts):
         return config.clone_with_args(**changes)
-    # Not parsed again, because names may look like operators.
+    # Not parsed again: names of metrics may look like operators.
     kept = Objective(
         expression=", ".join(" + ".join(f"{w!r}*{name}" for name, w in part) for part in known),
         metric_name_to_signature=mapping,

@@ -1,6 +1,6 @@
-"""Tables and tensors of old runs, read as columns of values that JSON holds exactly.
+"""Old runs in the raw search space: what a generation strategy keeps of tables and tensors.
 
-Old runs in the raw search space: what a generation strategy keeps of them.
+A :class:`TransferHistory` holds columns of plain values, which JSON stores exactly.
 """
 
 from __future__ import annotations
@@ -26,76 +26,13 @@ TensorHistory = Mapping[str, tuple[Tensor, ...]]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
 
 
-def columns_of_frame(frame: pd.DataFrame, task: str) -> dict[str, list[Any]]:
-    """Reads a table.
-
-    Args:
-        frame: The table, one row a run.
-        task: The column with the name of the old task.
-
-    Returns:
-        Its columns by name, ``None`` where a value is missing; names of tasks are strings.
-
-    Raises:
-        UserInputError: If there are no rows, no column of that name, two of one name, or a row
-            that does not say its task.
-    """
-    if task not in frame.columns:
-        raise UserInputError(
-            f"The history has no column {task!r} that says which old task a run is of: name it "
-            "by task=..."
-        )
-    if frame.empty:
-        raise UserInputError("The history has no rows: leave it out to start without one.")
-    names = frame.columns.astype(str)
-    if not names.is_unique:
-        twice = sorted(set(names[names.duplicated()]))
-        raise UserInputError(f"The history has several columns {twice}: keep one of each.")
-    if frame[task].isna().any():
-        raise UserInputError(
-            f"Old runs lack a name in the column {task!r}: say which task they are of, or "
-            "leave them out."
-        )
-    columns = {str(name): _plain(frame[name]) for name in frame.columns}
-    odd = {name for name, values in columns.items() if not all(map(_is_plain, values))}
-    if dropped := sorted(odd - {str(task)}):
-        logger.info("The columns %s hold neither numbers nor words, and are left out.", dropped)
-    columns = {name: values for name, values in columns.items() if name not in dropped}
-    columns[str(task)] = [str(name) for name in columns[str(task)]]
+def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """Columns of values that JSON stores exactly; ``None`` where one is missing."""
+    columns: dict[str, list[Any]] = {}
+    for name in frame.columns:
+        values = frame[name].astype(object).where(frame[name].notna(), None).tolist()
+        columns[str(name)] = [v.item() if isinstance(v, np.generic) else v for v in values]
     return columns
-
-
-def columns_of_tensors(metrics: Mapping[str, TensorHistory]) -> dict[str, list[Any]]:
-    """Reads tensors.
-
-    Args:
-        metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``).
-
-    Returns:
-        Columns by name: the inputs by their positions, metrics, their standard errors
-        (``"<metric>_sem"``), and :data:`TENSOR_TASK`.
-
-    Raises:
-        UserInputError: If there are no tasks, or tensors of the wrong shape.
-    """
-    frames = [
-        _frame(name, data, metric)
-        for metric, tasks in metrics.items()
-        for name, data in tasks.items()
-    ]
-    if not frames or all(frame.empty for frame in frames):
-        raise UserInputError("The history has no runs: leave it out to start without one.")
-    if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-        raise UserInputError("The old tasks differ in their numbers of inputs.")
-    frame = pd.concat(frames, ignore_index=True)
-    return {str(name): _plain(frame[name]) for name in frame.columns}
-
-
-def _plain(column: pd.Series) -> list[Any]:
-    """Values that JSON holds exactly; ``None`` where there is none."""
-    values = column.astype(object).where(column.notna(), None).tolist()
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def _is_plain(value: Any) -> bool:
@@ -142,9 +79,9 @@ class OldRuns(NamedTuple):
 class TransferHistory:
     """A table of old runs in the raw search space, one row a run; never changed.
 
-    It is what ``transfer_generation_strategy`` makes of its ``history``. Equal tables have equal
-    keys, and of a table that is in memory the key says it all: so the table is stored once with the
-    generation strategy, and not once more with each trial.
+    ``transfer_generation_strategy`` makes one of its ``history``. Equal tables have equal keys, and
+    the key finds a table that is in memory. So the table is stored once, with the generation
+    strategy, and only its key with each trial.
 
     Args:
         columns: The columns of the table, by name: parameters, metrics, their standard errors
@@ -187,17 +124,40 @@ class TransferHistory:
             missing: Values for parameters that the table does not have, or not in every row.
 
         Returns:
-            The history.
+            The history; its columns have ``None`` where a value is missing.
 
         Raises:
-            UserInputError: If it has no rows, columns of one name, or rows of no task.
+            UserInputError: If it has no rows, no column ``task``, two columns of one name, or rows
+                without a task.
 
         Example:
             >>> frame = pd.DataFrame({"task": ["monday"], "C": [10.0], "loss": [0.3]})
             >>> TransferHistory.from_frame(frame)
             TransferHistory(1 runs of 1 tasks)
         """
-        return cls(columns_of_frame(frame, task), str(task), missing)
+        if task not in frame.columns:
+            raise UserInputError(
+                f"The history has no column {task!r} that says which old task a run is of: name it "
+                "by task=..."
+            )
+        if frame.empty:
+            raise UserInputError("The history has no rows: leave it out to start without one.")
+        names = frame.columns.astype(str)
+        if not names.is_unique:
+            twice = sorted(set(names[names.duplicated()]))
+            raise UserInputError(f"The history has several columns {twice}: keep one of each.")
+        if frame[task].isna().any():
+            raise UserInputError(
+                f"Old runs lack a name in the column {task!r}: say which task they are of, or "
+                "leave them out."
+            )
+        columns = _plain_columns(frame)
+        columns[str(task)] = [str(name) for name in columns[str(task)]]
+        odd = {name for name, values in columns.items() if not all(map(_is_plain, values))}
+        if odd:
+            logger.info("Left out columns without numbers or text: %s.", sorted(odd))
+        kept = {name: values for name, values in columns.items() if name not in odd}
+        return cls(kept, str(task), missing)
 
     @classmethod
     def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
@@ -218,7 +178,17 @@ class TransferHistory:
             >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
             TransferHistory(4 runs of 1 tasks)
         """
-        return cls(columns_of_tensors(metrics), TENSOR_TASK, positional=True)
+        frames = [
+            _frame(name, data, metric)
+            for metric, tasks in metrics.items()
+            for name, data in tasks.items()
+        ]
+        if not frames or all(frame.empty for frame in frames):
+            raise UserInputError("The history has no runs: leave it out to start without one.")
+        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
+            raise UserInputError("The old tasks differ in their numbers of inputs.")
+        columns = _plain_columns(pd.concat(frames, ignore_index=True))
+        return cls(columns, TENSOR_TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:
@@ -248,7 +218,7 @@ class TransferHistory:
         return [name for name in names if name in self.columns]
 
     def moments(self, metric: str) -> tuple[float, float]:
-        """Mean and standard deviation of all old outcomes, the latter one for constant ones."""
+        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
         outcomes = self._outcomes(metric)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
@@ -266,8 +236,8 @@ class TransferHistory:
             The runs.
 
         Raises:
-            UserInputError: If a parameter or its value is missing, no run is left, or what is
-                known of parameters does not fit the search space.
+            UserInputError: If a parameter or its value is missing, no run is left, or the columns
+                do not fit the search space.
         """
         self._refuse_other_parameters(parameters)
         columns = {

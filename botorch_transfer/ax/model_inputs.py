@@ -18,11 +18,12 @@ from typing import Any, cast
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
-from botorch.models.transforms.input import InputTransform, Normalize
+from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
+from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
 from botorch_transfer.models.guarded import GuardedTransferGP
@@ -44,14 +45,14 @@ _loaded = Memo(size=8)
 
 @dataclass(frozen=True, eq=False)
 class Transferred:
-    """What one metric's model is to learn from, and the units that Ax shows its outcomes in.
+    """What the model of one metric learns from, and the units of its outcomes in Ax.
 
     Args:
         sources: The source tasks by name, in Ax's model space and in the units of Ax's
-            standardized outcomes; or a prior, which speaks in its own units.
-        sign: 1, or -1 if the prior speaks of the negated metric, because that is maximized.
-        mean: What was subtracted from the metric's outcomes.
-        std: What they were then divided by.
+            standardized outcomes; or a prior, in its own units.
+        sign: 1, or -1 if the prior is about the negated metric.
+        mean: The mean that Ax's transform subtracts from the metric.
+        std: The standard deviation that it divides by.
         pretraining: Options of pre-training.
     """
 
@@ -63,12 +64,12 @@ class Transferred:
 
 
 class TransferDataset(SupervisedDataset):
-    """The target's data; of its source tasks it only carries the reference along.
+    """The target's data with a reference to its source tasks.
 
     Args:
         X: A ``n x d`` tensor of inputs; ``n`` may be zero.
         Y: A ``n x 1`` tensor of outcomes.
-        transferred: What the model is to learn from.
+        transferred: What the model learns from.
         **kwargs: Those of ``SupervisedDataset``.
     """
 
@@ -99,11 +100,11 @@ def transfer_model_inputs(
     search_space: SearchSpaceDigest,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Makes a transfer model's constructor arguments of Ax's data.
+    """Makes the constructor's arguments of a transfer model.
 
-    Source tasks come with the data set, as auxiliary experiments do, or by the options ``prior`` or
-    ``source_data``. Inputs are scaled to the unit cube by the bounds of the search space, widened
-    to where source tasks were evaluated; a prior that has an input transform keeps its own.
+    Source tasks come with the data set, or by the options ``prior`` or ``source_data``. Inputs are
+    scaled to the unit cube by the bounds of the search space, widened to the source tasks' inputs;
+    a prior with an input transform keeps its own.
 
     Args:
         model_class: The model.
@@ -137,19 +138,19 @@ def transfer_model_inputs(
     if task_column is not None:
         inputs["task_feature"] = task_column
     transform = _input_transform(search_space, sources, task_column).to(target.X.device)
-    weighed = guarded_class(model_class, options)
-    prior = _pretrained(weighed, sources, given, transform)
+    guarded = guarded_class(model_class, options)
+    prior = _pretrained(guarded, sources, given, transform)
     inputs[model_class.source_argument] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
     if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
         discrete = [*search_space.ordinal_features, *search_space.categorical_features]
         context = default_context(len(search_space.bounds), discrete)
-        if weighed is model_class:
+        if guarded is model_class:
             inputs["context"] = context
         else:
-            of_weighed = {"context": context, **(options.get("transfer_options") or {})}
-            inputs["transfer_options"] = of_weighed
+            of_guarded = {"context": context, **(options.get("transfer_options") or {})}
+            inputs["transfer_options"] = of_guarded
     if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
         inputs["outcome_transform"] = _outcome_transform(prior, given)
     return inputs
@@ -183,14 +184,7 @@ def _refuse_other_parameters(dataset: MultiTaskDataset) -> None:
 
 
 def refuse_parameters(names: Iterable[str]) -> None:
-    """Refuses parameters that only some experiments have, if there are any.
-
-    Args:
-        names: Their names.
-
-    Raises:
-        UserInputError: If there are any; it says what can be done.
-    """
+    """Raises a ``UserInputError`` if there are parameters that only some experiments have."""
     if names := sorted(names):
         raise UserInputError(
             f"The parameters {names} are not in all of the old experiments and the new one: give "
@@ -203,35 +197,26 @@ def refuse_parameters(names: Iterable[str]) -> None:
 def _input_transform(
     search_space: SearchSpaceDigest, sources: Any, task_column: int | None
 ) -> InputTransform:
-    """Scales the unit cube to the search space, and to wherever source tasks were evaluated."""
+    """Scales the search space, widened to the inputs of the source tasks, to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if task_column is not None:
         columns = torch.arange(bounds.shape[-1])
         bounds = bounds[:, columns != task_column % len(columns)]
+    X = bounds
     if not isinstance(sources, TransferPrior):
-        seen = [_inputs_of(task) for task in _tasks(sources)]
-        X = torch.cat([X.to(bounds) for X in seen])
-        if X.shape[-1] == bounds.shape[-1]:  # else the model says what is wrong
-            lower = torch.minimum(bounds[0], X.amin(dim=0))
-            upper = torch.maximum(bounds[1], X.amax(dim=0))
-            bounds = torch.stack([lower, upper])
-    return Normalize(bounds.shape[-1], bounds=bounds)
-
-
-def _tasks(sources: Any) -> list[Any]:
-    return list(sources.values() if hasattr(sources, "values") else sources)
-
-
-def _inputs_of(task: Any) -> Tensor:
-    return task.X if isinstance(task, SupervisedDataset) else task[0]
+        tasks = sources.values() if hasattr(sources, "values") else sources
+        seen = [task.X if isinstance(task, SupervisedDataset) else task[0] for task in tasks]
+        X = torch.cat([inputs.to(bounds) for inputs in seen])
+    # Where source tasks have another number of inputs, the model says what is wrong.
+    return to_unit_cube(bounds, X if X.shape[-1] == bounds.shape[-1] else bounds)
 
 
 def _pretrained(
     model_class: type[TargetGP], sources: Any, given: Transferred, transform: InputTransform
 ) -> Any:
-    """Pre-trains with the user's options, if there are any; otherwise the model does it."""
+    """Pre-trains with the user's options; without options the model pre-trains itself."""
     if isinstance(sources, Hyperprior):
-        # It serves any search space, so the transform of its source domains is not the target's.
+        # A hyperprior serves any search space: its domains' input transform is not the target's.
         sources = sources.view()
         sources.input_transform = None
         return sources
@@ -249,29 +234,20 @@ def _pretrained(
 
 
 def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
-    """From Ax's standardized outcomes to the units of a prior that was made elsewhere."""
+    """From Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere."""
     units = ToPriorUnits(given.sign, given.mean, given.std)
     default = prior.default_outcome_transform(torch.Size())
     return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
 
 
 def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
-    """The class of priors that a model is made of, as it is annotated; ``None`` if there is none.
-
-    Args:
-        model_class: The model.
-    """
+    """The class of priors that a model takes, by its annotation; ``None`` if there is none."""
     annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
     return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
 
 
 def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
-    """The model that a prior is for: that which a guard weighs, or the model itself.
-
-    Args:
-        model_class: The model.
-        options: Its further arguments.
-    """
+    """The model that a prior is for: of a guard the guarded model, else the model itself."""
     if not issubclass(model_class, GuardedTransferGP):
         return model_class
     return cast(type[TargetGP], options.get("transfer_model", ScaMLGP))
@@ -280,7 +256,7 @@ def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> ty
 def describe_prior_file(
     path: str | os.PathLike[str], model_class: type[TargetGP]
 ) -> dict[str, str]:
-    """Says of a prior's file what a generation strategy keeps.
+    """Makes the reference to a prior's file that a generation strategy stores.
 
     Args:
         path: The file, as ``prior.save(path)`` wrote it.
@@ -311,10 +287,10 @@ def describe_prior_file(
 
 
 def load_prior_file(described: dict[str, Any]) -> TransferPrior:
-    """Loads a prior that a generation strategy refers to, once a process.
+    """Loads a prior that a generation strategy refers to, once in a process.
 
     Args:
-        described: What :func:`describe_prior_file` said.
+        described: What :func:`describe_prior_file` returned.
 
     Returns:
         The prior; treat it as immutable.

@@ -1,4 +1,7 @@
-"""What Ax is told of this package."""
+"""Registers generators, models, the acquisition and what storage needs with Ax.
+
+It uses what is private to Ax: ``_construct_submodules`` of its surrogate.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ def transfer_inputs_for_ax(
 ) -> dict[str, Any]:
     """Constructs the arguments of a transfer model.
 
-    Ax's own constructor drops the task column, which the inputs at prediction have, and passes
-    ``outcome_transform=None``, which says that outcomes are in the prior's units already.
+    Ax's own constructor of arguments drops the task column, which inputs have at prediction, and
+    passes ``outcome_transform=None``, which would mean outcomes in the prior's units.
     """
     inputs = transfer_model_inputs(
         botorch_model_class, dataset, search_space_digest, model_config.model_options
@@ -72,7 +75,7 @@ def transfer_inputs_for_ax(
 
 
 def register() -> None:
-    """Tells Ax of the package: its generators, models, transform and what storage needs."""
+    """Registers the package with Ax; called when ``botorch_transfer.ax`` is imported."""
     setups: dict[str, tuple[type[TorchAdapter], list[type[Transform]]]] = {
         TransferGenerators.TRANSFER.value: (TransferAdapter, []),
         TransferGenerators.AUXILIARY.value: (AuxiliaryTransferAdapter, [MetadataToTask]),
@@ -91,6 +94,6 @@ def register() -> None:
     for stored in (TransferHistory, AuxiliaryHistory):
         CORE_ENCODER_REGISTRY[stored] = stored.to_json
         CORE_DECODER_REGISTRY[stored.__name__] = stored
-    # Ax writes any dataclass, and reads those that it knows.
+    # Ax stores any dataclass, but loads only those that are registered.
     for named in (TransferGenerators, GuardRule):
         CORE_DECODER_REGISTRY[named.__name__] = named

@@ -1,4 +1,4 @@
-"""The one function that most users need: a generation strategy that knows the history."""
+"""Builds Ax generation strategies with transfer models: the one function that most users need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ History = (
 )
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
-"""Less than half the work of Ax's own, for suggestions as good."""
+"""Less than half of the work of Ax's defaults, with suggestions as good."""
 
 
 def transfer_generation_strategy(
@@ -51,49 +51,48 @@ def transfer_generation_strategy(
     generator_options: Mapping[str, Any] | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
 ) -> GenerationStrategy:
-    """Builds a generation strategy whose models know old runs, from the very first trial on.
+    """Builds a generation strategy whose models learn from old runs, from the first trial on.
 
     Give it to ``Client.set_generation_strategy`` once experiment and optimization are configured.
-    As long as no outcome is known, trials are where the transferred prior's upper confidence bound
-    is largest; from then on they are what Ax's own acquisition functions say, with a transfer model
-    for each metric that has history and Ax's default model for the others.
+    Before the first outcome, trials maximize the transferred prior's upper confidence bound. After
+    it, Ax's own acquisition functions choose them, with a transfer model for each metric with
+    history and Ax's default model for the others.
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
-    The strategy is stored with the experiment, in JSON files and databases: a table with it, of
+    The strategy is stored with the experiment, in JSON files and databases: a table in full, of old
     experiments the names, of priors path and content hash. Import ``botorch_transfer.ax`` before
-    loading. An experiment that is loaded goes on as it would have under the same seed of PyTorch;
-    Ax's files keep ten decimals of each outcome, and not the ``random_seed`` of a ``Client``: call
-    ``torch.manual_seed`` with it before each ``get_next_trials`` of a client that was loaded.
+    loading. A loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores
+    ten decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
+    ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
 
     Args:
         model: The class of the models.
-        history: Old runs, in the raw search space: (a) a sequence of Ax clients, experiments, or
-            ``AuxiliarySource`` that also says how names map; or (b) a table with one row a run,
-            with columns for the parameters, for metrics by their names, maybe for their standard
-            errors (``"<metric>_sem"``), and for the task; or tensors, a mapping from metrics to
-            mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, columns in the order of the
-            search space. Runs without a finite value of a metric are left out there.
-        prior: (c) Instead of a history, the files of saved priors, by metric. Priors speak of
-            outcomes that are maximized: of a metric to minimize, that is the negated one, and of
-            one that is only constrained, the metric as it is. Make one
-            of what :func:`encode_history` gives, so that it knows its parameters: others are then
-            refused. The strategy keeps path and content hash.
+        history: Old runs, in the raw search space, in one of three forms. (a) A sequence of Ax
+            clients, experiments, or ``AuxiliarySource``s, which also map names. (b) A table with a
+            row for each run, and columns for the parameters, for metrics by their names, maybe for
+            their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
+            from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
+            the order of the search space. Of (b) and (c), runs without a finite value are left out.
+        prior: Instead of a history, the files of saved priors, by metric. Fit them on
+            ``encode_history(...)``: they then know their parameters, and others are refused. Priors
+            are about outcomes to maximize: for a metric to minimize, negate it; for one that is
+            only constrained, take it as it is.
         task: The column of the table with the name of the old task.
         missing: Values of parameters that the old runs of a table lack.
         model_options: Further arguments of the models.
-        pretraining: Options of pre-training, as ``{"steps": 500}``; for (b) only.
+        pretraining: Options of pre-training, as ``{"steps": 500}``; for tables and tensors only.
         generator_options: Further arguments of Ax's generator and adapter.
-        optimizer_options: Options of the acquisition function's optimizer, those of BoTorch's
-            ``optimize_acqf``; by default 8 restarts from the best of 256 raw samples. More of them
-            search wide or high-dimensional spaces more carefully, and take longer.
+        optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
+            best of 256 raw samples. Larger numbers search wide or high-dimensional spaces more
+            carefully, and take longer.
 
     Returns:
         The strategy; with neither history nor prior, Ax's default one.
 
     Raises:
-        UserInputError: If both history and prior are given, one of them or the model is unfit, or
-            an option is given that does nothing.
+        UserInputError: If both history and prior are given, one of them does not fit the model, or
+            an option has no effect.
         FileNotFoundError: If there is no such file.
         ValueError: If a file is damaged, or holds no prior.
         TypeError: If the model, the history or the prior is of another kind.
@@ -184,7 +183,7 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
 
 
 def _refuse_idle(idle: bool, option: str, what: str) -> None:
-    """Refuses an option that would do nothing."""
+    """Refuses an option that would have no effect."""
     if idle:
         raise UserInputError(f"{option} is only for histories that are {what}: leave it out.")
 
@@ -197,10 +196,10 @@ def _adapter(
     missing: Mapping[str, Any] | None,
     model_options: Mapping[str, Any] | None,
 ) -> tuple[TransferGenerators, dict[str, Any]]:
-    """Which of the adapters to use, and what it is to know."""
+    """Chooses the adapter, and what to tell it of the old runs."""
     if history is None:
-        weighed = guarded_class(model, model_options or {})
-        priors = {name: describe_prior_file(path, weighed) for name, path in prior.items()}
+        guarded = guarded_class(model, model_options or {})
+        priors = {name: describe_prior_file(path, guarded) for name, path in prior.items()}
         return TransferGenerators.TRANSFER, {"priors": priors}
     if isinstance(history, pd.DataFrame):
         history = TransferHistory.from_frame(history, task, missing)

@@ -1,4 +1,8 @@
-"""Between the units of a metric, of Ax's models, and of a prior."""
+"""Units of outcomes: of a metric, of Ax's standardized outcomes, and of a prior.
+
+:class:`StandardizeByHistory` goes from a metric to what Ax's models see, :class:`ToPriorUnits` from
+there to what a saved prior was trained on.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,12 @@ from botorch_transfer.pretraining.prior import TransferPrior
 
 
 class StandardizeByHistory(StandardizeY):
-    """An Ax transform that standardizes outcomes by the history's mean and deviation.
+    """An Ax transform that standardizes outcomes by the history's mean and standard deviation.
 
-    Ax standardizes by the target's own outcomes, which shifts from trial to trial what a prior
-    says, and says nothing before the first trial. The adapter says what the history's moments are,
-    in its ``history_moments()``. Metrics without any are standardized by their own outcomes, as in
-    Ax. Infinite outcomes become NaN, which Ax leaves out.
+    Ax standardizes by the target's own outcomes. They change from trial to trial, and before the
+    first there are none. This transform takes the moments of the adapter's ``history_moments()``,
+    and the target's own for metrics without history. Infinite outcomes become NaN, which Ax leaves
+    out.
 
     Args:
         search_space: Ignored.
@@ -57,7 +61,7 @@ class StandardizeByHistory(StandardizeY):
             self.Ymean[name], self.Ystd[name] = mean, std
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
-        """Standardizes the metrics that there are data of.
+        """Standardizes the metrics with data.
 
         Args:
             experiment_data: The data of an experiment.
@@ -74,15 +78,15 @@ class StandardizeByHistory(StandardizeY):
 
 
 class ToPriorUnits(Standardize):
-    r"""Brings the outcomes of Ax's models back to what a prior that was made elsewhere speaks of.
+    r"""Brings Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere.
 
-    It is ``y ↦ sign · (std · y + mean)``, fixed beforehand: it undoes Ax's standardization and
-    negates a metric that is minimized, as priors speak of outcomes that are maximized.
+    It is the fixed map ``y ↦ sign · (std · y + mean)``: it undoes Ax's standardization, and negates
+    a metric to minimize, as priors are about outcomes to maximize.
 
     Args:
         sign: 1 or -1.
-        mean: What was subtracted from the metric's outcomes.
-        std: What they were then divided by.
+        mean: The mean that Ax's transform subtracts from the metric.
+        std: The standard deviation that it divides by.
 
     Example:
         >>> units = ToPriorUnits(sign=-1.0, mean=10.0, std=2.0)
@@ -102,7 +106,7 @@ class ToPriorUnits(Standardize):
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Changes units; learns nothing.
+        """Changes the units.
 
         Args:
             Y: A ``batch_shape x n x 1`` tensor of outcomes.
@@ -118,15 +122,15 @@ class ToPriorUnits(Standardize):
 
 
 def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
-    """Where a metric's outcomes are to be expected, by what a prior knows of its source tasks.
+    """Mean and standard deviation of a metric by the source tasks of a prior.
 
     Args:
         prior: The prior.
-        sign: -1 if the prior speaks of the negated metric.
+        sign: -1 if the prior is about the negated metric.
 
     Returns:
-        Mean and standard deviation in the metric's units, 0 and 1 if the prior speaks in raw units;
-        ``None`` of a hyperprior, whose source tasks may have had other units.
+        The moments in the metric's units; 0 and 1 for a prior in raw units, and ``None`` for a
+        hyperprior, whose source tasks may have had other units.
     """
     if isinstance(prior, Hyperprior):
         return None
@@ -138,6 +142,6 @@ def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | No
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of outcomes, the latter one where they do not vary."""
-    deviation = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
-    return float(outcomes.mean()), deviation if deviation > 1e-8 else 1.0
+    """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
+    std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
+    return float(outcomes.mean()), std if std > 1e-8 else 1.0

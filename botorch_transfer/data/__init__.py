@@ -1,9 +1,9 @@
-"""Source data: the evaluations of earlier tasks, brought into one validated form.
+"""Source data: the evaluations of earlier tasks, in one validated form.
 
-Every method of this package takes its source data as tensors, as BoTorch's ``SupervisedDataset``s,
-or as a mapping from task names to either. ``as_datasets`` validates them; ``from_dataframe`` makes
-them from a table of old runs. Methods that learn from several search spaces at once take a sequence
-of ``Domain``s: one search space each, with the source tasks that were evaluated in it.
+Every method of this package takes source data as tensors, as BoTorch's ``SupervisedDataset``s, or
+as a mapping from task names to either. ``as_datasets`` validates them, ``from_dataframe`` makes
+them from a table of old runs. Methods that learn from several search spaces take ``Domain``s: each
+is one search space with the source tasks that were evaluated in it.
 """
 
 from __future__ import annotations

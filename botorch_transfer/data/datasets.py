@@ -1,4 +1,7 @@
-"""Validation of source data; public as ``botorch_transfer.data``."""
+"""Source data as tensors or data sets: what is accepted, and what is refused with which message.
+
+Every model and every pre-training calls :func:`as_datasets` first.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,21 @@ SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor
 """One task: ``X`` (``n x d``), ``Y`` (``n x 1``, maximized), maybe ``Yvar`` (``n x 1``)."""
 
 MAX_JOINT_BYTES = 8 * 2**30
-"""Memory that an exact joint model may take by default; about 10,000 points in double precision."""
+"""Default memory limit of exact joint models: about 10,000 points in double precision."""
 
 _MATRICES_IN_FLIGHT = 10
-"""Matrices of ``n x n`` at the peak of a gradient of the marginal likelihood (9 to 12 measured)."""
+"""Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured)."""
 
 
 def as_datasets(
     sources: Sequence[SourceData] | Mapping[str, SourceData],
 ) -> list[SupervisedDataset]:
-    """Bring source data into one form, and refuse what no model could use.
+    """Validates source data, and brings them into one form.
 
-    Tensors are shared, not copied. Data sets given in a sequence are returned as they are. In a
-    mapping, they get their key as outcome name, and so do tensors, because BoTorch tells tasks
-    apart by ``outcome_names`` (see ``MultiTaskDataset``): ``task_names`` of the result are the
-    names of the argument. Tasks with constant outcomes, one single point or repeated inputs are
-    legal, and so is ``Yvar`` for some of the tasks only.
+    Tensors are shared, not copied. Data sets in a sequence are returned as they are. In a mapping,
+    each task gets its key as outcome name, because BoTorch tells tasks apart by ``outcome_names``
+    (see ``MultiTaskDataset``); ``task_names`` of the result are the keys again. Tasks with constant
+    outcomes, one single point or repeated inputs are legal, and so is ``Yvar`` for some tasks only.
 
     Args:
         sources: The source tasks, in a sequence or as a mapping from their names; each a
@@ -69,7 +71,7 @@ def as_datasets(
 
 
 def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list[str]:
-    """Name the source tasks, for messages and pictures.
+    """Names the source tasks, for messages and pictures.
 
     Args:
         sources: As ``as_datasets`` takes them.
@@ -135,7 +137,7 @@ def check_joint_size(
     max_bytes: float = MAX_JOINT_BYTES,
     instead: str = _INSTEAD,
 ) -> None:
-    """Refuse source data that are too large for one exact GP over the points of all tasks.
+    """Refuses source data that are too large for one exact GP over the points of all tasks.
 
     Args:
         num_points: Number of points of all tasks, the target included.
@@ -179,7 +181,7 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
 
 
 def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
-    """Check types and shapes: what has to hold before anything else can be asked."""
+    """Checks types and shapes, which the other checks rely on."""
     for symbol, tensor in _named(X, Y, Yvar):
         if not isinstance(tensor, Tensor):
             raise InputDataError(
@@ -227,7 +229,7 @@ def _check_agreement(
 
 
 def _is_sound(dataset: SupervisedDataset) -> Tensor:
-    """Check values without waiting for the device: one synchronization for all tasks."""
+    """Whether all values are valid, as a tensor: all tasks need one synchronization only."""
     sound = dataset.X.isfinite().all() & dataset.Y.isfinite().all()
     if dataset.Yvar is None:
         return sound

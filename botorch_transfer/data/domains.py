@@ -1,4 +1,11 @@
-"""Search spaces with their source tasks; public as ``botorch_transfer.data.Domain``."""
+"""Domains: search spaces with their source tasks, and the context of their inputs.
+
+HyperBO+ and MPHD learn from several domains [Fan2024mphd]_.
+
+.. [Fan2024mphd]
+    Z. Fan, X. Han and Z. Wang. Transfer Learning for Bayesian Optimization on Heterogeneous Search
+    Spaces. TMLR 2024.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +28,7 @@ from botorch_transfer.search_space import SearchSpace
 def default_context(
     dim: int, discrete_dims: Iterable[int] = (), dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """Describe the dimensions of a search space as MPHD's paper does (Section 2.1).
+    """Describes the dimensions of a search space as in Section 2.1 of [Fan2024mphd]_.
 
     Args:
         dim: The number of dimensions ``d``.
@@ -51,8 +58,8 @@ def default_context(
 class Domain:
     """One search space with the source tasks that were evaluated in it.
 
-    It is what methods that transfer between search spaces learn from (HyperBO+, MPHD): domains may
-    differ in number and meaning of their inputs, tasks of one domain may not. Outcomes are
+    Methods that transfer between search spaces (HyperBO+, MPHD) learn from several. Domains may
+    differ in number and meaning of their inputs; tasks of one domain may not. Outcomes are
     maximized. Inputs lie in the unit cube, or ``input_transform`` brings them there.
 
     Args:
@@ -114,7 +121,7 @@ class Domain:
         name: str | None = None,
         **options: Any,
     ) -> Self:
-        """Make a domain of a search space and a table of old runs.
+        """Makes a domain of a search space and a table of old runs.
 
         Args:
             frame: The table, one row a run.
@@ -153,7 +160,7 @@ class Domain:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Sort the numbers of discrete inputs, counted from the front and each once."""
+    """Sorts the indices of discrete inputs, without negative and repeated ones."""
     indices = [int(index) for index in discrete_dims]
     absent = [index for index in indices if not -dim <= index < dim]
     if absent:

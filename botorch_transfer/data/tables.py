@@ -1,4 +1,4 @@
-"""From a table of old runs to source data; public as ``botorch_transfer.data.from_dataframe``."""
+"""From a table of old runs to source data: failed runs, missing parameters, standard errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def from_dataframe(
     noise: str | None = None,
     missing: Mapping[str, Any] | None = None,
 ) -> dict[str, SupervisedDataset]:
-    """Make source data of a table with one row a run.
+    """Makes source data of a table with one row a run.
 
     Runs whose outcome is NaN or infinite have failed. They are dropped or get the worst finite
     outcome of their task; a task without any finite outcome is left out. One log line per call says
@@ -137,7 +137,7 @@ def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 
 
 def _fill(name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any]) -> DataFrame:
-    """Fill the columns that this task lacks, or refuse them; ``encode`` judges conditional ones."""
+    """Fills columns that this task lacks, or refuses it; ``encode`` checks conditional ones."""
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
         for column in parameter.columns:
@@ -164,7 +164,7 @@ def _encode(name: str, runs: DataFrame, space: SearchSpace) -> torch.Tensor:
 def _variances(
     name: str, runs: DataFrame, noise: str | None, y: NDArray[np.float64]
 ) -> torch.Tensor | None:
-    """Square the standard errors of ``n`` runs; failed ones get the task's largest."""
+    """Squares the standard errors of ``n`` runs; failed runs get the task's largest."""
     if noise is None or runs[noise].isna().all():
         return None
     errors = _numbers(runs[noise])

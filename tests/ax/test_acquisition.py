@@ -1,13 +1,47 @@
+"""What is suggested first, and where the history's mean leads by far in a corner."""
+
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import UpperConfidenceBound
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
+from ax.generators.utils import mk_discrete_choices
+from botorch.acquisition import (
+    LogExpectedImprovement,
+    LogNoisyExpectedImprovement,
+    PosteriorMean,
+    UpperConfidenceBound,
+    qLogNoisyExpectedImprovement,
+    qUpperConfidenceBound,
+)
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP
-from botorch_transfer.ax.acquisition import PriorUpperConfidenceBound
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, models
+from botorch_transfer.ax.acquisition import (
+    AvoidingAcquisition,
+    NoiselessFantasies,
+    PriorUpperConfidenceBound,
+    TransferAcquisition,
+    failure_radii,
+    noisy_improvement,
+)
+from tests.ax.conftest import (
+    bowl,
+    bowls,
+    corner_space,
+    dependent_space,
+    derived_space,
+    plain_loss,
+)
+from tests.ax.signatures import parameters
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
 NONE = torch.empty(0, 1, dtype=torch.double)
@@ -99,3 +133,394 @@ def test_an_ensemble_counts_as_a_mixture(pending):
         torch.testing.assert_close(found, bound)
     else:
         assert (found < bound).all()
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+OBSERVED = torch.rand(6, 2, dtype=torch.double, generator=GENERATOR)
+TEST_X = torch.rand(9, 1, 2, dtype=torch.double, generator=GENERATOR)
+Y = (3 * OBSERVED).sin().sum(-1, keepdim=True)
+ONE = torch.ones(1, 1, dtype=torch.double)
+
+
+def noisy_model() -> SingleTaskGP:
+    return SingleTaskGP(OBSERVED, Y, torch.full_like(Y, 0.05), outcome_transform=None).eval()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_it_is_what_samples_estimate(sign):
+    model = noisy_model()
+    found = noisy_improvement(model, sign * ONE, OBSERVED)
+    assert found is not None
+    sampler = SobolQMCNormalSampler(torch.Size([4096]), seed=0)
+    transform = ScalarizedPosteriorTransform(sign * ONE[0])
+    sampled = qLogNoisyExpectedImprovement(model, OBSERVED, sampler, posterior_transform=transform)
+    # Far below the best, samples say little.
+    torch.testing.assert_close(found(TEST_X).exp(), sampled(TEST_X).exp(), atol=5e-3, rtol=0.1)
+
+
+def test_fantasies_are_what_a_model_conditioned_on_them_says():
+    model, base = noisy_model(), OBSERVED[:3]
+    transform = ScalarizedPosteriorTransform(ONE[0])
+    fantasies = NoiselessFantasies(model, base, transform, num_fantasies=4)
+    found = fantasies.posterior(TEST_X)
+    for i, outcomes in enumerate(fantasies.outcomes):
+        noise = torch.full_like(outcomes, 1e-6).unsqueeze(-1)
+        known = model.condition_on_observations(base, outcomes.unsqueeze(-1), noise=noise)
+        expected = known.posterior(TEST_X)
+        torch.testing.assert_close(found.mean[:, i], expected.mean, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(found.variance[:, i], expected.variance, atol=1e-3, rtol=1e-3)
+
+
+def test_it_agrees_with_botorchs_of_a_single_task():
+    model = noisy_model()
+    found = noisy_improvement(model, ONE, OBSERVED)
+    torch.manual_seed(0)
+    expected = LogNoisyExpectedImprovement(model, OBSERVED, num_fantasies=256)
+    assert found is not None
+    torch.testing.assert_close(found(TEST_X).exp(), expected(TEST_X).exp(), atol=2e-2, rtol=0.2)
+
+
+def test_a_sum_of_outcomes_and_gradients():
+    model = ModelListGP(noisy_model(), noisy_model())
+    double = noisy_improvement(model, torch.ones(1, 2, dtype=torch.double), OBSERVED)
+    assert double is not None
+    test_X = torch.cat([TEST_X, OBSERVED[:1].unsqueeze(0)]).requires_grad_()
+    double(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+
+
+def test_nothing_is_to_be_gained_where_the_outcome_is_known():
+    model = ScaMLGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, train_Yvar=torch.full_like(Y, 1e-8))
+    found = noisy_improvement(model, ONE, OBSERVED)
+    assert found is not None
+    assert found(OBSERVED.unsqueeze(-2)).max() < -6.0
+
+
+def test_ensembles_are_sampled_instead():
+    model = FullyBayesianHyperpriorGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, num_members=4)
+    assert noisy_improvement(model, ONE, OBSERVED) is None
+
+
+POINTS = torch.rand(8, 2, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+BOUNDS = torch.tensor([[0.0, -1.0], [2.0, 1.0]], dtype=torch.double)
+
+
+def model() -> SingleTaskGP:
+    return SingleTaskGP(POINTS, POINTS.sum(-1, keepdim=True)).eval()
+
+
+def test_it_is_what_the_formula_says():
+    mean, avoid = PosteriorMean(model()), POINTS[:3]
+    radii = torch.tensor([0.3, 0.01, 0.1], dtype=torch.double)
+    found = AvoidingAcquisition(mean, BOUNDS, avoid, radii, floor=-2.0)(POINTS.unsqueeze(-2))
+    for x, value, usual in zip(POINTS, found, mean(POINTS.unsqueeze(-2)), strict=True):
+        factor = 1.0
+        for a, radius in zip(avoid, radii, strict=True):
+            near = min(1.0, float(((x - a) / 2).square().sum() / radius**2))
+            factor *= near * (2 - near)
+        assert value.item() == pytest.approx(-2 + (usual.item() + 2) * factor)
+    torch.testing.assert_close(found[:3], torch.full((3,), -2.0, dtype=torch.double))
+
+
+def test_another_category_is_not_near():
+    mean, radii = PosteriorMean(model()), torch.tensor([0.3], dtype=torch.double)
+    avoid = torch.tensor([[0.5, 0.0]], dtype=torch.double)
+    test_X = torch.tensor([[[0.5, 0.1]], [[0.5, 0.0]]], dtype=torch.double)
+    found = AvoidingAcquisition(mean, BOUNDS, avoid, radii, categorical=[1], floor=-2.0)(test_X)
+    torch.testing.assert_close(found[0], mean(test_X)[0])
+    assert float(found[1]) == -2.0
+
+
+def test_one_hot_inputs_are_rounded():
+    """Points between categories are what they will become."""
+    Z = torch.rand(8, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    mean = PosteriorMean(SingleTaskGP(Z, Z.sum(-1, keepdim=True)).eval())
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.double).expand(2, 4)
+    avoid, radii = torch.tensor([[0.5, 0.0, 1.0, 0.0]]).double(), torch.tensor([0.9]).double()
+    blocks = [[1, 2, 3]]
+    avoiding = AvoidingAcquisition(mean, bounds, avoid, radii, floor=-2.0, one_hot_blocks=blocks)
+    test_X = torch.tensor([[[0.5, 0.2, 0.8, 0.1]], [[0.5, 0.0, 0.3, 0.2]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(test_X), torch.full((2,), -2.0, dtype=torch.double))
+    between = torch.tensor([[[0.5, 0.81, 0.8, 0.1]]], dtype=torch.double)
+    other = torch.tensor([[[0.5, 1.0, 0.0, 0.0]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(between), mean(other))
+    test_X = torch.tensor([[[0.6, 0.2, 0.8, 0.1]]], dtype=torch.double, requires_grad=True)
+    avoiding(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad[0, 0, 0] > 0
+    assert not test_X.grad[0, 0, 1:].any()
+    wider = AvoidingAcquisition(mean, bounds, avoid, radii + 0.2, one_hot_blocks=blocks)
+    assert 0 < float(wider(other) / mean(other)) < 1  # categories are one width apart
+
+
+def test_what_does_not_matter_is_near_whatever_it_is():
+    mean, radii = PosteriorMean(model()), torch.tensor([0.3], dtype=torch.double)
+    avoid = torch.tensor([[0.5, torch.nan]], dtype=torch.double)
+    avoiding = AvoidingAcquisition(mean, BOUNDS, avoid, radii, floor=-2.0)
+    test_X = torch.tensor([[[0.5, -1.0]], [[0.5, 1.0]], [[1.5, 1.0]]], dtype=torch.double)
+    torch.testing.assert_close(avoiding(test_X)[:2], torch.full((2,), -2.0, dtype=torch.double))
+    torch.testing.assert_close(avoiding(test_X)[2], mean(test_X)[2])
+    test_X = torch.tensor([[[0.6, 0.3]]], dtype=torch.double, requires_grad=True)
+    avoiding(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+    points = torch.cat([avoid, torch.tensor([[0.5, 0.3], [1.5, torch.nan]])])
+    assert failure_radii(points, BOUNDS, 0.01).tolist() == pytest.approx([0.02, 0.02, 0.01])
+
+
+def test_pending_points_are_avoided_and_told_to_the_acquisition():
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    usual = qUpperConfidenceBound(model(), 4.0, sampler)
+    none = POINTS[:0]
+    avoiding = AvoidingAcquisition(usual, BOUNDS, none, none[:, 0], pending_radius=0.1, floor=-99.0)
+    torch.testing.assert_close(avoiding(POINTS.unsqueeze(-2)), usual(POINTS.unsqueeze(-2)))
+    avoiding.set_X_pending(POINTS[4:6])
+    assert usual.X_pending is not None
+    assert float(avoiding(POINTS[5:6].unsqueeze(-2))) == -99.0
+    test_X = (POINTS[5:6] + 0.02).unsqueeze(-2).requires_grad_()
+    avoiding(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+    assert bool((test_X.grad > 0).any())
+    avoiding.set_X_pending(None)
+    assert usual.X_pending is None
+
+
+def test_failures_that_gather_are_avoided_from_further_away():
+    points = torch.cat([torch.full((20, 2), 0.5), torch.tensor([[1.9, 0.9]])]).double()
+    radii = failure_radii(points, BOUNDS, 0.01)
+    torch.testing.assert_close(radii[:20], torch.full((20,), 0.1, dtype=torch.double))
+    assert float(radii[20]) == pytest.approx(0.01)
+    assert failure_radii(points[:0], BOUNDS, 0.01).shape == (0,)
+
+
+def test_ax_is_as_it_is_overridden():
+    assert parameters(Acquisition._instantiate_acquisition) == ["self"]
+    given = ["search_space_digest", "acqf", "discrete_choices"]
+    assert parameters(determine_optimizer) == given
+    assert parameters(mk_discrete_choices)[:2] == ["ssd", "fixed_features"]
+    expected = set(parameters(Acquisition.optimize))
+    assert set(parameters(TransferAcquisition.optimize)) - {"kwargs"} <= expected
+
+
+@pytest.fixture(scope="module")
+def corner() -> pd.DataFrame:
+    """Old runs of ``a + b``."""
+    a, b = np.random.default_rng(0).random((2, 12))
+    return pd.DataFrame({"task": "monday", "a": a, "b": b, "y": a + b})
+
+
+@pytest.fixture
+def client(make_client, corner):
+    return make_client(corner_space(), objective="y", history=corner)
+
+
+def next_point(client) -> tuple[int, np.ndarray]:
+    ((trial, config),) = client.get_next_trials(1).items()
+    return trial, np.array([config["a"], config["b"]])
+
+
+def test_trials_of_a_batch_differ_and_are_good(client):
+    batch = [np.array([c["a"], c["b"]]) for c in client.get_next_trials(4).values()]
+    assert batch[0].sum() > 1.95
+    for i, point in enumerate(batch):
+        assert point.sum() > 1.6
+        assert all(np.linalg.norm(point - other) > 0.05 for other in batch[:i])
+
+
+def test_a_corner_that_fails_is_left(client):
+    tried: list[np.ndarray] = []
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
+        tried.append(point)
+        client.mark_trial_failed(trial)
+
+
+@pytest.mark.parametrize("mark", ["mark_trial_failed", "mark_trial_abandoned", None])
+def test_with_outcomes_points_that_fail_or_are_pending_do_not_come_again(client, mark):
+    for a, b in ((0.2, 0.3), (0.8, 0.4), (0.5, 0.9)):
+        client.complete_trial(client.attach_trial({"a": a, "b": b}), {"y": a + b})
+    tried: list[np.ndarray] = []
+    for _ in range(2):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > (0.01 if mark else 0.001) for other in tried)
+        tried.append(point)
+        if mark is not None:
+            getattr(client, mark)(trial)
+
+
+def category_client(make_client, outcomes: bool) -> Any:
+    """Three categories that have no order, one of which was best by far."""
+    x, kind = np.linspace(0.0, 1.0, 9), np.resize(list("pqr"), 9)
+    table = pd.DataFrame({"task": "a", "x": x, "kind": kind, "y": x + 3.0 * (kind == "r")})
+    space = [
+        RangeParameterConfig("x", (0.0, 1.0), parameter_type="float"),
+        ChoiceParameterConfig("kind", list("pqr"), parameter_type="str", is_ordered=False),
+    ]
+    client = make_client(space, objective="y", history=table)
+    for config in table[["x", "kind"]].iloc[:3].to_dict("records") if outcomes else []:
+        client.complete_trial(client.attach_trial(config), {"y": config["x"]})
+    return client
+
+
+@pytest.mark.parametrize("outcomes", [False, True])
+@pytest.mark.parametrize("mark", ["mark_trial_failed", None])
+def test_categories_that_fail_or_are_pending_are_left(make_client, outcomes, mark):
+    """Ax rounds one-hot inputs, so that what is beside a failed point may become it."""
+    client = category_client(make_client, outcomes)
+    tried: list[tuple[str, float]] = []
+    for _ in range(4):
+        ((trial, config),) = client.get_next_trials(1).items()
+        others = [x for kind, x in tried if kind == config["kind"]]
+        distance = 0.05 if not outcomes else 0.01 if mark else 0.001
+        assert all(abs(config["x"] - x) > distance for x in others)
+        tried.append((config["kind"], config["x"]))
+        if mark is not None:
+            getattr(client, mark)(trial)
+
+
+def test_points_with_derived_parameters_that_fail_are_left(make_client):
+    client = make_client(derived_space(), history=bowls())
+    tried: list[np.ndarray] = []
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
+        tried.append(point)
+        client.mark_trial_failed(trial)
+
+
+@pytest.mark.parametrize("kinds", ["pq", "pqr"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_points_with_dependent_parameters_that_fail_are_left(make_client, kinds, count):
+    """Where one does not matter, no value of it makes another point."""
+    table = bowls().assign(kind=list("pq") * 15)
+    client = make_client(dependent_space(kinds), history=table)
+    tried: list[tuple[str, float]] = []
+    for _ in range(4 // count):
+        for trial, config in client.get_next_trials(count).items():
+            point = (config["kind"], config.get("a", config.get("b", 0.0)))
+            assert all(abs(point[1] - x) > 0.05 for kind, x in tried if kind == point[0])
+            tried.append(point)
+            client.mark_trial_failed(trial)
+
+
+def test_nothing_but_dependent_steps(make_client):
+    table = pd.DataFrame({"task": "x", "kind": list("pqpqpq"), "y": range(6)})
+    table = table.assign(a=[1, 1, 2, 2, 3, 3], b=[1, 1, 2, 2, 3, 3])
+    (kind, *_), steps = dependent_space(), [1, 3]
+    space = [kind, *(RangeParameterConfig(n, steps, parameter_type="int") for n in "ab")]
+    client = make_client(space, objective="y", history=table)
+    tried = set()
+    for _ in range(6):
+        ((trial, config),) = client.get_next_trials(1).items()
+        tried.add(tuple(config.items()))
+        client.mark_trial_failed(trial)
+    assert len(tried) == 6
+
+
+def test_nothing_but_unordered_categories(make_client):
+    table = pd.DataFrame({"task": "a", "m": list("pqrpqr"), "k": list("xxyyzz"), "y": range(6)})
+    space = [
+        ChoiceParameterConfig(name, choices, parameter_type="str", is_ordered=False)
+        for name, choices in (("m", list("pqr")), ("k", list("xyz")))
+    ]
+    client = make_client(space, objective="y", history=table)
+    tried = set()
+    for _ in range(6):
+        ((trial, config),) = client.get_next_trials(1).items()
+        tried.add((config["m"], config["k"]))
+        client.mark_trial_failed(trial)
+    assert len(tried) == 6
+
+
+def test_references_are_rounded_as_suggestions_are(make_client):
+    """What an acquisition says between categories holds of none."""
+    client = category_client(make_client, outcomes=False)
+    client.get_next_trials(1)
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    X = acquisition._spread_out(acquisition.search_space_digest, None)
+    one_hot = X[:, 1:]
+    assert ((one_hot == 0) | (one_hot == 1)).all()
+    assert (one_hot.sum(dim=-1) == 1).all()
+    assert (one_hot.sum(dim=0) > 10).all()
+
+
+def test_one_pending_by_a_linear_constraint(make_client, corner):
+    client = make_client(
+        corner_space(), objective="y", parameter_constraints=["a + b <= 1"], history=corner
+    )
+    (_, first), (_, second) = next_point(client), next_point(client)
+    assert first.sum() > 0.95
+    assert second.sum() > 0.85
+    assert np.linalg.norm(first - second) > 0.05
+
+
+def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_client):
+    """SLSQP, given several restarts as one problem, throws them into a far corner."""
+    constraint = ["a - b >= 0.1"]
+    client = make_client(corner_space(), parameter_constraints=constraint, history=bowls())
+    random = torch.rand(500, 1, 2, dtype=torch.double)
+    random = random[random[:, 0, 0] - random[:, 0, 1] >= 0.1]
+    for _ in range(3):
+        trial, point = next_point(client)
+        assert point[0] - point[1] > 0.1 - 1e-6
+        acquisition = client._generation_strategy.adapter.generator._acquisition.acqf
+        with torch.no_grad():
+            here = acquisition(torch.from_numpy(point).view(1, 1, 2))
+            assert here > acquisition(random).max() - 0.1
+        client.complete_trial(trial, {"loss": bowl(*point, 0.03)})
+
+
+@pytest.mark.parametrize("steps", [3, 12])
+def test_constraints_in_mixed_spaces(make_client, steps):
+    """Of more than ten combinations, Ax uses another optimizer, which takes other options."""
+    table = bowls().assign(n=[1, 2, 3] * 10)
+    n = RangeParameterConfig("n", (1, steps), parameter_type="int")
+    client = make_client(
+        [*corner_space(), n], parameter_constraints=["a + b <= 0.6"], history=table
+    )
+    for _ in range(2):
+        ((trial, config),) = client.get_next_trials(1).items()
+        assert config["a"] + config["b"] < 0.6 + 1e-6
+        client.complete_trial(trial, {"loss": bowl(config["a"], config["b"], 0.03)})
+
+
+def test_discrete_spaces_are_tried_out(make_client):
+    table = pd.DataFrame({"task": "a", "n": [1, 2, 3], "k": list("xyx"), "y": [1.0, 2.0, 3.0]})
+    space = [
+        RangeParameterConfig("n", (1, 3), parameter_type="int"),
+        ChoiceParameterConfig("k", ["x", "y"], parameter_type="str", is_ordered=False),
+    ]
+    client = make_client(space, objective="y", history=table)
+    tried = []
+    for trial, config in client.get_next_trials(2).items():
+        tried.append((config["n"], config["k"]))
+        client.mark_trial_failed(trial)
+    tried += [(c["n"], c["k"]) for c in client.get_next_trials(4).values()]
+    assert sorted(tried) == [(n, k) for n in (1, 2, 3) for k in "xy"]
+
+
+@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+@pytest.mark.parametrize("name", models.__all__)
+def test_every_model_makes_the_first_suggestion(make_client, corner, name):
+    options: dict[str, Any] = {"pretraining": {"steps": 5}} if name == "PretrainedGP" else {}
+    model = getattr(models, name)
+    client = make_client(corner_space(), objective="y", model=model, history=corner, **options)
+    _, point = next_point(client)
+    assert ((point >= 0) & (point <= 1)).all()
+
+
+def test_improvement_is_analytic_where_it_can_be(make_client, complete, runs):
+    client = make_client(history=runs)
+    complete(client)
+    complete(client)
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    assert isinstance(acquisition.acqf, LogExpectedImprovement)
+    first = client.get_next_trials(1)
+    ((_, config),) = client.get_next_trials(1).items()
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    assert isinstance(acquisition.acqf, qLogNoisyExpectedImprovement)
+    assert config not in list(first.values())
+    assert plain_loss(config, 0.1) < 20

@@ -6,8 +6,10 @@ import pytest
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
 
+from botorch_transfer.ax import attach_history
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
 from botorch_transfer.ax.experiments import experiment_of
+from tests.ax.conftest import plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
 
@@ -83,3 +85,11 @@ def test_unfit_experiments_are_refused(make_client):
     old = old_experiment([C, GAMMA])
     with pytest.raises(UserInputError, match="different names"):
         AuxiliaryHistory.from_experiments([old, old])
+
+
+def test_clients_and_experiments_are_attached_in_order(make_client, old_clients, runs):
+    old = old_clients(runs, plain_space())
+    client = make_client()
+    attach_history(client, old[:1])
+    attach_history(experiment_of(client), [experiment_of(other) for other in old])
+    assert set(auxiliary_names(experiment_of(client))) == {"monday", "tuesday", "sunday"}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import TENSOR_TASK, TransferHistory
 
 FRAME = pd.DataFrame(
     {
@@ -131,3 +131,72 @@ def test_parameters_may_have_any_name():
 def test_unfit_histories_are_refused(make, message):
     with pytest.raises(UserInputError, match=message):
         make()
+
+
+TABLE = pd.DataFrame({"task": ["monday", "sunday"], "n": [1, 2], "loss": [0.1, np.nan]})
+X, Y = torch.rand(2, 2, dtype=torch.double), torch.rand(2, 1, dtype=torch.double)
+
+
+def read(frame, task):
+    return TransferHistory.from_frame(frame, task).columns
+
+
+def read_tensors(metrics):
+    return TransferHistory.from_tensors(metrics).columns
+
+
+def test_values_are_plain_and_missing_ones_are_none():
+    columns = read(TABLE.assign(flag=[True, None]), "task")
+    assert columns == {
+        "task": ["monday", "sunday"],
+        "n": [1, 2],
+        "loss": [0.1, None],
+        "flag": [True, None],
+    }
+    assert type(columns["n"][0]) is int
+    assert type(columns["loss"][0]) is float
+
+
+def test_tasks_and_columns_may_be_numbers():
+    frame = TABLE.assign(task=[7, 8]).rename(columns={"task": 0})
+    assert read(frame, 0)["0"] == ["7", "8"]
+
+
+def test_tensors_are_columns_by_position():
+    columns = read_tensors({"loss": {"a": (X, Y, Y.square())}, "cost": {"b": (X, -Y)}})
+    assert columns["0"] == 2 * X[:, 0].tolist()
+    assert columns["1"] == 2 * X[:, 1].tolist()
+    assert columns[TENSOR_TASK] == ["a", "a", "b", "b"]
+    assert columns["loss"] == [*Y[:, 0].tolist(), None, None]
+    assert columns["cost"] == [None, None, *(-Y[:, 0]).tolist()]
+    assert columns["loss_sem"][:2] == pytest.approx(Y[:, 0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: read(TABLE, "day"), "no column 'day'"),
+        (lambda: read(TABLE.head(0), "task"), "no rows"),
+        (lambda: read(TABLE.assign(task=["a", None]), "task"), "lack a name"),
+        (
+            lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"),
+            r"several columns \['n'\]",
+        ),
+        (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "that are not positive"),
+        (lambda: read_tensors({}), "no runs"),
+        (lambda: read_tensors({"loss": {"a": (X[:0], Y[:0])}}), "no runs"),
+        (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "n x d"),
+        (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "n x d"),
+        (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "numbers of inputs"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(make, message):
+    with pytest.raises(UserInputError, match=message):
+        make()
+
+
+def test_columns_that_json_does_not_hold_are_left_out(caplog):
+    frame = TABLE.assign(when=pd.Timestamp("2024-01-01"), took=pd.Timedelta("1h"))
+    with caplog.at_level("INFO"):
+        assert read(frame, "task") == read(TABLE, "task")
+    assert "columns without numbers or text: ['took', 'when']" in caplog.text

@@ -12,15 +12,27 @@ from botorch_transfer import (
     Hyperprior,
     HyperpriorGP,
     JointHierarchicalGP,
+    JointScaMLGP,
+    MeanHierarchicalGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
+    SourceHierarchy,
     WeightedSourceGP,
 )
-from botorch_transfer.ax.model_inputs import TransferDataset, Transferred, transfer_model_inputs
+from botorch_transfer.ax.model_inputs import (
+    TransferDataset,
+    Transferred,
+    describe_prior_file,
+    guarded_class,
+    load_prior_file,
+    prior_class_of,
+    transfer_model_inputs,
+)
 from botorch_transfer.data import Domain
+from botorch_transfer.pretraining.memo import clear_memos
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
@@ -193,3 +205,73 @@ def test_a_guard_hands_the_context_on():
 def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
     few = target(transferred=Transferred(SOURCES, pretraining={"num_restarts": 0}))
     assert isinstance(transfer_model_inputs(GuardedTransferGP, few, SPACE, {})["prior"], SourceGPs)
+
+
+def test_copies_and_folds_keep_the_source_tasks():
+    X = torch.rand(4, 2)
+    transferred = Transferred({"monday": (X, X[:, :1])}, sign=-1.0)
+    dataset = TransferDataset(
+        X, X[:, 1:], transferred=transferred, feature_names=["a", "b"], outcome_names=["loss"]
+    )
+    fold = dataset.clone(mask=torch.tensor([True, False, True, True]))
+    assert fold.transferred is transferred
+    assert len(fold.X) == 3
+    assert dataset.clone(deepcopy=True) == dataset
+
+
+@pytest.fixture
+def path(tmp_path):
+    X = torch.rand(6, 2, dtype=torch.double)
+    SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0).save(tmp_path / "a.safetensors")
+    return tmp_path / "a.safetensors"
+
+
+def test_loaded_once_by_what_it_holds(path):
+    described = describe_prior_file(path, ScaMLGP)
+    assert described["path"] == str(path)
+    prior = load_prior_file(described)
+    assert isinstance(prior, SourceGPs)
+    assert load_prior_file(dict(described)) is prior
+
+
+def test_another_file_in_its_place_is_refused(path):
+    described = describe_prior_file(path, ScaMLGP)
+    X = torch.rand(6, 2, dtype=torch.double)
+    SourceHierarchy.fit({"sunday": (X, X[:, 1:])}, propagate="mean").save(path)
+    clear_memos()
+    with pytest.raises(UserInputError, match="not the one"):
+        load_prior_file(described)
+    assert isinstance(
+        load_prior_file(describe_prior_file(path, MeanHierarchicalGP)), SourceHierarchy
+    )
+
+
+def test_which_model_takes_which_prior(path):
+    classes = [ScaMLGP, RankWeightedGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
+    found = [prior_class_of(model) for model in classes]
+    assert found == [SourceGPs, SourceGPs, SourceHierarchy, None, None]
+    assert describe_prior_file(path, GuardedTransferGP) == describe_prior_file(path, ScaMLGP)
+    with pytest.raises(UserInputError, match="a SourceGPs, and PretrainedGP takes a Pretrained"):
+        describe_prior_file(path, PretrainedGP)
+    with pytest.raises(UserInputError, match="JointScaMLGP takes no prior"):
+        describe_prior_file(path, JointScaMLGP)
+
+
+def test_missing_and_damaged_files_are_refused(path, tmp_path):
+    described = describe_prior_file(path, ScaMLGP)
+    path.unlink()
+    clear_memos()
+    with pytest.raises(UserInputError, match="put it back"):
+        load_prior_file(described)
+    with pytest.raises(FileNotFoundError, match="no prior file"):
+        describe_prior_file(path, ScaMLGP)
+    other = tmp_path / "text.safetensors"
+    other.write_text("no prior")
+    with pytest.raises(ValueError, match="damaged"):
+        describe_prior_file(other, ScaMLGP)
+
+
+def test_a_guard_takes_what_the_model_takes_that_it_weighs():
+    assert guarded_class(ScaMLGP, {}) is ScaMLGP
+    assert guarded_class(GuardedTransferGP, {}) is ScaMLGP
+    assert guarded_class(GuardedTransferGP, {"transfer_model": HyperpriorGP}) is HyperpriorGP

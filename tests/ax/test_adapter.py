@@ -1,0 +1,479 @@
+"""What both adapters share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from ax.adapter.base import Adapter
+from ax.adapter.torch import TorchAdapter
+from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
+from ax.api.client import Client
+from ax.core.arm import Arm
+from ax.core.auxiliary_source import AuxiliarySource
+from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import SupervisedDataset
+
+from botorch_transfer import ScaMLGP, SourceGPs
+from botorch_transfer.ax import TransferGenerators, encode_history
+from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter, TransferMixin
+from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
+from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
+from tests.ax.adapters import adapter_of, datasets_of
+from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space, plain_space
+from tests.ax.old_experiments import COST, GAMMA, SHRINK, C, old_experiment
+from tests.ax.signatures import parameters
+
+
+def test_ax_is_as_it_is_overridden():
+    taken = ["self", "generator_key", "generator_kwargs", "adapter_kwargs"]
+    assert parameters(Adapter._set_kwargs_to_save) == taken
+    client = Client()
+    client.configure_experiment([])
+    adapter = TorchAdapter(
+        experiment=client._experiment, generator=BoTorchGenerator(), fit_on_init=False
+    )
+    read = {"_experiment", "_optimization_config", "transforms", "generator"}
+    assert read <= set(vars(adapter))
+    assert "_surrogate" in vars(BoTorchGenerator())
+    assert "metric_to_model_configs" in {field.name for field in fields(SurrogateSpec)}
+
+
+def test_moments_of_the_history_are_each_adapters_own():
+    class Silent(TransferMixin):
+        """Says nothing of its history."""
+
+    with pytest.raises(TypeError, match=r"abstract method .*history_moments"):
+        Silent()
+
+
+def test_with_a_trial_the_key_of_the_history_is_stored(make_client, complete, runs):
+    client = make_client(history=runs)
+    table = '"columns": {"task": ["monday"'
+    before = json.dumps(client._to_json_snapshot()).count(table)
+    complete(client, 2)
+    stored = json.dumps(client._to_json_snapshot())
+    assert stored.count(table) == before
+    assert stored.count(f'"history": "{TransferHistory.from_frame(runs).key}"') >= 2
+
+
+@pytest.mark.parametrize("form", ["table", "experiments"])
+def test_metrics_without_history_get_a_plain_model(make_client, runs, form):
+    """The table knows cost, the experiments do not."""
+    client = make_client(constraints=["cost <= 2", "time <= 5"])
+    for C_, gamma in ((1.0, 0.1), (10.0, 0.01)):
+        trial = client.attach_trial({"C": C_, "gamma": gamma})
+        client.complete_trial(trial, {"loss": C_, "cost": gamma, "time": C_ + gamma})
+    if form == "table":
+        adapter = adapter_of(client, history=TransferHistory.from_frame(runs))
+    else:
+        old = AuxiliaryHistory.from_experiments([old_experiment([C, GAMMA])])
+        adapter = adapter_of(client, TransferGenerators.AUXILIARY, history=old)
+    models = dict(zip(adapter.outcomes, adapter.generator.surrogate.model.models, strict=True))
+    without = ["time"] if form == "table" else ["cost", "time"]
+    assert sorted(adapter.generator.surrogate_spec.metric_to_model_configs) == without
+    expected = {name: SingleTaskGP if name in without else ScaMLGP for name in models}
+    assert {name: type(model) for name, model in models.items()} == expected
+    assert sorted(models) == ["cost", "loss", "time"]
+
+
+def test_a_history_of_other_metrics_is_refused(make_client, runs):
+    renamed = TransferHistory.from_frame(runs.rename(columns={"loss": "Loss"}).drop(columns="cost"))
+    with pytest.raises(UserInputError, match="name them alike"):
+        adapter_of(make_client(), history=renamed)
+
+
+def test_before_any_outcome_only_what_has_history_is_looked_at(make_client, runs):
+    client = make_client(objective="-loss, score", constraints=["time <= 5"])
+    adapter = adapter_of(client, history=TransferHistory.from_frame(runs))
+    assert adapter.outcomes == ["loss"]
+    made = adapter.gen(1)
+    assert made.optimization_config.objective.expression == "-1.0*loss"
+    assert made.optimization_config.outcome_constraints == []
+
+
+def avoided(client: Any) -> dict[str, list[list[float]]]:
+    """What the last acquisition function was told to stay away from."""
+    return client._generation_strategy.adapter.generator._acquisition.options
+
+
+def encoded(configs: list[dict[str, Any]]) -> np.ndarray:
+    """Rows in the model's space."""
+    frame = pd.DataFrame(configs).assign(task="all", loss=0.0)
+    X, _ = encode_history(mixed_space(), frame, "loss").source_data["all"]
+    return X.numpy()
+
+
+def test_what_failed_or_is_pending_is_avoided_in_the_models_space(make_client, mixed_runs):
+    client = make_client(mixed_space(), history=mixed_runs)
+    configs = [
+        {"rate": 0.1, "depth": 1, "kind": "a"},
+        {"rate": 0.01, "depth": 3, "kind": "c"},
+        {"rate": 0.001, "depth": 5, "kind": "b"},
+        {"rate": 0.02, "depth": 3, "kind": "b"},
+    ]
+    failed, abandoned, pending, done = (client.attach_trial(config) for config in configs)
+    client.mark_trial_failed(failed)
+    client.mark_trial_abandoned(abandoned)
+    client.complete_trial(done, {"loss": mixed_loss(configs[-1])})
+    ((_, config),) = client.get_next_trials(1, fixed_parameters={"depth": 2}).items()
+    assert config["depth"] == 2
+    np.testing.assert_allclose(avoided(client)["failed"], encoded(configs[:2]))
+    np.testing.assert_allclose(avoided(client)["pending"], encoded(configs[2:3]))
+    client.complete_trial(pending, {"loss": mixed_loss(configs[2])})
+    client.get_next_trials(1)
+    np.testing.assert_allclose(avoided(client)["pending"], encoded([dict(config)]))
+
+
+def test_what_rounding_moved_out_of_a_constraint_is_pending(make_client):
+    """Of such arms Ax says nothing."""
+    client = make_client(corner_space(), parameter_constraints=["a + b <= 1"], history=bowls())
+    trial = experiment_of(client).new_trial()
+    trial.add_arm(Arm({"a": 0.5, "b": 0.500001}))
+    trial.mark_running(no_runner_required=True)
+    client.get_next_trials(1)
+    assert avoided(client)["pending"] == [[0.5, 0.500001]]
+
+
+def test_of_a_batch_what_is_suggested_already_is_pending(make_client, runs):
+    client = make_client(history=runs)
+    first, second, third = client.get_next_trials(3).values()
+    expected = np.log10([[c["C"], c["gamma"]] for c in (first, second)])
+    np.testing.assert_allclose(sorted(avoided(client)["pending"]), sorted(expected.tolist()))
+    assert third not in (first, second)
+
+
+def test_what_only_old_experiments_have_is_where_it_is_in_the_new_one(make_client):
+    baseline = {"C": 1.0, "gamma": 1.0, "shrink": 0.25}
+    client = make_client(history=[old_experiment([C, GAMMA, SHRINK], baseline=baseline)])
+    client.mark_trial_failed(client.attach_trial({"C": 10.0, "gamma": 0.01}))
+    client.get_next_trials(1)
+    names = client._generation_strategy.adapter.generator.search_space_digest.feature_names
+    (row,) = avoided(client)["failed"]
+    known = dict(zip(names, row, strict=True))
+    expected = {"C": 1.0, "gamma": -2.0, "shrink": 0.25}
+    assert {name: known[name] for name in expected} == pytest.approx(expected)
+
+
+def test_nothing_is_avoided_where_nothing_failed(make_client, complete, runs):
+    client = make_client(history=runs)
+    complete(client)
+    client.get_next_trials(1)
+    assert not avoided(client)
+
+
+@pytest.fixture(scope="module")
+def history(runs) -> TransferHistory:
+    return TransferHistory.from_frame(runs)
+
+
+@pytest.fixture(scope="module")
+def prior_file(runs, tmp_path_factory) -> dict[str, str]:
+    """A prior of the negated loss."""
+    return saved(runs, tmp_path_factory.mktemp("prior") / "a.safetensors")
+
+
+def saved(runs: Any, path: Path, **options: Any) -> dict[str, str]:
+    encoded = encode_history(plain_space(), runs, "loss", goal="min")
+    options = {"input_transform": encoded.input_transform, **options}
+    SourceGPs.fit(encoded.source_data, num_restarts=0, **options).save(path)
+    return describe_prior_file(path, ScaMLGP)
+
+
+def test_axs_torch_adapter_is_as_it_is_overridden():
+    assert parameters(TorchAdapter._fit) == ["self", "search_space", "experiment_data", "kwargs"]
+    assert parameters(TorchAdapter._convert_experiment_data) == [
+        "self",
+        "experiment_data",
+        "outcomes",
+        "parameters",
+        "search_space_digest",
+    ]
+
+
+def test_it_takes_all_that_axs_takes():
+    further = {"history", "priors", "pretraining"}
+    assert set(parameters(TransferAdapter)) == set(parameters(TorchAdapter)) | further
+    assert parameters(TransferAdapter.gen) == parameters(TorchAdapter.gen)
+
+
+def test_moments_of_a_table_are_those_of_all_old_runs(make_client, runs, history):
+    adapter = adapter_of(make_client(constraints=["cost <= 2", "time <= 5"]), history=history)
+    expected = {n: (runs[n].mean(), runs[n].std()) for n in ("loss", "cost")}
+    assert adapter.history_moments() == {n: pytest.approx(m) for n, m in expected.items()}
+    again = adapter_of(make_client(), history=history.key)
+    assert again.history is history
+
+
+@pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0), ("cost", 1.0)])
+def test_a_prior_speaks_of_what_is_maximized(make_client, runs, prior_file, objective, sign):
+    constraints = ["loss <= 3"] if objective == "cost" else None
+    trial = {"cost": 1.0} if objective == "cost" else {}
+    client = make_client(objective=objective, constraints=constraints)
+    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 2.0, **trial})
+    adapter = adapter_of(client, priors={"loss": prior_file})
+    mean, std = adapter.history_moments()["loss"]
+    means = [rows["loss"].mean() for _, rows in runs.groupby("task")]
+    assert -10 < -sign * mean - np.mean(means) < 10
+    transferred = datasets_of(adapter)["loss"].transferred
+    assert (transferred.sign, transferred.mean, transferred.std) == (sign, mean, std)
+    assert isinstance(transferred.sources, SourceGPs)
+
+
+def test_data_before_there_are_any(make_client, runs, history):
+    client = make_client(constraints=["cost <= 2", "time <= 5"])
+    datasets = datasets_of(adapter_of(client, history=history))
+    assert list(datasets) == ["cost", "loss"]
+    for name, dataset in datasets.items():
+        assert isinstance(dataset, TransferDataset)
+        assert (dataset.X.shape, dataset.Y.shape) == ((0, 2), (0, 1))
+        assert dataset.X.dtype == dataset.Y.dtype == torch.double
+        assert dataset.Yvar is None
+        assert (dataset.feature_names, dataset.outcome_names) == (["C", "gamma"], [name])
+        X, Y = dataset.transferred.sources["tuesday"]
+        rows = runs[runs["task"] == "tuesday"]
+        np.testing.assert_allclose(X, np.log10(rows[["C", "gamma"]]))
+        np.testing.assert_allclose(
+            Y.squeeze(-1), (rows[name] - runs[name].mean()) / runs[name].std()
+        )
+
+
+def test_data_of_metrics_with_and_without_history(make_client, runs, history):
+    client = make_client(constraints=["cost <= 2", "time <= 5"])
+    first = client.attach_trial({"C": 10.0, "gamma": 0.1})
+    client.complete_trial(first, {"loss": (2.0, 0.5), "cost": 3.0, "time": 4.0})
+    options = {"pretraining": {"num_restarts": 0}}
+    adapter = adapter_of(client, history=history, **options)
+    datasets = datasets_of(adapter)
+    assert list(datasets) == adapter.outcomes == ["cost", "loss", "time"]
+    assert not isinstance(datasets["time"], TransferDataset)
+    for name, value in (("loss", 2.0), ("cost", 3.0)):
+        mean, std = runs[name].mean(), runs[name].std()
+        np.testing.assert_allclose(datasets[name].X, [[1.0, -1.0]])
+        np.testing.assert_allclose(datasets[name].Y, [[(value - mean) / std]])
+        assert datasets[name].transferred.pretraining == options["pretraining"]
+    np.testing.assert_allclose(datasets["loss"].Yvar, [[(0.5 / runs["loss"].std()) ** 2]])
+
+
+def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history, monkeypatch):
+    """As one that is measured later than the others."""
+    given, fit = {}, BoTorchGenerator.fit
+    monkeypatch.setattr(
+        BoTorchGenerator, "fit", lambda self, **kw: given.update(kw) or fit(self, **kw)
+    )
+    client = make_client(constraints=["cost <= 2"])
+    trial = client.attach_trial({"C": 10.0, "gamma": 0.1})
+    client.attach_data(trial, {"loss": 2.0})
+    datasets = datasets_of(adapter_of(client, history=history))
+    assert {name: len(data.X) for name, data in datasets.items()} == {"cost": 0, "loss": 1}
+    none, one = given["candidate_metadata"]
+    assert (len(none), len(one)) == (0, 1)
+
+
+def test_a_prior_of_other_inputs_is_refused(make_client, runs, prior_file, tmp_path):
+    priors = {"loss": prior_file}
+    for space, names in (
+        (plain_space()[::-1], r"\['log gamma', 'log C'\]"),
+        (mixed_space(), r"\['log rate', 'depth', .*kind"),
+        (plain_space()[:1], r"\['log C'\]"),
+    ):
+        with pytest.raises(UserInputError, match=rf"\['log C', 'log gamma'\], .* has {names}"):
+            adapter_of(make_client(space), priors=priors)
+    unlabelled = Normalize(2, bounds=torch.tensor([[-2.0, -5.0], [3.0, 1.0]]))
+    unnamed = saved(runs, tmp_path / "b.safetensors", input_transform=unlabelled)
+    with pytest.warns(UserWarning, match="does not know its inputs"):
+        adapter_of(make_client(), priors={"loss": unnamed})
+
+
+def test_a_prior_of_an_unknown_metric_is_refused(make_client, prior_file):
+    priors = {"loss": prior_file, "accuracy": prior_file}
+    with pytest.raises(UserInputError, match=r"speaks of \['accuracy'\]: name them alike"):
+        adapter_of(make_client(), priors=priors)
+
+
+def with_history(client: Any, *old: Any, **options: Any) -> Any:
+    history = AuxiliaryHistory.from_experiments(old)
+    return adapter_of(client, TransferGenerators.AUXILIARY, history=history, **options)
+
+
+def renamed(level: float = 0.0) -> AuxiliarySource:
+    old = old_experiment([C, GAMMA], metric="error", name="renamed", level=level)
+    return AuxiliarySource(old, transfer_metric_config={"loss": {"error"}})
+
+
+def old_outcomes(*old: Any) -> np.ndarray:
+    return np.concatenate([source.lookup_data().df["mean"] for source in old])
+
+
+def test_axs_transfer_adapter_is_as_it_is_overridden():
+    expected = ["self", "search_space", "experiment_data", "kwargs"]
+    assert parameters(TransferLearningAdapter._fit) == expected
+    taken = parameters(TransferLearningAdapter._gen)
+    assert taken[:3] == ["self", "n", "search_space"]
+    assert {"pending_observations", "fixed_features", "model_gen_options"} <= set(taken)
+    taken = parameters(TransferLearningAdapter._get_task_datasets)
+    assert taken == ["self", "datasets", "parameters"]
+    taken = parameters(TransferLearningAdapter.get_transferable_datasets)
+    assert taken == ["self", "parameters", "target_outcome"]
+
+
+def test_the_auxiliary_one_takes_all_that_axs_takes():
+    theirs = set(parameters(TransferLearningAdapter))
+    assert set(parameters(AuxiliaryTransferAdapter)) == theirs | {"history"}
+    assert parameters(AuxiliaryTransferAdapter.gen) == parameters(TransferLearningAdapter.gen)
+
+
+def test_moments_are_those_of_all_old_experiments(make_client):
+    old = [
+        old_experiment([C, GAMMA], name=name, level=level) for name, level in (("a", 0), ("b", 9))
+    ]
+    client = make_client(constraints=["time <= 5"])
+    adapter = with_history(client, *old)
+    outcomes = old_outcomes(*old)
+    expected = pytest.approx((outcomes.mean(), outcomes.std(ddof=1)))
+    assert adapter.history_moments() == {"loss": expected}
+    assert auxiliary_names(experiment_of(client)) == ["a", "b"]
+    again = adapter_of(client, TransferGenerators.AUXILIARY)
+    assert again.history_moments() == adapter.history_moments()
+
+
+def test_a_renamed_metric_has_the_scale_of_the_others(make_client):
+    """One old experiment calls it otherwise: all are standardized alike."""
+    other, source = old_experiment([C, GAMMA], level=9.0), renamed(level=-5.0)
+    adapter = with_history(make_client(), source, other)
+    outcomes = old_outcomes(source.experiment, other)
+    mean, std = outcomes.mean(), outcomes.std(ddof=1)
+    assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
+    found = adapter.get_transferable_datasets(adapter.parameters, "loss")
+    for name, expected in (("renamed", outcomes[:9]), ("old", outcomes[9:])):
+        (dataset,) = found[name]
+        np.testing.assert_allclose(dataset.Y.squeeze(-1), (expected - mean) / std)
+    assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
+
+
+def test_names_may_be_swapped(make_client):
+    """What an old experiment calls by the name of another metric of the new one."""
+    source, other = renamed(), old_experiment([C, GAMMA], metric="error", level=7.0)
+    adapter = with_history(make_client(constraints=["error <= 9"]), source, other)
+    loss = auxiliary_outcomes(adapter.auxiliary_sources[:1], "loss")
+    (dataset,) = adapter.get_transferable_datasets(adapter.parameters, "loss")["renamed"]
+    np.testing.assert_allclose(dataset.Y.squeeze(-1), (loss - loss.mean()) / loss.std(ddof=1))
+
+
+def test_before_any_outcome_only_what_has_history_is_modelled(make_client):
+    """Ax fits an adapter again as outcomes arrive."""
+    client = make_client(history=[old_experiment([C, GAMMA])], constraints=["time <= 5"])
+    (trial,) = client.get_next_trials(1)
+    adapter = client._generation_strategy.adapter
+    assert adapter.outcomes == ["loss"]
+    client.complete_trial(trial, {"loss": 1.0, "time": 2.0})
+    client.get_next_trials(1)
+    assert client._generation_strategy.adapter is adapter
+    assert adapter.outcomes == ["loss", "time"]
+
+
+def test_old_experiments_may_differ_in_their_metrics(make_client):
+    costly = old_experiment([C, GAMMA], metric="cost", name="costly")
+    client = make_client(constraints=["cost <= 2"])
+    with pytest.warns(UserWarning, match="Skipping this source for"):
+        adapter = with_history(client, old_experiment([C, GAMMA]), costly)
+    models = dict(zip(adapter.outcomes, adapter.generator.surrogate.model.models, strict=True))
+    tasks = {name: model.prior.task_names for name, model in models.items()}
+    assert tasks == {"cost": ("costly_cost",), "loss": ("old_loss",)}
+
+
+def test_what_only_old_experiments_have_stays_where_it_is(make_client, monkeypatch):
+    baseline = {"C": 1.0, "gamma": 1.0, "cost": 10.0}
+    adapter = with_history(make_client(), old_experiment([C, GAMMA, COST], baseline=baseline))
+    given, gen = {}, BoTorchGenerator.gen
+    monkeypatch.setattr(
+        BoTorchGenerator, "gen", lambda self, **kw: given.update(kw) or gen(self, **kw)
+    )
+    shown = list(adapter.parameters)
+    (arm,) = adapter.gen(1).arms
+    assert set(arm.parameters) == {"C", "gamma"}
+    assert adapter.parameters == shown
+    position = given["search_space_digest"].feature_names.index("cost")
+    assert given["torch_opt_config"].fixed_features[position] == pytest.approx(1.0)  # log10
+
+
+def test_parameters_of_unknown_value_are_refused(make_client):
+    with pytest.raises(UserInputError, match=r"\['shrink'\] are not in all"):
+        with_history(make_client(), old_experiment([C, GAMMA, SHRINK]))
+
+
+def test_names_alone_need_the_experiments_attached(make_client):
+    with pytest.raises(UserInputError, match=r"\['old'\] are not attached"):
+        adapter_of(make_client(), TransferGenerators.AUXILIARY, history=AuxiliaryHistory(["old"]))
+
+
+@pytest.mark.parametrize("of_target", [None, 0.1])
+@pytest.mark.parametrize("of_old", [None, 0.2])
+def test_noise_that_only_some_know_is_inferred(make_client, of_target, of_old):
+    client = make_client()
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    client.complete_trial(trial, {"loss": 0.3 if of_target is None else (0.3, of_target)})
+    old = [
+        old_experiment([C, GAMMA], name="silent"),
+        old_experiment([C, GAMMA], name="told", sem=of_old),
+    ]
+    model = with_history(client, *old).generator.surrogate.model
+    assert model.posterior(model.train_inputs[0]).mean.isfinite().all()
+
+
+@pytest.fixture
+def datasets(monkeypatch) -> dict[str, SupervisedDataset]:
+    """The data of each task that the latest model is made of."""
+    found, made = {}, AuxiliaryTransferAdapter._together
+
+    def together(self, *args):
+        dataset = made(self, *args)
+        found.update(dataset.datasets)
+        return dataset
+
+    monkeypatch.setattr(AuxiliaryTransferAdapter, "_together", together)
+    return found
+
+
+@pytest.mark.parametrize("of_target", [0.0, 0.1])
+def test_a_standard_error_of_zero_is_a_small_one(make_client, datasets, of_target):
+    """Ax's word for outcomes without noise."""
+    client = make_client()
+    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": (0.3, of_target)})
+    old = [old_experiment([C, GAMMA], sem=0.0), old_experiment([C, GAMMA], name="b", sem=0.2)]
+    adapter = with_history(client, *old)
+    _, std = adapter.history_moments()["loss"]
+    for name, sem in {"loss": of_target, "old_loss": 0.0, "b_loss": 0.2}.items():
+        expected = pytest.approx([max((sem / std) ** 2, 1e-6)])
+        assert datasets[name].Yvar.unique().tolist() == expected
+    assert len(adapter.gen(1).arms) == 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "of_target"), [(np.inf, 0.3), (-np.inf, np.nan), (np.nan, np.inf), (-np.inf, 0.3)]
+)
+def test_infinite_outcomes_are_left_out(make_client, datasets, odd, of_target):
+    client = make_client(constraints=["time <= 4"])
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    client.complete_trial(trial, {"loss": of_target, "time": 10 * of_target})
+    adapter = with_history(client, old_experiment([C, GAMMA], odd=odd))
+    assert len(datasets["old_loss"].Y) == 9
+    assert len(datasets["loss"].Y) == int(np.isfinite(of_target))
+    assert len(adapter.gen(1).arms) == 1
+
+
+def test_noise_that_an_old_experiment_knows_of_some_runs_is_inferred(make_client, datasets):
+    with_history(make_client(), old_experiment([C, GAMMA], odd=(0.3, 0.1)))
+    assert datasets["old_loss"].Yvar is None

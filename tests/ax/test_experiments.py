@@ -1,0 +1,243 @@
+"""What Ax's clients keep to themselves."""
+
+from __future__ import annotations
+
+import pytest
+from ax.api.client import Client
+from ax.core.arm import Arm
+from ax.core.generator_run import GeneratorRun
+from ax.core.objective import Objective
+from ax.core.observation import ObservationFeatures
+from ax.core.optimization_config import MultiObjectiveOptimizationConfig
+from ax.core.parameter import ParameterType, RangeParameter
+from ax.exceptions.core import UserInputError
+
+from botorch_transfer.ax.experiments import (
+    awaited_arms,
+    directions,
+    experiment_of,
+    failed_arms,
+    metrics_of,
+    refuse_other_metrics,
+    restricted_to,
+    save_again,
+    search_space_of,
+    without_abandoned,
+)
+from tests.ax.conftest import dependent_space, derived_space, mixed_space, plain_space
+from tests.ax.signatures import parameters
+
+
+def config_of(client):
+    return experiment_of(client).optimization_config
+
+
+def test_directions(make_client):
+    config = config_of(make_client(objective="-loss, score"))
+    assert directions(config) == {"loss": -1.0, "score": 1.0}
+    assert directions(None) == {}
+    sums = config_of(make_client(objective="-2*loss + score"))
+    assert directions(sums) == {"loss": -1.0, "score": 1.0}
+
+
+def test_metrics_of_objectives_and_constraints(make_client):
+    client = make_client(objective="-loss, score", constraints=["cost <= 3"])
+    assert metrics_of(experiment_of(client)) == ["cost", "loss", "score"]
+
+
+def test_metrics_of_other_names_are_refused():
+    refuse_other_metrics(["loss", "old name"], ["loss", "cost"])
+    with pytest.raises(UserInputError, match=r"metrics \['loss'\], .* speaks of \['Loss'\]"):
+        refuse_other_metrics(["Loss"], ["loss"])
+
+
+def parameters_of(arms):
+    return sorted(arm.parameters["C"] for arm in arms)
+
+
+def test_failed_and_awaited_arms(make_client):
+    client = make_client()
+    configs = [{"C": float(C), "gamma": 1.0} for C in (1, 2, 3, 4, 5, 1)]
+    failed, _, abandoned, done, beyond, again = map(client.attach_trial, configs)
+    client.mark_trial_failed(failed)
+    client.mark_trial_abandoned(abandoned)
+    client.complete_trial(done, {"loss": 1.0})
+    client.mark_trial_failed(beyond)
+    client.mark_trial_failed(again)
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0, 5.0]
+    assert parameters_of(awaited_arms(experiment_of(client))) == [2.0]
+    space = experiment_of(client).search_space
+    space.parameters["C"].update_range(upper=4.5)
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0]
+
+
+def test_arms_may_lack_what_ax_fills_in(make_client):
+    """They hold no parameters that do not matter, and derived ones are no choice of theirs."""
+    client = make_client(derived_space())
+    client.mark_trial_failed(client.attach_trial({"a": 0.1, "b": 0.2, "total": 0.1 + 0.2}))
+    assert len(failed_arms(experiment_of(client))) == 1
+    client = make_client(dependent_space())
+    client.mark_trial_failed(client.attach_trial({"kind": "p", "a": 0.1}))
+    client.attach_trial({"kind": "q", "b": 0.4})
+    experiment = experiment_of(client)
+    assert [arm.parameters["kind"] for arm in failed_arms(experiment)] == ["p"]
+    assert [arm.parameters["kind"] for arm in awaited_arms(experiment)] == ["q"]
+
+
+def test_arms_from_before_a_parameter_came(make_client):
+    client = make_client()
+    client.attach_trial({"C": 1.0, "gamma": 1.0})
+    experiment = experiment_of(client)
+    shrink = RangeParameter("shrink", ParameterType.FLOAT, 0.0, 1.0)
+    experiment.search_space.add_parameter(shrink)
+    assert awaited_arms(experiment) == []
+    shrink._backfill_value = 0.5
+    assert len(awaited_arms(experiment)) == 1
+
+
+def test_what_failed_and_then_succeeded_did_not_fail(make_client):
+    client = make_client()
+    for mark in ("mark_trial_failed", None):
+        trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+        if mark:
+            getattr(client, mark)(trial)
+    assert len(failed_arms(experiment_of(client))) == 1
+    client.complete_trial(trial, {"loss": 1.0})
+    assert failed_arms(experiment_of(client)) == []
+
+
+def test_abandoned_trials_are_not_pending(make_client):
+    client = make_client()
+    trials = [client.attach_trial({"C": C, "gamma": 1.0}) for C in (1.0, 2.0)]
+    client.mark_trial_abandoned(trials[0])
+    features = [ObservationFeatures({"C": C}, trial_index=t) for t, C in enumerate((1.0, 2.0))]
+    experiment = experiment_of(client)
+    kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
+    assert kept == {"loss": features[1:]}
+    assert without_abandoned(experiment, None) == {}
+
+
+def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
+    client = make_client()
+    arms = [Arm({"C": C, "gamma": 1.0}, name=name) for C, name in ((1.0, "x"), (2.0, "y"))]
+    experiment = experiment_of(client)
+    batch = experiment.new_batch_trial(generator_run=GeneratorRun(arms))
+    batch.mark_running(no_runner_required=True)
+    batch.mark_arm_abandoned("x")
+    features = [ObservationFeatures(arm.parameters, trial_index=batch.index) for arm in arms]
+    assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
+    for mark in (lambda: None, batch.mark_completed):
+        mark()
+        assert parameters_of(failed_arms(experiment)) == [1.0]
+    assert awaited_arms(experiment) == []
+
+
+def test_ax_is_as_it_is_used():
+    assert hasattr(Client, "_experiment")
+    assert parameters(Client._save_experiment_to_db_if_possible) == ["self", "experiment"]
+
+
+def test_the_experiment_of_a_client_or_itself(make_client):
+    client = make_client()
+    experiment = experiment_of(client)
+    assert experiment.name == "new"
+    assert experiment_of(experiment) is experiment
+
+
+@pytest.mark.parametrize("space", [plain_space, mixed_space])
+def test_the_search_space_of_whatever_says_it(make_client, space):
+    client = make_client(space())
+    expected = experiment_of(client).search_space
+    assert list(expected.parameters) == [config.name for config in space()]
+    for says in (client, experiment_of(client), expected, space()):
+        assert search_space_of(says) == expected
+
+
+def test_what_was_changed_is_saved_again(make_client, tmp_path):
+    pytest.importorskip("sqlalchemy")
+    from tests.ax.stored_experiment import load, sqlite
+
+    path = tmp_path / "ax.sqlite"
+    client = make_client(name="mine", storage_config=sqlite(path, create=True))
+    experiment_of(client).description = "changed"
+    assert experiment_of(load(path, "mine")).description != "changed"
+    save_again(client)
+    assert experiment_of(load(path, "mine")).description == "changed"
+
+
+def test_without_a_database_nothing_is_saved(make_client):
+    save_again(make_client())
+
+
+def test_axs_objectives_are_as_they_are_used(make_client):
+    assert "_parsed" in parameters(Objective)
+    names, parts = config_of(make_client(objective="-2*a, c")).objective._parsed
+    assert (names, parts) == (["a", "c"], [[("a", -2.0)], [("c", 1.0)]])
+
+
+def test_constraints_on_unknown_metrics_are_left_out(make_client):
+    config = config_of(make_client(constraints=["cost <= 3", "time <= 4", "cost + time >= 1"]))
+    kept = restricted_to(config, ["loss", "cost"])
+    assert [c.metric_signatures for c in kept.outcome_constraints] == [["cost"]]
+    assert kept.objective == config.objective
+    assert len(config.outcome_constraints) == 3
+
+
+def test_one_of_two_objectives_may_be_unknown(make_client):
+    config = config_of(make_client(objective="-loss, score", constraints=["cost <= 3"]))
+    kept = restricted_to(config, ["loss"])
+    assert directions(kept) == {"loss": -1.0}
+    assert kept.objective.is_single_objective
+    assert kept.outcome_constraints == []
+    assert restricted_to(config, ["loss", "score"]).objective == config.objective
+
+
+def test_two_of_three_objectives_keep_their_thresholds(make_client):
+    constraints = ["loss <= 4", "score >= 1", "time <= 9"]
+    config = config_of(make_client(objective="-loss, score, -time", constraints=constraints))
+    assert isinstance(config, MultiObjectiveOptimizationConfig)
+    assert len(config.objective_thresholds) == 3
+    kept = restricted_to(config, ["loss", "time"])
+    assert isinstance(kept, MultiObjectiveOptimizationConfig)
+    assert kept.objective.metric_weights == [("loss", -1.0), ("time", -1.0)]
+    assert [t.metric_signatures for t in kept.objective_thresholds] == [["loss"], ["time"]]
+
+
+def test_a_sum_stays_a_sum(make_client):
+    config = config_of(make_client(objective="-2*loss - cost, score"))
+    kept = restricted_to(config, ["loss", "cost"])
+    assert kept.objective.is_scalarized_objective
+    assert dict(kept.objective.metric_weights) == {"loss": -2.0, "cost": -1.0}
+    other = restricted_to(config, ["loss", "score"])
+    assert other.objective.metric_weights == [("score", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("-loss", r"no \['loss'\] of the objective '-loss', only \['cost'\]"),
+        ("-2*loss - cost", r"no \['loss'\] of the objective .*attach_trial"),
+        ("-loss, score", r"no \['loss', 'score'\] of"),
+    ],
+)
+def test_nothing_known_of_the_objective_is_refused(make_client, objective, message):
+    with pytest.raises(UserInputError, match=message):
+        restricted_to(config_of(make_client(objective=objective)), ["cost"])
+
+
+def test_constraints_relative_to_a_status_quo_without_outcome_wait(make_client):
+    config = config_of(make_client(constraints=["score <= 1.1*baseline", "cost <= 3"]))
+    kept = restricted_to(config, ["loss", "cost", "score"])
+    assert [constraint.relative for constraint in kept.outcome_constraints] == [False]
+
+
+@pytest.mark.parametrize("metrics", [["loss", "score"], ["loss", "score", "time"]])
+def test_thresholds_relative_to_a_status_quo_without_outcome_wait(make_client, metrics):
+    constraints = ["loss <= 0.9*baseline", "score >= 0.2*baseline", "time <= 9"]
+    config = config_of(make_client(objective="-loss, score, -time", constraints=constraints))
+    kept = restricted_to(config, metrics)
+    assert isinstance(kept, MultiObjectiveOptimizationConfig)
+    assert [t.metric_signatures for t in kept.objective_thresholds] == [["time"]][
+        : len(metrics) - 2
+    ]
+    assert len(config.objective_thresholds) == 3
