@@ -51,9 +51,8 @@ models.pathwise.paths: models.path_parts
 models.pathwise.samplers: models.ensemble_pathwise models.guarded_pathwise
     models.mean_hierarchical_pathwise
 models.pathwise.sources: models.joint_pathwise models.pretrained_pathwise
-models.pretrained: models.finetuning
 models.report: models.source_evidence
-models.target: models.leave_one_out models.loss_terms
+models.target: models.finetuning models.leave_one_out models.loss_terms
 outcome_transforms: outcome_warping
 plotting: palette
 pretraining.hyperprior.domain_fit: pretraining.domain_fit pretraining.domain_objective
@@ -106,6 +105,8 @@ RENAMED: dict[str, str] = {
     "hyperpriors.priors:for_map": "log_density_prior",
     "kernels.cache:InputCache": "Cache",
     "kernels.source_conditional:FactorMemory": "Cache",
+    "models.fully_bayesian:HyperparameterEnsembleGP": "FullyBayesianHyperpriorGP",
+    "models.target:PullToPretrained": "LogLikelihoodTerm",
     "models.guarded:PairedGP": "GuardedTransferGP",
     "models.hierarchical:AdjustedHierarchicalGP": "HierarchicalGP",
     "pretraining.hyperprior.hyperprior:HyperparameterDistribution": "Hyperprior",

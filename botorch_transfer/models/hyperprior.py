@@ -1,6 +1,11 @@
-"""Mean, kernel and noise of a GP whose hyperparameters have a pre-trained hyperprior.
+"""MPHD and HyperBO+: a GP whose hyperparameters have pre-trained hyperpriors, fitted by MAP.
 
-MPHD and HyperBO+: a GP whose hyperparameters have a pre-trained hyperprior, fitted by MAP.
+Read it for the mean, kernel and noise that a :class:`Hyperprior` describes, and for the model that
+is fitted with them; ``fully_bayesian`` averages over the same hyperparameters.
+
+.. [Fan2024mphd]
+    Z. Fan, X. Han and Z. Wang. Transfer Learning for Bayesian Optimization on Heterogeneous Search
+    Spaces. TMLR 2024. arXiv:2309.16597.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.constraints import LogTransformedInterval
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -22,12 +27,13 @@ from gpytorch.priors import Prior, UniformPrior
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import Hyperparameter
 from botorch_transfer.hyperpriors.priors import log_density_prior, make_prior
 from botorch_transfer.hyperpriors.spec import start_and_bounds
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.models.inputs import PriorOrData, check_target
+from botorch_transfer.models.inputs import PriorOrData, check_target, shared_arguments
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 
@@ -47,11 +53,11 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
     """
     prior = hyperprior.hyperprior_of("constant")
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
-    shown = None if hyperprior.kind == "empirical" else prior
     mean = ConstantMean(
-        constant_prior=shown, constant_constraint=constraint, batch_shape=batch_shape
-    )
-    mean = mean.to(hyperprior.constant_parameters)
+        constant_prior=None if hyperprior.kind == "empirical" else prior,
+        constant_constraint=constraint,
+        batch_shape=batch_shape,
+    ).to(hyperprior.constant_parameters)
     mean.constant = prior.mean.expand(batch_shape)
     return mean
 
@@ -75,24 +81,24 @@ def hyperprior_kernel(
     Returns:
         The kernel, its hyperpriors registered unless they are empirical.
     """
-    lengthscale = hyperprior.lengthscale_prior(dim, context)
-    outputscale = hyperprior.hyperprior_of("outputscale")
-    shown = hyperprior.kind != "empirical"
-    starts, constraints = [], []
-    for prior in (lengthscale, outputscale):
-        start, lower, upper = start_and_bounds(prior)
-        starts.append(start)
-        constraint = LogTransformedInterval(lower, upper) if bounded else Positive()  # type: ignore[arg-type]
-        constraints.append(constraint)
+    priors = hyperprior.lengthscale_prior(dim, context), hyperprior.hyperprior_of("outputscale")
+    starts, lower, upper = zip(*map(start_and_bounds, priors), strict=True)
+    constraints = [
+        LogTransformedInterval(*bounds) if bounded else Positive()
+        for bounds in zip(lower, upper, strict=True)
+    ]
+    registered = [
+        None if hyperprior.kind == "empirical" else log_density_prior(prior) for prior in priors
+    ]
     kernel = ScaleKernel(
         stationary_function(hyperprior.kernel).make_kernel(
             ard_num_dims=dim,
             batch_shape=batch_shape,
-            lengthscale_prior=log_density_prior(lengthscale) if shown else None,
+            lengthscale_prior=registered[0],
             lengthscale_constraint=constraints[0],
         ),
         batch_shape=batch_shape,
-        outputscale_prior=log_density_prior(outputscale) if shown else None,
+        outputscale_prior=registered[1],
         outputscale_constraint=constraints[1],
     ).to(hyperprior.constant_parameters)
     kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
@@ -121,23 +127,34 @@ def _noise_prior(family: str, parameters: Tensor) -> Prior:
 HyperpriorOrData = PriorOrData | Sequence[Domain]
 
 
-class HyperpriorGP(ModularTransferGP):
+class HyperpriorModel(ModularTransferGP):
+    """Base class of models whose source knowledge is in their hyperparameters alone."""
+
+    has_source_covariance = False
+
+    prior: Hyperprior
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel: all of it is the target's own."""
+        return self.covar_module
+
+
+@shared_arguments
+class HyperpriorGP(HyperpriorModel):
     r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
 
     It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
-    for each input. What the source domains tell is in the hyperpriors, a Normal and Gammas, which
-    are registered on its modules as any GPyTorch hyperprior; so ``fit_gpytorch_mll`` is the MAP of
-    [Fan2024mphd]_ (Eq. 6). The Gammas count by the density of the logarithm, see
-    :class:`~botorch_transfer.hyperpriors.priors.LogDensityGammaPrior`: what the data do not
-    tell stays at the hyperprior's mean. Use it where the target's search space is another than that
-    of all earlier tasks, of a dimension or meaning never seen.
+    for each input. The source domains enter through the hyperpriors, a Normal and Gammas. These are
+    registered as GPyTorch's are, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq.
+    6). The Gammas count by the density of the logarithm, see
+    :class:`~botorch_transfer.hyperpriors.priors.LogDensityGammaPrior`: a hyperparameter of which
+    the data say nothing stays at its hyperprior's mean. Use it where the target has another search
+    space than all earlier tasks, even of another dimension.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
             source tasks, which then are the only domain. The same data are pre-trained once.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's.
         outcome_transform: By default the standardization by the target's outcomes, and by what is
@@ -146,8 +163,6 @@ class HyperpriorGP(ModularTransferGP):
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the one that all source domains share, if it
             is of as many inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of.
-            It is ignored, here and in the inputs of ``posterior``.
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
             described; by default ``default_context(d)``: continuous inputs. Pass
             ``default_context(d, discrete_dims)`` if some are discrete.
@@ -155,8 +170,6 @@ class HyperpriorGP(ModularTransferGP):
             instead of the hyperpriors' means.
 
     Raises:
-        InputDataError: If the data are unfit; the message says which.
-        TypeError: If ``prior`` is a prior of another kind.
         ValueError: If the hyperprior is empirical, which has no maximum to look for, or the input
             transform is not frozen.
 
@@ -172,9 +185,6 @@ class HyperpriorGP(ModularTransferGP):
         LogDensityGammaPrior()
     """
 
-    has_source_covariance = False
-
-    prior: Hyperprior
     mean_module: ConstantMean
 
     def __init__(
@@ -185,7 +195,7 @@ class HyperpriorGP(ModularTransferGP):
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         context: Tensor | None = None,
@@ -217,11 +227,6 @@ class HyperpriorGP(ModularTransferGP):
         )
         if warm_start is not None:
             self._start_from(warm_start)
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel: all of it is the target's own."""
-        return self.covar_module
 
     def _start_from(self, values: Module | Mapping[str, Tensor]) -> None:
         """Takes over another model's parameters where they fit, moved into this one's bounds."""

@@ -1,33 +1,42 @@
-"""The likelihood of the source data alone, by which joint models are fitted before the first point.
+r"""Joint models: one GP over source and target tasks, of which only the target is shown.
 
-Without target data ``log p(y_t | y_s)`` is zero, and ``log p(y_s)``, the model's added loss term,
-is all that there is.
-
-Joint models: one GP over source and target tasks, of which only the target is shown.
+The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
+an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
+data (``kernels.source_conditional``): its own likelihood is the first term, and the second is added
+as a loss term. Read it for what the models of ``joint_models`` share; each of them chooses a
+coregionalization kernel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_transfer.data import MAX_JOINT_BYTES, check_joint_size, task_names
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.data import (
+    MAX_JOINT_BYTES,
+    SourceData,
+    as_datasets,
+    check_joint_size,
+    task_names,
+)
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel
@@ -37,109 +46,35 @@ from botorch_transfer.kernels.source_conditional import (
     SourceConditionalMean,
 )
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-from botorch_transfer.models.target import LogLikelihoodTerm, TargetGP
+from botorch_transfer.models.inputs import shared_arguments
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
-
-
-class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    """``log p(y_s)`` and the hyperpriors of a joint model without target points."""
-
-    def forward(
-        self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
-    ) -> Tensor:
-        """Evaluates it.
-
-        Args:
-            function_dist: The model's output, with the added loss term; it is of no points.
-            target: Ignored.
-            *params: Ignored.
-            **kwargs: Ignored.
-
-        Returns:
-            A ``batch_shape`` tensor, by source point, as GPyTorch's is by target point.
-        """
-        nothing = function_dist.mean.sum(dim=-1)
-        total: Tensor = self._add_other_terms(nothing, params)
-        return total / sum(self.model.conditional.points.sizes)
-
-
-@contextmanager
-def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
-    """Lets a fit change only the data kernels that source tasks have a part in, and their noise.
-
-    What the target alone has would follow its hyperpriors to their modes, as a residual of nothing.
-    What relates tasks, weights or a coregionalization matrix, is about the target as well: source
-    data would take WSGP's weights to zero, and leave the target's row of a matrix behind.
-
-    Args:
-        mll: The likelihood that is maximized meanwhile.
-    """
-    fitted = set(_determined(mll))
-    frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
-    for parameter in frozen:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-
-
-def _determined(mll: SourceMarginalLogLikelihood) -> list[Parameter]:
-    """The parameters of data kernels and source noise that ``log p(y_s)`` depends on."""
-    conditional = mll.model.conditional
-    candidates = [
-        parameter
-        for module in (conditional.kernel.data_kernels, conditional.noise)
-        for parameter in module.parameters()
-        if parameter.requires_grad
-    ]
-    if not candidates:
-        return []
-    mll.train()
-    with torch.enable_grad():
-        mll.model(*mll.model.train_inputs)
-        (term,) = mll.model.added_loss_terms()
-        gradients = torch.autograd.grad(term.loss().sum(), candidates, allow_unused=True)
-    return [p for p, gradient in zip(candidates, gradients, strict=True) if gradient is not None]
-
 
 MAX_RESTARTS = 2
 """The default number of further starts of a fit, where memory allows it: each repeats the model."""
 
 
+@shared_arguments
 class JointTransferGP(TargetGP):
     r"""The target's part of an exact GP over source and target tasks.
 
-    The joint GP's kernel is a coregionalization kernel over inputs and tasks. This model shows the
-    target only: its data are the target's, its mean and kernel are those of the joint GP given the
-    source data, and its marginal log likelihood has ``log p(y_s)`` as an added loss term, so that a
-    fit maximizes the joint likelihood ``log p(y_t | y_s) + log p(y_s)`` in the hyperparameters of
-    all tasks; without target points ``log p(y_s)`` in those of the sources. Subclasses choose the
-    kernel.
-
-    Each source task's outcomes are standardized by their own mean and deviation.
+    The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
+    choose by :meth:`_coregionalization`. A fit maximizes the joint likelihood ``log p(y_t | y_s) +
+    log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes ``log
+    p(y_s)`` in those of the sources. Each source task's outcomes are standardized by their own mean
+    and standard deviation.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        source_data: The source tasks, validated by ``as_datasets``.
-        kernel: The kernel over inputs and tasks, sources first and target last.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
-        ValueError: If the input transform is not frozen.
+        ValueError: If the input transform is not frozen, or the number of kernels is wrong.
     """
 
     source_argument = "source_data"
@@ -150,41 +85,70 @@ class JointTransferGP(TargetGP):
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Sequence[SupervisedDataset],
-        kernel: CoregionalizationKernel,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
-        sizes = [len(dataset.X) for dataset in source_data]
+        datasets = as_datasets(source_data)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        data_kernels = self._data_kernels(covar_modules, len(datasets) + 1, dim, batch_shape)
+        kernel = self._coregionalization(data_kernels, len(datasets) + 1, batch_shape)
         self.num_restarts = _affordable_restarts(
-            sizes, kernel.sources_are_independent, train_X, max_bytes
+            [len(dataset.X) for dataset in datasets],
+            kernel.sources_are_independent,
+            train_X,
+            max_bytes,
         )
         input_transform = frozen_input_transform(input_transform)
-        batch_shape = train_X.shape[:-2]
-        if isinstance(outcome_transform, _DefaultType):
-            outcomes = torch.cat([dataset.Y for dataset in source_data])
+        if isinstance(outcome_transform, DefaultType):
+            outcomes = torch.cat([dataset.Y for dataset in datasets])
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
-        points = _standardized_points(source_data, input_transform)
-        known = [dataset.Yvar is not None for dataset in source_data]
+        points = _standardized_points(datasets, input_transform)
+        known = [dataset.Yvar is not None for dataset in datasets]
         noise = SourceNoise(known, SOURCE_HYPERPARAMETERS.noise, batch_shape)
         conditional = SourceConditional(kernel, points, noise)
         super().__init__(
             train_X,
             train_Y,
-            dim=source_data[0].X.shape[-1],
-            mean_module=SourceConditionalMean(conditional),
-            covar_module=SourceConditionalKernel(conditional),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
+            dim,
+            SourceConditionalMean(conditional),
+            SourceConditionalKernel(conditional),
+            train_Yvar,
+            likelihood,
+            outcome_transform,
+            input_transform,
+            task_feature,
         )
-        self._set_source_term(None)
+
+    def _data_kernels(
+        self,
+        covar_modules: Sequence[Kernel] | None,
+        num_tasks: int,
+        dim: int,
+        batch_shape: torch.Size,
+    ) -> list[Kernel]:
+        """Checks the user's kernels, or makes the default ones: one a task, the target's last."""
+        num_sources = num_tasks - 1
+        if covar_modules is None:
+            priors = [SOURCE_HYPERPARAMETERS] * num_sources + [RESIDUAL_HYPERPARAMETERS]
+            return [residual_kernel(dim, batch_shape, prior) for prior in priors]
+        if len(covar_modules) != num_tasks:
+            raise ValueError(
+                f"There are {len(covar_modules)} covar_modules for {num_sources} source tasks and "
+                f"the target: give {num_tasks}, the target's last."
+            )
+        return list(covar_modules)
+
+    @abstractmethod
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        """Makes the kernel over inputs and tasks, sources first and target last."""
 
     @property
     def conditional(self) -> SourceConditional:
@@ -214,27 +178,11 @@ class JointTransferGP(TargetGP):
             return super().forward(x)
         x = self.transform_inputs(x)
         with self.conditional.factorized() as factor:
-            self._set_source_term(LogLikelihoodTerm(factor.log_likelihood))
+            self._set_loss_term(factor.log_likelihood)
             mean = self.conditional.mean(x)
             # An operator, because a tensor would be factorized at once, without the noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
-
-    def train(self, mode: bool = True) -> Self:
-        """Sets training or evaluation mode; the added loss term ends with training.
-
-        Args:
-            mode: Whether to train.
-
-        Returns:
-            The model.
-        """
-        if not mode:
-            self._set_source_term(None)
-        return super().train(mode)
-
-    def _set_source_term(self, term: AddedLossTerm | None) -> None:
-        cast(Any, self)._added_loss_terms[_SOURCE_TERM] = term
 
     def custom_fit(
         self,
@@ -270,38 +218,65 @@ class JointTransferGP(TargetGP):
         return True
 
 
-_SOURCE_TERM = "source_log_likelihood"
+class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
+    """``log p(y_s)`` and the hyperpriors of a joint model without target points."""
+
+    def forward(
+        self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
+    ) -> Tensor:
+        """Evaluates it.
+
+        Args:
+            function_dist: The model's output, with the added loss term; it is of no points.
+            target: Ignored.
+            *params: Ignored.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``batch_shape`` tensor, by source point, as GPyTorch's is by target point.
+        """
+        nothing = function_dist.mean.sum(dim=-1)
+        total: Tensor = self._add_other_terms(nothing, params)
+        return total / sum(self.model.conditional.points.sizes)
 
 
-def task_kernels(
-    covar_modules: Sequence[Kernel] | None, num_sources: int, dim: int, batch_shape: torch.Size
-) -> list[Kernel]:
-    """Checks the user's kernels, or builds the default ones.
+@contextmanager
+def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
+    """Lets a fit change only the sources' data kernels and noise.
+
+    The target's own hyperparameters would follow their hyperpriors to the modes, and the residual
+    would vanish. Weights and coregionalization matrices are frozen as well, because they say how
+    the target relates to the sources: source data alone would take WSGP's weights to zero.
 
     Args:
-        covar_modules: One kernel a task, target last; ``None`` for the defaults.
-        num_sources: The number of source tasks.
-        dim: The number of inputs.
-        batch_shape: The batch shape of the target model.
-
-    Returns:
-        One kernel a task. The default is a scaled RBF kernel with a lengthscale for each input,
-        hyperpriors those of ScaML-GP's source tasks and of its target's residual.
-
-    Raises:
-        ValueError: If there are too few or too many.
+        mll: The likelihood that is maximized meanwhile.
     """
-    if covar_modules is not None:
-        if len(covar_modules) != num_sources + 1:
-            raise ValueError(
-                f"There are {len(covar_modules)} covar_modules for {num_sources} source tasks and "
-                f"the target: give {num_sources + 1}, the target's last."
-            )
-        return list(covar_modules)
-    sources = [
-        residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS) for _ in range(num_sources)
+    fitted = set(_source_parameters(mll))
+    frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def _source_parameters(mll: SourceMarginalLogLikelihood) -> list[Parameter]:
+    """The parameters of data kernels and source noise that ``log p(y_s)`` depends on."""
+    conditional = mll.model.conditional
+    candidates = [
+        parameter
+        for module in (conditional.kernel.data_kernels, conditional.noise)
+        for parameter in module.parameters()
+        if parameter.requires_grad
     ]
-    return [*sources, residual_kernel(dim, batch_shape, RESIDUAL_HYPERPARAMETERS)]
+    if not candidates:
+        return []
+    with torch.enable_grad():
+        value = conditional.train().factor().log_likelihood.sum()
+    gradients = torch.autograd.grad(value, candidates, allow_unused=True)
+    return [p for p, gradient in zip(candidates, gradients, strict=True) if gradient is not None]
 
 
 def _standardized_points(
@@ -309,8 +284,7 @@ def _standardized_points(
 ) -> SourcePoints:
     tasks = PaddedTasks.from_datasets(source_data, transform)
     tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
-    sizes = tasks.num_points.tolist()
-    mask = tasks.mask
+    sizes, mask = tasks.num_points.tolist(), tasks.mask
     return SourcePoints(
         tasks.X[mask], tasks.Y[mask], tasks.Yvar[mask], sizes, task_names(source_data)
     )
@@ -326,13 +300,9 @@ def _affordable_restarts(
     size = dense if independent else num_points
     if not _fits(size, train_X.dtype, max_bytes):
         check_joint_size(num_points, train_X.dtype, max_bytes)
-    batches = train_X.shape[:-2].numel()
-    starts = [
-        n
-        for n in range(MAX_RESTARTS + 1)
-        if _fits(size, train_X.dtype, max_bytes / (n + 1) / batches)
-    ]
-    return max(starts, default=0)
+    share = max_bytes / train_X.shape[:-2].numel()
+    numbers = range(MAX_RESTARTS, 0, -1)
+    return next((n for n in numbers if _fits(size, train_X.dtype, share / (n + 1))), 0)
 
 
 def _fits(num_points: int, dtype: torch.dtype, max_bytes: float) -> bool:

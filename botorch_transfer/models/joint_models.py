@@ -1,22 +1,13 @@
-"""Joint models whose task covariances are free matrices: MTGP and MTKGP.
+r"""The five joint models: each chooses the kernel of one GP over source and target tasks.
+
+All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
+``i`` and ``x'`` of task ``j``; the models differ in the matrices ``W_ν`` (see
+``kernels.task_kernels``). Read it to choose among them; ``joint`` says how all of them are
+conditioned and fitted.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
     Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
-
-HGP: every task adds to what the tasks before it have.
-
-.. [Tighineanu2022hierarchical]
-    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
-    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
-
-WSGP: independent source tasks, weighted in the target.
-
-.. [Tighineanu2022hierarchical]
-    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
-    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
-
-ScaML-GP's joint model, before its modular training.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -30,15 +21,17 @@ from collections.abc import Mapping, Sequence
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.priors import GammaPrior
 from torch import Tensor
 
-from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.kernels.coregionalization import CoregionalizationKernel
 from botorch_transfer.kernels.task_kernels import (
     HierarchicalKernel,
     IntrinsicCoregionalizationKernel,
@@ -47,9 +40,11 @@ from botorch_transfer.kernels.task_kernels import (
     WeightedSourceKernel,
 )
 from botorch_transfer.kernels.weights import TaskWeights
-from botorch_transfer.models.joint import JointTransferGP, task_kernels
+from botorch_transfer.models.inputs import shared_arguments
+from botorch_transfer.models.joint import JointTransferGP
 
 
+@shared_arguments
 class LinearCoregionalizationGP(JointTransferGP):
     r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
 
@@ -63,24 +58,14 @@ class LinearCoregionalizationGP(JointTransferGP):
     cost is that of one GP on the evaluations of all tasks.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
             each input, which start at lengthscales from 0.25 to 1, because equal kernels would
             stay equal.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
@@ -105,33 +90,44 @@ class LinearCoregionalizationGP(JointTransferGP):
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_modules: Sequence[Kernel] | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         rank: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
-        datasets = as_datasets(source_data)
-        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
-        num_tasks = len(datasets) + 1
-        if covar_modules is None:
-            kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
-            for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
-                kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
-        else:
-            kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
+        self._rank = rank
         super().__init__(
             train_X,
             train_Y,
-            datasets,
-            kernel=LinearCoregionalizationKernel(kernels, num_tasks, rank, batch_shape),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-            max_bytes=max_bytes,
+            source_data,
+            train_Yvar,
+            likelihood,
+            covar_modules,
+            outcome_transform,
+            input_transform,
+            task_feature,
+            max_bytes,
         )
+
+    def _data_kernels(
+        self,
+        covar_modules: Sequence[Kernel] | None,
+        num_tasks: int,
+        dim: int,
+        batch_shape: torch.Size,
+    ) -> list[Kernel]:
+        if covar_modules is not None:
+            return super()._data_kernels(covar_modules, num_tasks, dim, batch_shape)
+        kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
+        for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
+            kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
+        return kernels
+
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return LinearCoregionalizationKernel(data_kernels, num_tasks, self._rank, batch_shape)
 
     @property
     def task_covariances(self) -> Tensor:
@@ -139,7 +135,8 @@ class LinearCoregionalizationGP(JointTransferGP):
         return self.conditional.kernel.task_covariances()
 
 
-class IntrinsicCoregionalizationGP(JointTransferGP):
+@shared_arguments
+class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
     r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
 
     .. code-block:: text
@@ -152,23 +149,13 @@ class IntrinsicCoregionalizationGP(JointTransferGP):
     on the evaluations of all tasks.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
         covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
             with a lengthscale for each input.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
@@ -185,22 +172,13 @@ class IntrinsicCoregionalizationGP(JointTransferGP):
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
 
-    def __init__(
+    def _data_kernels(
         self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_modules: Sequence[Kernel] | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        rank: int | None = None,
-        max_bytes: float = MAX_JOINT_BYTES,
-    ) -> None:
-        datasets = as_datasets(source_data)
-        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        covar_modules: Sequence[Kernel] | None,
+        num_tasks: int,
+        dim: int,
+        batch_shape: torch.Size,
+    ) -> list[Kernel]:
         if covar_modules is None:
             covar_modules = [_unit_kernel(dim, batch_shape)]
         if len(covar_modules) != 1:
@@ -208,24 +186,18 @@ class IntrinsicCoregionalizationGP(JointTransferGP):
                 f"There are {len(covar_modules)} covar_modules, but in this model all tasks share "
                 "one kernel: give one, or use LinearCoregionalizationGP."
             )
-        num_tasks = len(datasets) + 1
-        super().__init__(
-            train_X,
-            train_Y,
-            datasets,
-            kernel=IntrinsicCoregionalizationKernel(covar_modules[0], num_tasks, rank, batch_shape),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-            max_bytes=max_bytes,
-        )
+        return list(covar_modules)
+
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        (data_kernel,) = data_kernels
+        return IntrinsicCoregionalizationKernel(data_kernel, num_tasks, self._rank, batch_shape)
 
     @property
     def task_covariances(self) -> Tensor:
         """The matrix ``W``, a ``batch_shape x T x T`` tensor."""
-        return self.conditional.kernel.task_covariances().squeeze(-3)
+        return super().task_covariances.squeeze(-3)
 
 
 def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
@@ -233,6 +205,7 @@ def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
     return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
 
 
+@shared_arguments
 class JointHierarchicalGP(JointTransferGP):
     r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
 
@@ -246,22 +219,13 @@ class JointHierarchicalGP(JointTransferGP):
     model, trained task after task.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
         source_data: The source tasks, in order, a sequence or a mapping from names: each a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
             ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
-            each input, hyperpriors those of ScaML-GP's source tasks and residual.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
@@ -277,34 +241,10 @@ class JointHierarchicalGP(JointTransferGP):
         tensor(...
     """
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_modules: Sequence[Kernel] | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        max_bytes: float = MAX_JOINT_BYTES,
-    ) -> None:
-        datasets = as_datasets(source_data)
-        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
-        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
-        super().__init__(
-            train_X,
-            train_Y,
-            datasets,
-            kernel=HierarchicalKernel(kernels, batch_shape),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-            max_bytes=max_bytes,
-        )
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return HierarchicalKernel(data_kernels, batch_shape)
 
     @property
     def residual_covar_module(self) -> Kernel:
@@ -312,7 +252,22 @@ class JointHierarchicalGP(JointTransferGP):
         return self.covar_modules[-1]
 
 
-class WeightedSourceGP(JointTransferGP):
+class _IndependentSourcesGP(JointTransferGP):
+    """A joint model whose source tasks are independent, and weighted in the target."""
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.conditional.kernel.task_weights.weights
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]
+
+
+@shared_arguments
+class WeightedSourceGP(_IndependentSourcesGP):
     r"""WSGP [Tighineanu2022hierarchical]_: a joint GP with independent source tasks.
 
     .. code-block:: text
@@ -326,24 +281,12 @@ class WeightedSourceGP(JointTransferGP):
     ``ScaMLGP`` is its fast, modular cousin.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
-            each input, hyperpriors those of ScaML-GP's source tasks and residual.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
         normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
             covariance whatever its weight.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
@@ -367,41 +310,35 @@ class WeightedSourceGP(JointTransferGP):
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_modules: Sequence[Kernel] | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         normalize: bool = False,
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
-        datasets = as_datasets(source_data)
-        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
-        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
-        task_weights = TaskWeights(len(datasets), batch_shape)
+        self._normalize = normalize
         super().__init__(
             train_X,
             train_Y,
-            datasets,
-            kernel=WeightedSourceKernel(kernels, task_weights, normalize),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-            max_bytes=max_bytes,
+            source_data,
+            train_Yvar,
+            likelihood,
+            covar_modules,
+            outcome_transform,
+            input_transform,
+            task_feature,
+            max_bytes,
         )
 
-    @property
-    def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.conditional.kernel.task_weights.weights
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The target's own kernel ``k_t``."""
-        return self.covar_modules[-1]
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        weights = TaskWeights(num_tasks - 1, batch_shape)
+        return WeightedSourceKernel(data_kernels, weights, self._normalize)
 
 
-class JointScaMLGP(JointTransferGP):
+@shared_arguments
+class JointScaMLGP(_IndependentSourcesGP):
     r"""The joint GP behind ScaML-GP [Tighineanu2023scaml]_: weighted sources plus a residual.
 
     .. code-block:: text
@@ -414,22 +351,10 @@ class JointScaMLGP(JointTransferGP):
     with the number of tasks.
 
     Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances.
-        likelihood: A likelihood; by default Gaussian with ``train_Yvar`` or an inferred noise.
-        covar_modules: One kernel a task, target last; by default scaled RBF with a lengthscale for
-            each input, hyperpriors those of ScaML-GP's source tasks and residual.
-        outcome_transform: The transform of the target's outcomes; by default a standardization by
-            the outcomes of all sources and the target together, ``None`` if they are standardized
+        outcome_transform: The transform of the target's outcomes; by default the standardization by
+            the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
         input_transform: A frozen transform of all tasks' inputs.
-        task_feature: The index of a column of ``train_X`` that only says which task a row is of. It
-            is ignored, here and in the inputs of ``posterior``.
-        max_bytes: The memory that the joint model may take.
 
     Raises:
         InputDataError: If data are unfit, or too large for a joint model.
@@ -445,42 +370,9 @@ class JointScaMLGP(JointTransferGP):
         tensor([...
     """
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_modules: Sequence[Kernel] | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        max_bytes: float = MAX_JOINT_BYTES,
-    ) -> None:
-        datasets = as_datasets(source_data)
-        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
-        kernels = task_kernels(covar_modules, len(datasets), dim, batch_shape)
-        task_weights = TaskWeights(len(datasets), batch_shape, GammaPrior(1.0, 1.0))
-        super().__init__(
-            train_X,
-            train_Y,
-            datasets,
-            kernel=ScaMLKernel(kernels, task_weights),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
-            max_bytes=max_bytes,
+    def _coregionalization(
+        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return ScaMLKernel(
+            data_kernels, TaskWeights(num_tasks - 1, batch_shape, GammaPrior(1.0, 1.0))
         )
-
-    @property
-    def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.conditional.kernel.task_weights.weights
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The target's own kernel ``k_t``."""
-        return self.covar_modules[-1]

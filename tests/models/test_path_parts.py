@@ -6,8 +6,8 @@ from botorch_transfer import GuardedTransferGP
 from botorch_transfer.models.pathwise.paths import (
     MeanPath,
     ScaledPath,
-    own_deviation,
-    own_prior_deviation,
+    centred_posterior_paths,
+    centred_prior_paths,
     sum_of_paths,
 )
 from tests.families import ShiftedSines
@@ -39,12 +39,12 @@ def test_factors_are_one_a_draw():
 
 
 @torch.no_grad()
-def test_own_deviations_have_the_plain_gps_covariance():
+def test_centred_paths_have_the_plain_gps_covariance():
     model = build()
     torch.manual_seed(0)
-    prior = own_prior_deviation(model, torch.Size([2000]), num_features=2048)
-    assert own_deviation(build(0), prior) is prior
-    draws = own_deviation(model, prior)(TEST_X)
+    prior = centred_prior_paths(model, torch.Size([2000]), num_features=2048)
+    assert centred_posterior_paths(build(0), prior) is prior
+    draws = centred_posterior_paths(model, prior)(TEST_X)
     expected = model.plain(TEST_X).covariance_matrix
     scale = expected.diagonal().sqrt()
     assert (draws.mean(0) / scale).abs().max() < 0.1

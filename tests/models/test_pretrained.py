@@ -12,8 +12,9 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
+from botorch_transfer.kernels.features import FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
-from botorch_transfer.models.pretrained import PullToPretrained
+from botorch_transfer.models.pretrained import standard_deviations
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import OFFSET, SCALE
 from tests.models.contract import bounds
@@ -154,15 +155,14 @@ def test_finetuning_keeps_one_network():
 def test_penalty_is_a_gaussian_around_the_pretrained_values():
     model = build(4, finetune=True)
     model.train()
-    assert float(model._pull().loss().detach()) == 0.0
+    assert float(model._log_penalty().detach()) == 0.0
     weight = model.mean_module.network.weights[0]
     weight.data[0, 1] += 0.3
     model.likelihood.noise_covar.raw_noise.data += 0.5
     expected = -0.5 * (0.3 / 0.1) ** 2 - 0.5 * (0.5 / 0.3) ** 2
-    assert float(model._pull().loss().detach()) == pytest.approx(expected)
+    assert float(model._log_penalty().detach()) == pytest.approx(expected)
     model(*model.train_inputs)
     (term,) = model.added_loss_terms()
-    assert isinstance(term, PullToPretrained)
     assert float(term.loss().detach()) == pytest.approx(expected)
 
 
@@ -170,7 +170,7 @@ def test_members_of_a_batch_are_pulled_back_on_their_own():
     X, Y = FAMILY.inputs(3, 4), FAMILY.value(FAMILY.inputs(3, 4))
     model = PretrainedGP(X, Y, prior(), finetune=True)
     model.mean_module.weight.data[1] += 2.0
-    values = model._pull().loss()
+    values = model._log_penalty()
     torch.testing.assert_close(
         values, torch.tensor([0.0, -0.5 * 4 * (2.0 / 0.3) ** 2, 0.0]).double()
     )
@@ -273,3 +273,9 @@ def test_unbiased_acquisitions():
 def test_units_of_the_transferred_prior():
     posterior = build(0).posterior(TEST_X)
     assert (posterior.mean - OFFSET).abs().max() < 3 * SCALE
+
+
+def test_weights_of_networks_are_held_tighter():
+    mean = FeatureMean(FeatureNetwork(2, hidden=(3,)))
+    names = ["network.weights.0", "weight", "network.biases.0", "bias"]
+    assert list(standard_deviations(mean, names).values()) == [0.1, 0.3, 0.1, 0.3]

@@ -1,6 +1,10 @@
-"""Pathwise sampling: functions drawn from the models, for Thompson sampling."""
+"""Pathwise sampling: functions drawn from the models, for Thompson sampling.
 
-from botorch_transfer.models.pathwise import paths, samplers, sources
-from botorch_transfer.models.pathwise.sources import SourcePath
+Importing it registers the models with BoTorch's ``draw_kernel_feature_paths`` and
+``draw_matheron_paths``.
+"""
 
-__all__ = ["SourcePath", "paths", "samplers", "sources"]
+from botorch_transfer.models.pathwise import samplers  # noqa: F401  (registers)
+from botorch_transfer.models.pathwise.sources import MIN_FEATURES, JointPath, SourcePath
+
+__all__ = ["MIN_FEATURES", "JointPath", "SourcePath"]

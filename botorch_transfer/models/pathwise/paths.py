@@ -1,12 +1,18 @@
-"""Parts of functions drawn from models that combine others: means, factors, sums."""
+"""Parts of drawn functions: a model's mean, scaled draws, sums, draws of an exact GP.
+
+Read it for what the samplers of several models share. All paths are functions of transformed
+inputs, in the model's own units; a sum of them with the model's transforms is in the user's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
+from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from torch import Tensor
 
@@ -14,7 +20,14 @@ from botorch_transfer._botorch import draw_kernel_feature_paths_fallback, gaussi
 from botorch_transfer.models.target import TargetGP
 
 
-class MeanPath(SamplePath):
+class ModelPath(SamplePath):
+    """Base class of paths without ensemble dimension."""
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Does nothing: there is no ensemble dimension."""
+
+
+class MeanPath(ModelPath):
     """A model's mean, the same in every draw.
 
     Args:
@@ -42,9 +55,6 @@ class MeanPath(SamplePath):
         prior = prior_mode(self._prior or prior_mode.on())
         with gpt_posterior_settings(), skip_posterior_variances(), prior:
             return getattr(self.model, self._member)(x).mean
-
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
 
 
 class ScaledPath(SamplePath):
@@ -79,6 +89,24 @@ class ScaledPath(SamplePath):
         self.path.set_ensemble_as_batch(ensemble_as_batch)
 
 
+def model_paths(model: TargetGP, paths: Mapping[str, SamplePath]) -> PathDict:
+    """Adds up paths, as functions of the user's inputs with values in the user's units.
+
+    Args:
+        model: The model whose transforms these are.
+        paths: Paths over transformed inputs, in the model's own units.
+
+    Returns:
+        Their sum.
+    """
+    return PathDict(
+        paths=paths,
+        join=sum_of_paths,
+        input_transform=get_input_transform(model),
+        output_transform=get_output_transform(model),
+    )
+
+
 def sum_of_paths(values: list[Tensor]) -> Tensor:
     """Adds up the values of several paths.
 
@@ -91,10 +119,10 @@ def sum_of_paths(values: list[Tensor]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*values)).sum(dim=0)
 
 
-def own_prior_deviation(
+def centred_prior_paths(
     model: TargetGP, sample_shape: torch.Size, num_features: int, **kwargs: Any
 ) -> SamplePath:
-    """Draws from the prior of a model's exact GP, mean left out.
+    """Draws from the prior of a model's exact GP, minus its mean.
 
     Args:
         model: The model.
@@ -115,12 +143,12 @@ def own_prior_deviation(
     )
 
 
-def own_deviation(model: TargetGP, prior: SamplePath) -> SamplePath:
-    """Turns draws from the prior of a model's exact GP into its posterior's, mean left out.
+def centred_posterior_paths(model: TargetGP, prior: SamplePath) -> SamplePath:
+    """Turns centred draws from the prior of a model's exact GP into centred ones of its posterior.
 
     Args:
         model: The model.
-        prior: What :func:`own_prior_deviation` gave.
+        prior: What :func:`centred_prior_paths` gave.
 
     Returns:
         Paths over transformed inputs, in the model's own units.
@@ -129,7 +157,7 @@ def own_deviation(model: TargetGP, prior: SamplePath) -> SamplePath:
         return prior
     (X,) = model.eval().train_inputs
     values = prior.forward(X)
-    # The deviation from the mean is what the same rule gives for outcomes that are all zero.
+    # With outcomes that are all zero, the rule gives draws minus their mean.
     update = gaussian_update_exact(
         kernel=model.covar_module,
         points=X,

@@ -1,22 +1,18 @@
-"""Pathwise sampling: functions drawn from a model's posterior, for Thompson sampling and more.
+r"""Pathwise sampling of the models whose prior holds source posteriors, joint GPs or features.
 
 BoTorch draws a prior function by random features and corrects it by the data (Matheron's rule,
-[Wilson2020sampling]_). The source part of a transferred prior is itself a posterior, so its
-functions are drawn by the same rule, one level below.
+[Wilson2020sampling]_). Here the prior is itself a posterior:
+
+* of the modular models, given each source's data. Its functions are drawn by the same rule, one
+  level below (:class:`SourcePath`).
+* of the joint models, given all source data. A function of all tasks is drawn by random features of
+  each data kernel, ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected by the source data
+  (:class:`JointPath`).
+
+The pre-trained models need random features of their learned features.
 
 .. [Wilson2020sampling]
     J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
-
-Pathwise sampling of joint models.
-
-A function of all tasks is drawn from the joint prior by random features of each data kernel,
-``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected by the source data (Matheron's rule,
-[Wilson2020sampling]_); BoTorch then corrects its target part by the target's data.
-
-.. [Wilson2020sampling]
-    J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
-
-Pathwise sampling of pre-trained models: random features of learned features.
 """
 
 from __future__ import annotations
@@ -35,8 +31,6 @@ from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.utils import (
     ChainedTransform,
-    get_input_transform,
-    get_output_transform,
 )
 from botorch.utils.sampling import draw_sobol_normal_samples
 from gpytorch.kernels import AdditiveKernel
@@ -53,6 +47,7 @@ from botorch_transfer.kernels.source_conditional import SourceConditional
 from botorch_transfer.kernels.weights import SourceWeights
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.modular import ModularTransferGP
+from botorch_transfer.models.pathwise.paths import ModelPath, model_paths
 from botorch_transfer.models.pretrained import PretrainedGP
 
 MIN_FEATURES = 1024
@@ -61,8 +56,8 @@ MIN_FEATURES = 1024
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
-class SourcePath(SamplePath):
-    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, the source posteriors' deviation from their means.
+class SourcePath(ModelPath):
+    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, from the source posteriors minus their means.
 
     Each kernel's function is drawn by random features, and corrected by what it has at the source
     data, with noise: ``f(x) - k(x, X) solve(f(X) + ε)``.
@@ -122,9 +117,6 @@ class SourcePath(SamplePath):
         update = (self.gps.cross(x) @ self.correction.unsqueeze(-1)).squeeze(-1)
         return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2).to(x.dtype)
 
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
-
 
 def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     """Draws from the spectral density of the kernel at unit lengthscale: ``M x num x d``.
@@ -145,9 +137,20 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
 
 
 @DrawKernelFeaturePaths.register(ModularTransferGP)
-def _draw_kernel_feature_paths(
+def draw_prior_paths(
     model: ModularTransferGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
 ) -> PathDict:
+    """Draws from a modular model's prior: the residual's functions, and the source posteriors'.
+
+    Args:
+        model: The model.
+        sample_shape: The shape of the draws.
+        num_features: The number of random features.
+        **kwargs: Handed to BoTorch.
+
+    Returns:
+        Paths over the user's inputs, in the user's units.
+    """
     residual = draw_kernel_feature_paths_fallback(
         num_inputs=model.num_inputs,
         mean_module=model.mean_module,
@@ -162,22 +165,28 @@ def _draw_kernel_feature_paths(
         share = max(num_features // len(gps.outputscale) * 2, MIN_FEATURES)
         shape = sample_shape + model.batch_shape
         paths["sources"] = SourcePath(gps, task_weights, shape, share)
-    return PathDict(
-        paths=paths,
-        join=_sum,
-        input_transform=get_input_transform(model),
-        output_transform=get_output_transform(model),
-    )
-
-
-def _sum(values: list[Tensor]) -> Tensor:
-    return torch.stack(values).sum(dim=0)
+    return model_paths(model, paths)
 
 
 @DrawMatheronPaths.register(ModularTransferGP)
-def _draw_matheron_paths(
-    model: ModularTransferGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
+def draw_posterior_paths(
+    model: ModularTransferGP | JointTransferGP,
+    *,
+    prior_sampler: Any,
+    sample_shape: torch.Size,
+    **kwargs: Any,
 ) -> SamplePath:
+    """Draws from the posterior of a model's exact GP, or without target points from its prior.
+
+    Args:
+        model: The model.
+        prior_sampler: Draws from the model's prior.
+        sample_shape: The shape of the draws.
+        **kwargs: Handed to BoTorch.
+
+    Returns:
+        Paths over the user's inputs, in the user's units.
+    """
     if model.num_target_points == 0:
         return prior_sampler(model=model, sample_shape=sample_shape)
     return draw_matheron_paths_exact_gp(
@@ -185,7 +194,7 @@ def _draw_matheron_paths(
     )
 
 
-class JointPath(SamplePath):
+class JointPath(ModelPath):
     """Draws of the target's function in a joint GP, given the source data.
 
     Args:
@@ -258,9 +267,6 @@ class JointPath(SamplePath):
         update = self.conditional.cross(x) @ self.correction.unsqueeze(-1)
         return (values + update).squeeze(-1)
 
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
-
 
 @DrawKernelFeaturePaths.register(JointTransferGP)
 def _draw_joint_feature_paths(
@@ -268,15 +274,10 @@ def _draw_joint_feature_paths(
 ) -> PathDict:
     share = max(num_features // len(model.covar_modules) // 2 * 2, MIN_FEATURES)
     path = JointPath(model.conditional, sample_shape, share, **kwargs)
-    return PathDict(
-        paths={"joint": path},
-        join=_sum,
-        input_transform=get_input_transform(model),
-        output_transform=get_output_transform(model),
-    )
+    return model_paths(model, {"joint": path})
 
 
-DrawMatheronPaths.register(JointTransferGP)(_draw_matheron_paths)
+DrawMatheronPaths.register(JointTransferGP)(draw_posterior_paths)
 
 
 class LinearFeatureMap(FeatureMap):
@@ -302,8 +303,8 @@ class LinearFeatureMap(FeatureMap):
         return torch.cat([bias.expand(*scaled.shape[:-1], 1), scaled], dim=-1)
 
 
-class UnbiasedPath(SamplePath):
-    """Draws whose deviation from the posterior mean is scaled, those of an unbiased model.
+class UnbiasedPath(ModelPath):
+    """Draws scaled around the posterior mean, those of an unbiased model.
 
     Args:
         path: Draws from the exact posterior.
@@ -320,9 +321,6 @@ class UnbiasedPath(SamplePath):
         """Evaluates the draws at ``[sample_shape x] batch_shape x n x d`` inputs."""
         values, mean = self.path(x), self.model.posterior(x).mean.squeeze(-1)
         return mean + self.scale * (values - mean)
-
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
 
 
 @GenKernelFeatures.register(BiasedLinearKernel)
@@ -361,15 +359,10 @@ def _draw_pretrained_feature_paths(
         )
         for number, kernel in enumerate(kernels)
     }
-    return PathDict(
-        paths=paths,
-        join=_sum,
-        input_transform=get_input_transform(model),
-        output_transform=get_output_transform(model),
-    )
+    return model_paths(model, paths)
 
 
 @DrawMatheronPaths.register(PretrainedGP)
 def _draw_pretrained_matheron_paths(model: PretrainedGP, **kwargs: Any) -> SamplePath:
-    path = _draw_matheron_paths(model, **kwargs)
+    path = draw_posterior_paths(model, **kwargs)
     return UnbiasedPath(path, model) if model.unbiased else path
