@@ -1,10 +1,11 @@
-"""Hyperpriors: distributions over GP hyperparameters."""
+"""Hyperpriors: distributions, starting values and bounds of GP hyperparameters."""
 
 from botorch_transfer.hyperpriors.spec import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
+    residual_kernel,
 )
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "SOURCE_HYPERPARAMETERS",
     "GPHyperparameters",
     "Hyperparameter",
+    "residual_kernel",
 ]

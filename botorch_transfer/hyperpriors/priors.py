@@ -1,12 +1,7 @@
-"""The families of distributions that a hyperparameter's hyperprior may be of.
+"""GPyTorch priors of hyperparameters: families by name, densities of the logarithm, fits.
 
-Gamma hyperpriors for MAP: the density of the logarithm.
-
-Normal and Gamma distributions fitted to a few estimates by maximum likelihood.
-
-A handful of estimates may agree so well that the likelihood is unbounded: one domain, or equal
-estimates. A distribution as narrow as that would keep every later fit at the same value, so a broad
-one around the estimates takes its place.
+Read this for how a learned hyperprior is stored, why MAP uses the density of the logarithm, and how
+a distribution is fitted to a few estimates by maximum likelihood.
 """
 
 from __future__ import annotations
@@ -19,6 +14,14 @@ import torch
 from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 from scipy import stats
 from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+MAX_SHAPE = 1e3
+"""A Gamma with a larger shape (a standard deviation below 3 % of the mean) counts as degenerate."""
+
+BROAD_SHAPE = 2.0
+"""The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero."""
 
 _FAMILIES: dict[str, tuple[Callable[..., Prior], tuple[str, str]]] = {
     "gamma": (GammaPrior, ("concentration", "rate")),
@@ -43,12 +46,12 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
         tensor(0.5000)
     """
     first, second = parameters.detach().clone().unbind()
-    # Outside of a bounded distribution the density is zero, which is no error.
+    # A value outside of a bounded distribution has density zero; it is no error.
     return _FAMILIES[family][0](first, second, validate_args=False)
 
 
 def describe_prior(prior: Prior) -> tuple[str, Tensor]:
-    """Says what :func:`make_prior` needs to build a prior again.
+    """Returns the arguments by which :func:`make_prior` builds a prior again.
 
     Args:
         prior: A univariate Gamma, Normal or uniform prior.
@@ -57,7 +60,7 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
         The family and a tensor of its two parameters.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If it is another prior.
 
     Example:
         >>> from gpytorch.priors import NormalPrior
@@ -74,13 +77,13 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
 
 
 class LogDensityGammaPrior(GammaPrior):
-    r"""A Gamma hyperprior that counts by its density of the logarithm.
+    r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
 
-    Where the maximum of a density is depends on the coordinates. A Gamma of a shape of at most one,
-    as a few estimates of different magnitudes give it, has its maximum at zero: by MAP, lengthscale
-    and noise end up there whenever there are only a few points, and a model that takes a function
-    for white noise predicts nothing. The density of the logarithm, which the optimizer works with
-    anyway, has its maximum at the mean, whatever the shape:
+    Use it for MAP. The maximum of a density depends on the coordinates. A Gamma with a shape of at
+    most one, as a few estimates of different magnitudes give it, has its maximum at zero. With few
+    points, MAP then ends at a lengthscale of zero: the model takes the function for white noise and
+    predicts nothing. The density of the logarithm has its maximum at the mean, whatever the shape,
+    and the optimizer works with logarithms anyway:
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 
@@ -98,20 +101,20 @@ class LogDensityGammaPrior(GammaPrior):
         return super().log_prob(x) + x.log()
 
     def expand(self, expand_shape: torch.Size, _instance: Any = None) -> LogDensityGammaPrior:
-        """The same, repeated."""
+        """Expands the distribution to another batch shape."""
         batch_shape = torch.Size(expand_shape)
         shape, rate = self.concentration.expand(batch_shape), self.rate.expand(batch_shape)
         return LogDensityGammaPrior(shape, rate, validate_args=False)
 
 
 def log_density_prior(prior: Prior) -> Prior:
-    """Makes what to register on a module that is fitted by MAP.
+    """Turns a hyperprior into the one to register on a module that is fitted by MAP.
 
     Args:
         prior: A hyperprior, univariate or of ``d`` independent hyperparameters.
 
     Returns:
-        Of a Gamma, the same with the density of the logarithm; any other is returned as it is.
+        For a Gamma, a :class:`LogDensityGammaPrior`; any other hyperprior itself.
 
     Example:
         >>> log_density_prior(GammaPrior(0.5, 2.0))
@@ -123,25 +126,19 @@ def log_density_prior(prior: Prior) -> Prior:
     return LogDensityGammaPrior(shape, rate, validate_args=False)
 
 
-logger = logging.getLogger(__name__)
-
-MAX_SHAPE = 1e3
-"""A Gamma of a larger shape, of less than 3 % relative deviation, is taken for degenerate."""
-
-BROAD_SHAPE = 2.0
-"""Shape of the broad Gamma: a relative deviation of 70 %, and a density of zero at zero."""
-
-
 def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
-    """Fits a Gamma distribution.
+    """Fits a Gamma distribution by maximum likelihood.
+
+    A few estimates may agree so well that the likelihood is unbounded, as that of a single one is.
+    So narrow a distribution would keep every later fit at the same value. A broad Gamma with the
+    same mean takes its place, and a warning is logged.
 
     Args:
         sample: An ``n`` tensor of positive values.
-        name: What they are values of, for the log.
+        name: The hyperparameter's name, for the log.
 
     Returns:
-        A tensor of two: shape and rate, as ``GammaPrior`` takes them. Values that are all equal, or
-        just one, give the broad Gamma of the same mean; the log says so.
+        A tensor of two: shape and rate, the arguments of ``GammaPrior``.
 
     Raises:
         ValueError: If there are no values, or one is not positive.
@@ -154,8 +151,7 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     if len(values) == 0 or not bool((values > 0).all()):
         raise ValueError(f"A Gamma distribution of the {name} needs values, all of them positive.")
     mean = float(values.mean())
-    # The shape of the best Gamma follows from how far the mean is above the geometric mean: about
-    # one half divided by this.
+    # The best shape is about half the inverse of the mean's excess over the geometric mean.
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
         logger.warning(
             "The %d estimate(s) of the %s hardly differ: their hyperprior is a broad Gamma around "
@@ -170,15 +166,15 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
 
 
 def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Tensor:
-    """Fits a Normal distribution.
+    """Fits a Normal distribution by maximum likelihood.
 
     Args:
         sample: An ``n`` tensor of values.
-        broad: The standard deviation to take where the values hardly differ.
-        name: What they are values of, for the log.
+        broad: The standard deviation if the values hardly differ, see :func:`fit_gamma`.
+        name: The hyperparameter's name, for the log.
 
     Returns:
-        A tensor of two: mean and standard deviation, as ``NormalPrior`` takes them.
+        A tensor of two: mean and standard deviation, the arguments of ``NormalPrior``.
 
     Raises:
         ValueError: If there are no values.

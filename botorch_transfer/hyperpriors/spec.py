@@ -1,14 +1,13 @@
-"""Hyperpriors, starting values and bounds of GP hyperparameters, in one place.
+"""Hyperpriors, starting values and bounds of GP hyperparameters, and what is built from them.
 
-The defaults are those of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_): source tasks are
-standardized one by one, so their outputscale has BoTorch's classic prior; the target's residual is
-what the sources leave over, so its scale is small and little is known of it.
+Read this for the defaults of source GPs and target models, and to give a model other ones. The
+defaults are those of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). Source tasks are
+standardized one by one, so their outputscale has BoTorch's classic prior. The target's residual is
+what the sources cannot explain: its scale is small, and little is known about it.
 
-Start and bounds of a hyperparameter, from its hyperprior.
-
-The target's own kernel: what its sources leave over.
-
-The target's default likelihoods.
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+    arXiv:2312.00742.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from botorch_transfer.kernels.stationary import stationary_function
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """What is known of one positive hyperparameter before its task's data are seen.
+    """Hyperprior, starting value and bounds of one positive hyperparameter.
 
     Args:
-        make_prior: Builds its hyperprior, or ``None`` for maximum likelihood.
-        start: The value from which optimization starts first.
+        make_prior: Builds the hyperprior; ``None`` for maximum likelihood.
+        start: The value that optimization starts from.
         lower: The lower bound, positive.
         upper: The upper bound.
 
@@ -64,7 +63,7 @@ class Hyperparameter:
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
-        """What makes two hyperparameters equal: hyperprior, start and bounds."""
+        """The parts that make two hyperparameters equal: hyperprior, start and bounds."""
         prior, state = self.prior(), None
         if prior is not None:
             # Some of PyTorch's distributions keep their parameters as plain attributes.
@@ -73,19 +72,19 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a new constraint, under which the logarithm is optimized within the bounds."""
+        """Builds a new constraint: the logarithm is optimized, within the bounds."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        """Draws starting values for further optimizer starts.
+        """Draws starting values for restarts of the optimizer.
 
         Args:
             shape: The shape of the draws.
             generator: A random number generator on the CPU.
 
         Returns:
-            A double tensor of that shape: draws from the hyperprior, within the bounds; without a
-            hyperprior, draws of ``log(1 + exp(N(0, 1)))``.
+            A double tensor of that shape: draws from the hyperprior, clamped to the bounds;
+            without a hyperprior, draws of ``log(1 + exp(N(0, 1)))``.
         """
         prior = self.prior()
         if prior is None:
@@ -93,15 +92,11 @@ class Hyperparameter:
             draws = torch.nn.functional.softplus(normal)
         else:
             seed = int(torch.randint(2**62, (1,), generator=generator))
-            # Hyperpriors draw from the global generator, on the CPU; no other one is touched.
+            # Hyperpriors draw from the CPU's global generator, whose state is put back.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 draws = prior.sample(shape).double()
         return draws.clamp(self.lower, self.upper)
-
-    def without_prior(self) -> Hyperparameter:
-        """The same hyperparameter, to be fitted by maximum likelihood."""
-        return replace(self, make_prior=None)
 
 
 @dataclass(frozen=True)
@@ -109,9 +104,9 @@ class GPHyperparameters:
     """The hyperparameters of a GP with a scaled stationary kernel and Gaussian noise.
 
     Args:
-        lengthscale: Each input dimension's lengthscale.
+        lengthscale: The lengthscale of each input.
         outputscale: The signal variance.
-        noise: The observation noise variance.
+        noise: The noise variance.
 
     Example:
         >>> from dataclasses import replace
@@ -125,12 +120,9 @@ class GPHyperparameters:
     noise: Hyperparameter
 
     def without_priors(self) -> GPHyperparameters:
-        """The same hyperparameters, to be fitted by maximum likelihood."""
-        return GPHyperparameters(
-            self.lengthscale.without_prior(),
-            self.outputscale.without_prior(),
-            self.noise.without_prior(),
-        )
+        """Returns the same hyperparameters for a fit by maximum likelihood."""
+        parts = (self.lengthscale, self.outputscale, self.noise)
+        return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)
@@ -149,26 +141,27 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     ),
     noise=_NOISE,
 )
-"""Defaults for the target's residual, what the sources leave over."""
+"""Defaults for the target's residual, which the sources cannot explain."""
 
 _LOWEST, _HIGHEST = 1e-4, 1e3
-"""Bounds relative to the mean."""
+"""Bounds, as multiples of a Gamma hyperprior's mean."""
 
 _CORNER = 0.01
-"""The quantile below which a density that is unbounded at zero is cut off."""
+"""The quantile of the lower bound if a Gamma density is unbounded at zero."""
 
 
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
-    """Finds where to start, and in which bounds to stay, when a hyperparameter is fitted.
+    """Derives starting value and bounds of a hyperparameter from its hyperprior.
 
-    The start is the hyperprior's mean. A Gamma density of a shape of at most one has its maximum at
-    zero, where a hyperparameter would end up without enough data: its lowest percentile is cut off.
+    The start is the hyperprior's mean. A Gamma density with a shape of at most one has its maximum
+    at zero, and with few data a hyperparameter would end there. Its lower bound is therefore the
+    first percentile.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
 
     Returns:
-        Start, lower and upper bound, tensors of the shape of the prior.
+        Start, lower and upper bound, three tensors of the prior's shape.
 
     Example:
         >>> start, lower, upper = start_and_bounds(GammaPrior(2.0, 4.0))
@@ -192,7 +185,7 @@ def residual_kernel(
     hyperparameters: GPHyperparameters = RESIDUAL_HYPERPARAMETERS,
     kernel: str = "rbf",
 ) -> ScaleKernel:
-    """Builds a scaled stationary kernel with a lengthscale for each input.
+    """Builds the target's own kernel: scaled, stationary, with a lengthscale for each input.
 
     Args:
         dim: The number of inputs ``d``.
@@ -226,14 +219,14 @@ _TARGET_NOISE = RESIDUAL_HYPERPARAMETERS.noise
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
-    """The likelihood of known noise before there is any observation.
+    """A likelihood of known noise that also works before the first observation.
 
-    BoTorch takes the mean of the known noise for that of new observations. Without any, the
-    starting value of an inferred noise stands in.
+    BoTorch uses the mean of the known noise variances for new observations. Without observations,
+    ``stand_in`` takes its place.
 
     Args:
-        noise: A ``batch_shape x 0`` tensor.
-        stand_in: The noise variance that stands in.
+        noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.
+        stand_in: The noise variance without observations.
 
     Example:
         >>> UnseenNoiseLikelihood(torch.zeros(0)).noise
@@ -246,7 +239,7 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
 
     @property
     def noise(self) -> Tensor:
-        """The noise variances: those of the points, or the one that stands in for them."""
+        """The noise variances of the points; without points, ``stand_in``."""
         known = self.noise_covar.noise
         if known.shape[-1] > 0:
             return known
@@ -261,30 +254,15 @@ def default_likelihood(
     Args:
         batch_shape: The batch shape of the target model.
         train_Yvar: The ``batch_shape x n x 1`` known noise variances, if they are known.
-        noise: Hyperprior, start and bounds of an inferred noise; by default those of ScaML-GP.
+        noise: Hyperprior, start and bounds of an inferred noise variance.
 
     Returns:
-        A Gaussian likelihood; with known noise ``None``, where BoTorch's own default will do.
+        A Gaussian likelihood. ``None`` if the noise is known and BoTorch's own default will do.
     """
     if train_Yvar is None:
-        return residual_likelihood(batch_shape, noise)
+        return GaussianLikelihood(
+            noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
+        )
     if train_Yvar.shape[-2] == 0:
         return UnseenNoiseLikelihood(train_Yvar.squeeze(-1), noise.start)
     return None
-
-
-def residual_likelihood(
-    batch_shape: torch.Size, noise: Hyperparameter = _TARGET_NOISE
-) -> GaussianLikelihood:
-    """Builds a likelihood with inferred noise.
-
-    Args:
-        batch_shape: The batch shape of the target model.
-        noise: Its hyperprior, start and bounds; by default those of ScaML-GP.
-
-    Returns:
-        A Gaussian likelihood.
-    """
-    return GaussianLikelihood(
-        noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
-    )

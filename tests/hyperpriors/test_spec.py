@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -24,7 +25,6 @@ from botorch_transfer.hyperpriors.spec import (
     UnseenNoiseLikelihood,
     default_likelihood,
     residual_kernel,
-    residual_likelihood,
     start_and_bounds,
 )
 from botorch_transfer.pretraining.memo import content_key
@@ -90,7 +90,7 @@ def test_samples_follow_the_hyperprior() -> None:
 
 
 def test_samples_without_hyperprior() -> None:
-    draws = GAMMA.without_prior().sample(torch.Size([2000]), generator())
+    draws = replace(GAMMA, make_prior=None).sample(torch.Size([2000]), generator())
     normal = draws.expm1().log()
     assert stats.kstest(normal.numpy(), "norm").pvalue > 0.01
 
@@ -113,7 +113,7 @@ def test_samples_differ_from_call_to_call() -> None:
 def test_sampling_leaves_the_global_generator_as_it_is() -> None:
     before = torch.random.get_rng_state()
     GAMMA.sample(torch.Size([3]), generator())
-    GAMMA.without_prior().sample(torch.Size([3]), generator())
+    replace(GAMMA, make_prior=None).sample(torch.Size([3]), generator())
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -258,8 +258,8 @@ def test_noise_is_inferred_within_its_bounds(batch_shape: torch.Size) -> None:
 
 def test_without_a_hyperprior() -> None:
     free = SOURCE_HYPERPARAMETERS.without_priors().noise
-    assert not list(residual_likelihood(torch.Size(), free).named_priors())
-    assert len(list(residual_likelihood(torch.Size()).named_priors())) == 1
+    assert not list(default_likelihood(torch.Size(), None, free).named_priors())
+    assert len(list(default_likelihood(torch.Size(), None).named_priors())) == 1
 
 
 def test_known_noise_is_left_to_botorch_where_there_is_any() -> None:
