@@ -1,9 +1,12 @@
-"""Pre-training: from source data to priors."""
+"""Pre-training: it turns source data into priors, the objects that models are built on."""
 
 from botorch_transfer.pretraining.hyperprior.domain_fit import DomainFitOptions
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 from botorch_transfer.pretraining.hyperprior.network import NetworkOptions
-from botorch_transfer.pretraining.hyperprior.validation import leave_one_domain_out
+from botorch_transfer.pretraining.hyperprior.validation import (
+    hierarchical_negative_log_likelihood,
+    leave_one_domain_out,
+)
 from botorch_transfer.pretraining.memo import clear_memos
 from botorch_transfer.pretraining.pretrained.fit import PretrainingOptions
 from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
@@ -23,5 +26,6 @@ __all__ = [
     "SourceHierarchy",
     "TransferPrior",
     "clear_memos",
+    "hierarchical_negative_log_likelihood",
     "leave_one_domain_out",
 ]

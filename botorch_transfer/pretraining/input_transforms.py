@@ -1,4 +1,8 @@
-"""Frozen input transforms: the same for the source data, the prior and the target."""
+"""Frozen input transforms, which source data, prior and target share.
+
+Read this for which transforms are accepted, which one a model uses, and how a prior's file keeps
+one.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from torch import Tensor
 
 
 def frozen_input_transform(transform: InputTransform | None) -> InputTransform | None:
-    """Checks that a transform does not depend on the data that it meets.
+    """Checks that a transform does not depend on the data it is applied to.
 
     Args:
         transform: The transform, or ``None``.
 
     Returns:
-        A copy in evaluation mode, ``None`` for ``None``.
+        A copy in evaluation mode; ``None`` for ``None``.
 
     Raises:
         ValueError: If the transform would learn its coefficients from data, or has parameters to
@@ -50,7 +54,7 @@ def frozen_input_transform(transform: InputTransform | None) -> InputTransform |
 
 
 def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
-    """Warns of inputs that hyperpriors and starts are not meant for.
+    """Warns of inputs that the default hyperpriors and starting values are not meant for.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
@@ -70,7 +74,7 @@ def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
 def resolve_input_transform(
     inherited: InputTransform | None, given: InputTransform | None
 ) -> InputTransform | None:
-    """Finds the transform of a model from that of its prior and its own argument.
+    """Resolves a model's transform from that of its prior and the model's own argument.
 
     Args:
         inherited: The prior's transform.
@@ -80,7 +84,7 @@ def resolve_input_transform(
         The transform to use, a copy in evaluation mode.
 
     Raises:
-        ValueError: If the argument is not frozen, or is another transform than the prior's.
+        ValueError: If the argument is not frozen, or differs from the prior's transform.
     """
     if given is None:
         return deepcopy(inherited)
@@ -103,13 +107,13 @@ def fits_dim(transform: InputTransform, dim: int) -> bool:
 
 
 def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransform | None:
-    """Finds the transform that several domains share.
+    """Returns the transform that several domains share.
 
     Args:
-        transforms: Their transforms.
+        transforms: The domains' transforms.
 
     Returns:
-        The transform that all of them have, in evaluation mode; ``None`` if there is none.
+        The common transform, in evaluation mode; ``None`` if they differ or a domain has none.
 
     Raises:
         ValueError: If a transform is not frozen.
@@ -122,11 +126,11 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
 
 
 def label_inputs(transform: InputTransform, labels: Sequence[str]) -> None:
-    """Notes what the columns are that a transform takes; a prior's file keeps it.
+    """Labels the input columns of a transform. A prior's file keeps the labels.
 
     Args:
         transform: The transform.
-        labels: One label a column.
+        labels: A label for each column.
 
     Example:
         >>> transform = Normalize(1, bounds=torch.tensor([[0.0], [2.0]]))
@@ -138,26 +142,26 @@ def label_inputs(transform: InputTransform, labels: Sequence[str]) -> None:
 
 
 def input_labels(transform: InputTransform | None) -> tuple[str, ...] | None:
-    """What the columns are that a transform takes.
+    """Returns the labels of a transform's input columns.
 
     Args:
         transform: The transform, if there is one.
 
     Returns:
-        The labels that :func:`label_inputs` noted; ``None`` if it did not.
+        The labels that :func:`label_inputs` set; ``None`` without.
     """
     return getattr(transform, "input_labels", None)
 
 
 def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor]]:
-    """Says what a prior's file holds of its transform.
+    """Describes a transform for a prior's file.
 
     Args:
         transform: The transform.
 
     Returns:
-        Its kind, ``"normalize"`` or ``"custom"``, and its tensors; of a custom one the file only
-        says that there is one.
+        Its kind, ``"normalize"`` or ``"custom"``, and its tensors; none for a custom one, which the
+        user passes to ``load`` again.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
         return "normalize", {"offset": transform.offset, "coefficient": transform.coefficient}
@@ -170,13 +174,13 @@ def restore_transform(
     given: InputTransform | None,
     labels: Sequence[str] | None = None,
 ) -> InputTransform | None:
-    """Rebuilds a transform that :func:`describe_transform` described.
+    """Rebuilds a transform from what :func:`describe_transform` returned.
 
     Args:
-        kind: What was saved, ``None`` for no transform.
+        kind: Its kind; ``None`` for no transform.
         tensors: Its tensors.
-        given: A transform that the user hands over.
-        labels: What its columns are, if the file says so.
+        given: The transform that the user passes.
+        labels: The labels of its input columns, if the file holds any.
 
     Returns:
         The transform.
@@ -206,7 +210,7 @@ def _restore(
         return None
     offset, coefficient = tensors["offset"], tensors["coefficient"]
     saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
-    saved.coefficient.copy_(coefficient)  # bounds round it
+    saved.coefficient.copy_(coefficient)  # exactly, which the bounds are not
     return resolve_input_transform(saved, given)
 
 
@@ -215,7 +219,7 @@ def _normalize(bounds: Tensor) -> Normalize:
 
 
 def _equal(first: InputTransform, second: InputTransform) -> bool:
-    """Compares two transforms, up to rounding; BoTorch's comparison wants equal dtypes and keys."""
+    """Compares transforms up to rounding; BoTorch's comparison needs equal dtypes and keys."""
     states = first.state_dict(), second.state_dict()
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if type(first) is not type(second) or shapes[0] != shapes[1]:

@@ -1,7 +1,8 @@
-"""Pre-training once: results are remembered by the content of what they were computed from.
+"""A cache for results of pre-training, keyed by the content of what they were computed from.
 
-Programs rebuild a model many times from the same raw source data (Ax for every refit and every
-cross-validation fold). Objects differ each time, their content does not.
+Read this to see when two calls count as equal. Programs rebuild a model many times from the same
+raw source data; Ax does so for every refit and every cross-validation fold. The objects differ each
+time, but their content does not.
 """
 
 from __future__ import annotations
@@ -24,12 +25,9 @@ from torch.nn import Module
 
 T = TypeVar("T")
 
-# Frozen modules are used in evaluation mode, whatever the mode they are handed over in.
-_NO_CONTENT = {"training"}
-
 
 class Memo:
-    """Results of pre-training, kept by content key: the ones used last, in this process.
+    """Results by content key; keeps those that were used last, in this process.
 
     Args:
         size: The number of results to keep.
@@ -65,19 +63,19 @@ class Memo:
                 self._results.popitem(last=False)
 
     def recall(self, key: str, compute: Callable[[], T]) -> T:
-        """Recalls a result, or computes and keeps it.
+        """Returns the result of a key; computes and keeps it if it is new.
 
         Args:
             key: The content key of everything that the result depends on.
-            compute: Computes the result, which must not be changed afterwards.
+            compute: Computes the result. Nobody must change it afterwards.
 
         Returns:
             The result.
         """
         with suppress(KeyError):
             return self[key]
-        # Whoever builds a model may have no use for gradients, but pre-training has, and so may
-        # whoever recalls its result.
+        # The caller may have switched gradients off. Pre-training needs them, and so may whoever
+        # gets the result later.
         with torch.inference_mode(False), torch.enable_grad():
             result = compute()
         self[key] = result
@@ -85,7 +83,7 @@ class Memo:
 
 
 def clear_memos() -> None:
-    """Forgets all results of pre-training, for instance to time it again.
+    """Forgets all results of pre-training, for example to measure its time again.
 
     Example:
         >>> clear_memos()
@@ -97,7 +95,7 @@ def clear_memos() -> None:
 
 @runtime_checkable
 class HasContent(Protocol):
-    """An object that says by itself what it depends on."""
+    """An object that defines its own content."""
 
     def content(self) -> Sequence[Any]:
         """The parts that make two objects equal."""
@@ -105,12 +103,12 @@ class HasContent(Protocol):
 
 
 def content_key(*parts: Any) -> str:
-    """Hashes content: equal content gives an equal key, whatever objects hold it.
+    """Hashes content: objects with equal content have equal keys.
 
     Args:
         *parts: Tensors, arrays, datasets, modules, dataclasses, objects with a ``content()``,
-            sequences, sets or mappings of these, and plain values. Anything else is equal to
-            nothing.
+            sequences, sets or mappings of these, and plain values. Any other object differs from
+            everything, also from itself.
 
     Returns:
         A hexadecimal digest.
@@ -136,7 +134,8 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, SupervisedDataset):
         _update_all(digest, (part.X, part.Y, part.Yvar, part.feature_names, part.outcome_names))
     elif isinstance(part, Module):
-        _update(digest, {n: v for n, v in vars(part).items() if n not in _NO_CONTENT})
+        # Frozen modules are used in evaluation mode, whatever mode they are given in.
+        _update(digest, {name: v for name, v in vars(part).items() if name != "training"})
     elif isinstance(part, HasContent):
         _update_all(digest, part.content())
     elif is_dataclass(part) and not isinstance(part, type):
@@ -150,7 +149,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, type(None) | bool | int | float | str | bytes):
         digest.update(repr(part).encode())
     else:
-        # What cannot be told apart by content is never taken for something seen before.
+        # Content that is not known must never count as seen before.
         digest.update(uuid4().bytes)
 
 

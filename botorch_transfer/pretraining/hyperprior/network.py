@@ -1,15 +1,12 @@
-"""MPHD's network: from the context of an input to the Gamma distribution of its lengthscale.
+"""MPHD's network: it maps the context of an input to the Gamma distribution of its lengthscale.
 
-The lengthscales' hyperprior where each input has a Gamma distribution of its own.
-
-Step 2 of MPHD's pre-training: the network that maps contexts to Gamma distributions.
-
-It minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` over the lengthscales ``ℓ_j`` of step 1 and
-their contexts ``s_j`` [Fan2024mphd]_. By itself that is unbounded: a context that just one
-lengthscale has could get a Gamma distribution as narrow as the network can make it. Two priors,
-which are not the paper's, keep it from that: a standard normal one on the network's weights makes
-contexts alike unless the estimates say otherwise, and a log-normal one on each context's shape
-makes a few estimates that happen to be close together no reason to be sure of the next one.
+Read this for step 2 of MPHD's pre-training [Fan2024mphd]_: the network, the hyperprior it gives a
+target, and how it is trained. Training minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` over the
+lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. That alone is unbounded: a context with
+a single lengthscale could get an arbitrarily narrow distribution. Two priors, which are not the
+paper's, prevent it. A standard normal prior on the weights makes contexts alike unless the
+estimates say otherwise. A log-normal prior on the shape of each context keeps distributions broad
+where a few estimates happen to be close together.
 """
 
 from __future__ import annotations
@@ -28,19 +25,18 @@ from botorch_transfer.pretraining.optimizers import FlatParameters, adam_steps
 
 
 class ContextNetwork(Module):
-    r"""A small network whose output is a Gamma distribution for each context [Fan2024mphd]_.
+    r"""A small network that maps a context to a Gamma distribution [Fan2024mphd]_.
 
-    Contexts are standardized by those of the training data, and clipped to their range: beyond it
-    the network would extrapolate. The default head is unbounded and positive: one output is the
-    logarithm of the shape, the other that of the mean, both relative to ``base``, so that a network
-    with the output zero is the Gamma distribution ``base`` for all contexts.
+    Contexts are standardized by the training data and clipped to their range, so that the network
+    does not extrapolate. The outputs are the logarithms of shape and mean relative to ``base``:
+    with outputs of zero, all contexts have the Gamma distribution ``base``.
 
     Args:
         contexts: An ``n x s`` tensor: the contexts of the training data.
-        base: A tensor of two: shape and rate that the network's output is relative to.
+        base: A tensor of two: the shape and rate that the outputs are relative to.
         hidden: The widths of the hidden layers, which end in tanh.
-        bounded_head: Whether to end in tanh and softplus as the authors' program does, which
-            confines shape and rate to (0.31, 1.31), whatever ``base``.
+        bounded_head: Whether to end in tanh and softplus as the authors' program does. This
+            confines shape and rate to (0.31, 1.31), whatever ``base`` is.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -65,10 +61,10 @@ class ContextNetwork(Module):
     ) -> None:
         super().__init__()
         contexts = contexts.detach()
-        deviation = contexts.std(dim=0, correction=0)
+        std = contexts.std(dim=0, correction=0)
         self.register_buffer("offset", contexts.mean(dim=0))
-        # What is the same in all training domains cannot tell them apart.
-        self.register_buffer("scale", torch.where(deviation > 0, deviation, 1.0))
+        # A constant feature stays at zero.
+        self.register_buffer("scale", torch.where(std > 0, std, 1.0))
         self.register_buffer("lower", contexts.amin(dim=0))
         self.register_buffer("upper", contexts.amax(dim=0))
         self.register_buffer("base", base.detach().to(contexts).clone())
@@ -86,7 +82,7 @@ class ContextNetwork(Module):
         return self.offset.shape[-1]
 
     def freeze(self) -> ContextNetwork:
-        """Turns the weights into buffers: there is nothing left to fit, and copies can share them.
+        """Turns the weights into buffers, so that nothing is fitted and copies can share them.
 
         Returns:
             The network itself.
@@ -119,15 +115,15 @@ class ContextNetwork(Module):
 class ContextGammaPrior(GammaPrior):
     r"""A Gamma hyperprior of ARD lengthscales whose shape and rate depend on each input's context.
 
-    It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions; the network is
-    evaluated once, and nothing of it is left to be fitted with the model.
+    It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions. The network is
+    evaluated once, and is not fitted with the model.
 
     Args:
         network: MPHD's network.
         context: A ``d x s`` tensor: the context of each input.
 
     Raises:
-        ValueError: If the context is of another kind than the network's.
+        ValueError: If the context has another size than the network's contexts.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -147,7 +143,7 @@ class ContextGammaPrior(GammaPrior):
         with torch.no_grad():
             shape, rate = network(context.to(network.offset))
         if len(shape) == 1:
-            # BoTorch draws the starts of univariate priors in the shape of the hyperparameter.
+            # BoTorch draws starts from a univariate prior in the shape of the hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         super().__init__(shape, rate)
         self.register_buffer("context", context.detach().to(shape).clone())
@@ -164,10 +160,10 @@ class NetworkOptions:
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
         weight_penalty: The factor of half the weights' sum of squares.
-        shape_spread: How far the logarithms of contexts' shapes deviate, a priori, from that of the
-            shape of all lengthscales; without effect on a bounded head. The paper's objective,
-            which overfits few domains, is ``weight_penalty=0, shape_spread=math.inf``.
-        seed: The seed of the network's first weights.
+        shape_spread: The prior standard deviation of the logarithm of a context's shape around that
+            of all lengthscales' shape; without effect on a bounded head. The paper's objective is
+            ``weight_penalty=0, shape_spread=math.inf``; it overfits few domains.
+        seed: The seed of the initial weights.
 
     Raises:
         ValueError: If a number is out of range.
@@ -217,13 +213,13 @@ def gamma_negative_log_likelihood(shape: Tensor, rate: Tensor, value: Tensor) ->
 
 
 def context_shares(context: Tensor) -> Tensor:
-    """Divides one among the lengthscales of each context.
+    """Gives the lengthscales of each context equal weights that sum to one.
 
     Args:
         context: A ``D x s`` tensor.
 
     Returns:
-        A ``D`` tensor: one over the number of rows that are equal to a row.
+        A ``D`` tensor: for each row, one over the number of equal rows.
 
     Example:
         >>> context_shares(torch.tensor([[1.0], [2.0], [1.0]]))
@@ -246,21 +242,22 @@ def network_objective(
         network: The network.
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        share: What :func:`context_shares` says: the prior of a shape counts once a context.
-        options: The priors; the network's biases are free.
+        share: The result of :func:`context_shares`, so that the prior of a shape counts once a
+            context.
+        options: The priors' options. The network's biases have no prior.
 
     Returns:
         A scalar tensor, differentiable in the network's parameters.
     """
     shape, rate = network(context)
     loss = gamma_negative_log_likelihood(shape, rate, lengthscale)
-    weights = [layer.weight for layer in network.layers if isinstance(layer, Linear)]
-    squares = torch.stack([weight.square().sum() for weight in weights]).sum()
+    layers = [layer for layer in network.layers if isinstance(layer, Linear)]
+    squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares
     if network.bounded_head or math.isinf(options.shape_spread):
         return loss
-    deviation = (shape / network.base[0]).log() / options.shape_spread
-    return loss + 0.5 * (share * deviation.square()).sum()
+    scaled = (shape / network.base[0]).log() / options.shape_spread
+    return loss + 0.5 * (share * scaled.square()).sum()
 
 
 def fit_network(
@@ -271,12 +268,12 @@ def fit_network(
     Args:
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        base: A tensor of two: shape and rate of one Gamma distribution for all lengthscales, from
-            which the network starts.
+        base: A tensor of two: shape and rate of one Gamma distribution for all lengthscales, which
+            the network starts from.
         options: How to train.
 
     Returns:
-        The network, with nothing left to fit.
+        The frozen network.
 
     Example:
         >>> context = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.double)
