@@ -65,7 +65,7 @@ def fit_alone(task: Task, num_restarts: int) -> float:
         SOURCE_HYPERPARAMETERS, task[0].shape[-1], MAPOptions(num_restarts=num_restarts)
     )
     best = -torch.inf
-    for start in torch.from_numpy(starts).exp():
+    for start in starts.exp():
         model = twin_of_source_gp(*task)
         set_hyperparameters(model, start[:-2], start[-2], start[-1])
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))

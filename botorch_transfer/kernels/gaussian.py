@@ -1,15 +1,28 @@
-"""Cholesky factors of many covariance matrices, one of which may break down.
+r"""Log densities of Gaussian vectors and their gradients in closed form.
 
-The NLL of a GP with a stationary kernel and its gradient, in one closed form.
+Every likelihood of the package is evaluated here. Automatic differentiation through mean, kernel
+and likelihood takes up to twice as long as the formulas below. With the outcomes ``y``, their mean
+``m`` and covariance ``K`` (noise included), ``r = y - m`` and ``α = K⁻¹ r``,
 
-Pre-training evaluates it some thousands of times, where mean, kernel and likelihood one after the
-other, each with a gradient of its own, take half as long again as the formulas below.
+.. code-block:: text
+
+    NLL = ½ rᵀα + ½ ln|K| + ½ N ln 2π        ∂NLL/∂m = -α        G = ∂NLL/∂K = ½ (K⁻¹ - ααᵀ)
+
+and for a stationary kernel, ``K = s k(X, X) + C + σ²I`` with any further covariance ``C``,
+
+.. code-block:: text
+
+    ∂NLL/∂σ²   = tr G
+    ∂NLL/∂ln s = ½ (N - rᵀα) - σ² tr G - tr(G C)
+    ∂NLL/∂x_i  = 4 Σ_j H_ij (x_i - x_j),   H = G ∘ s k'(r²),   x in units of the lengthscales
+
+so that no ``N x N x d`` tensor is formed.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -17,7 +30,36 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from botorch_transfer.kernels.stationary import Stationary, value_and_derivative
+from botorch_transfer.kernels.stationary import (
+    Stationary,
+    gradient_in_inputs,
+    squared_distance,
+    stationary_function,
+)
+
+BLOCK_ELEMENTS = 2**17
+"""Covariance matrix elements to evaluate at once on a CPU: what its cache holds. Fewer have more
+overhead, more take longer an element."""
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def log_density(root: Tensor, whitened: Tensor) -> Tensor:
+    """Evaluates ``log N(r; 0, L Lᵀ)``.
+
+    Args:
+        root: A ``batch_shape x N x N`` tensor, the Cholesky factor ``L`` of the covariance.
+        whitened: A ``batch_shape x N x 1`` tensor ``L⁻¹ r``.
+
+    Returns:
+        A ``batch_shape`` tensor.
+
+    Example:
+        >>> log_density(torch.eye(2), torch.zeros(2, 1))
+        tensor(-1.8379)
+    """
+    squares = whitened.square().sum(dim=(-2, -1))
+    return -0.5 * squares - _half_log_det(root) - _HALF_LOG_2PI * root.shape[-1]
 
 
 def nll(
@@ -27,12 +69,12 @@ def nll(
     mask: Tensor | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    r"""The negative log marginal likelihood of each task (Eq. 13 of [Wang2024hyperbo]_).
+    r"""Evaluates the negative log marginal likelihood of each task (Eq. 13 of [Wang2024hyperbo]_).
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
         covariance: A ``batch_shape x N x N`` tensor: its covariance there, with the noise unless
-            that comes by itself.
+            ``noise`` is given.
         Y: A ``batch_shape x N`` tensor of outcomes.
         mask: A ``batch_shape x N`` boolean tensor, ``True`` for data and ``False`` for padding, for
             tasks of different sizes; no padding if omitted.
@@ -57,12 +99,21 @@ def nll(
         covariance = torch.where(inside, covariance, eye)
         count = mask.sum(dim=-1).to(Y)
         noise = None if noise is None else torch.where(mask, noise, 0.0)
-    value = gaussian_loss(residual.unsqueeze(-1), covariance, noise)
-    return value + 0.5 * math.log(2 * math.pi) * count
+    return gaussian_loss(residual.unsqueeze(-1), covariance, noise) + _HALF_LOG_2PI * count
 
 
 def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) -> Tensor:
-    """``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|`` for ``... x N x k`` tensors ``B``, the core of both."""
+    """Evaluates ``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|``, what the objectives of pre-training have in common.
+
+    Args:
+        B: A ``batch_shape x N x k`` tensor.
+        covariance: A ``batch_shape x N x N`` tensor.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``, to be added to the
+            covariance's diagonal.
+
+    Returns:
+        A ``batch_shape`` tensor, once differentiable in all arguments.
+    """
     value: Any = _GaussianLoss.apply(B, covariance, noise)
     return value
 
@@ -80,8 +131,7 @@ class _GaussianLoss(torch.autograd.Function):
         inverse = torch.cholesky_inverse(root)
         alpha = inverse @ B
         ctx.save_for_backward(inverse, alpha)
-        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-        return 0.5 * (B * alpha).sum(dim=(-2, -1)) + log_det
+        return 0.5 * (B * alpha).sum(dim=(-2, -1)) + _half_log_det(root)
 
     @staticmethod
     @once_differentiable
@@ -111,18 +161,112 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
         >>> cholesky_or_nan(torch.stack([torch.eye(2), -torch.eye(2)]))[:, 0, 0]
         tensor([1., nan])
     """
+    return _cholesky_and_jitter(covariance)[0]
+
+
+def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The factors, and what was added to each matrix's diagonal if anything was."""
     root, info = torch.linalg.cholesky_ex(covariance)
-    if bool(info.any()):
-        for index in info.nonzero().tolist():
-            root[tuple(index)] = _cholesky_with_jitter(covariance[tuple(index)])
-    return root
+    if not bool(info.any()):
+        return root, None
+    jitter = covariance.new_zeros(covariance.shape[:-2])
+    for index in map(tuple, info.nonzero().tolist()):
+        matrix = covariance[index]
+        try:
+            root[index] = psd_safe_cholesky(matrix)
+        except (NanError, NotPSDError):
+            root[index] = math.nan
+        jitter[index] = (root[index].square().sum() - matrix.trace()) / len(matrix)
+    return root, jitter
 
 
-def _cholesky_with_jitter(covariance: Tensor) -> Tensor:
-    try:
-        return psd_safe_cholesky(covariance)
-    except (NanError, NotPSDError):
-        return torch.full_like(covariance, math.nan)
+def _half_log_det(root: Tensor) -> Tensor:
+    return root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+
+
+class StationaryGradient(NamedTuple):
+    """The derivatives of the negative log likelihood of GPs with a stationary kernel.
+
+    Args:
+        mean: A ``batch_shape x N`` tensor, ``-K⁻¹ r``: in each point's mean.
+        inputs: A ``batch_shape x N x d`` tensor: in the inputs, in units of the lengthscales.
+        log_lengthscale: A ``batch_shape x d`` tensor: in the logarithms of the lengthscales.
+        log_scale: A ``batch_shape`` tensor: in the logarithm of the signal variance.
+        noise: A ``batch_shape x N`` tensor: in each point's noise variance, zero at the padding.
+        covariance: A ``batch_shape x N x N`` tensor ``G``, where there is further covariance ``C``:
+            the derivative in a parameter of ``C`` is ``tr(G ∂C)``. Otherwise empty.
+    """
+
+    mean: Tensor
+    inputs: Tensor
+    log_lengthscale: Tensor
+    log_scale: Tensor
+    noise: Tensor
+    covariance: Tensor
+
+
+def stationary_nll_and_gradient(
+    residual: Tensor,
+    X: Tensor,
+    kernel: Stationary,
+    noise: Tensor,
+    mask: Tensor | None = None,
+    covariance: Tensor | None = None,
+    max_elements: int = BLOCK_ELEMENTS,
+) -> tuple[Tensor, StationaryGradient]:
+    """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
+
+    Use it in optimizers that need no graph. The rows of a batch are evaluated block by block.
+
+    Args:
+        residual: A ``P x N`` tensor: the outcomes less their mean.
+        X: A ``P x N x d`` tensor of inputs.
+        kernel: The kernel, with ``P x 1 x d`` lengthscales and ``P`` signal variances.
+        noise: A ``P x N`` tensor of noise variances.
+        mask: A ``P x N`` boolean tensor, ``True`` for data and ``False`` for padding; no padding if
+            omitted.
+        covariance: A ``P x N x N`` tensor of further covariance, such as that of source posteriors;
+            none if omitted.
+        max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
+
+    Returns:
+        ``P`` values, and the gradient. NaN where a covariance matrix is not positive definite, even
+        with some jitter.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> kernel = Stationary("rbf", lengthscale=torch.ones(1, 1, 1), scale=torch.ones(1))
+        >>> value, gradient = stationary_nll_and_gradient(one, torch.zeros(1, 1, 1), kernel, one)
+        >>> value, gradient.mean
+        (tensor([1.5155]), tensor([[-0.5000]]))
+    """
+    if mask is not None:
+        residual, noise = torch.where(mask, residual, 0.0), torch.where(mask, noise, 0.0)
+    batch = X / kernel.lengthscale, kernel.scale.log(), residual, noise, mask, covariance
+    num_rows = max(1, max_elements // max(1, X.shape[-2] ** 2))
+    blocks = [
+        [None if part is None else part[first : first + num_rows] for part in batch]
+        for first in range(0, len(X), num_rows)
+    ]
+    with torch.no_grad():
+        parts = [_evaluate(kernel.name, *block) for block in blocks]
+    value, *gradient = (
+        found[0] if len(parts) == 1 else torch.cat(found) for found in zip(*parts, strict=True)
+    )
+    return value, StationaryGradient(*gradient)
+
+
+def _evaluate(name: str, *block: Any) -> tuple[Tensor, ...]:
+    value, factored = _factorize(name, *block)
+    gradient, mask, covariance = _gradient(factored), block[-2], block[-1]
+    if covariance is None:
+        gradient = gradient._replace(covariance=value.new_empty(len(value), 0, 0))
+    else:
+        products = gradient.covariance.flatten(-2) * covariance.flatten(-2)
+        gradient = gradient._replace(log_scale=gradient.log_scale - products.sum(dim=-1))
+    if mask is not None:
+        gradient = gradient._replace(noise=gradient.noise * mask)
+    return value, *gradient
 
 
 def stationary_nll(
@@ -133,15 +277,7 @@ def stationary_nll(
     Y: Tensor,
     mask: Tensor | None = None,
 ) -> Tensor:
-    r"""Evaluates :func:`~.objectives.nll` for ``K = s k(r²) + σ²I``.
-
-    With ``r = y - μ``, ``α = K⁻¹ r`` and ``G = ∂NLL/∂K = ½ (K⁻¹ - α αᵀ)``,
-
-    .. code-block:: text
-
-        NLL = ½ rᵀα + ½ ln|K| + ½ N ln 2π
-        ∂NLL/∂μ = -α          ∂NLL/∂σ² = tr G          ∂NLL/∂ln s = ½ (N - rᵀα) - σ² tr G
-        ∂NLL/∂x_i = 4 Σ_j H_ij (x_i - x_j),   H = G ∘ s k'(r²),   x in units of the lengthscales
+    r"""Evaluates :func:`nll` for ``K = s k(X, X) + σ²I``, as a node of a graph.
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
@@ -181,47 +317,83 @@ class _StationaryNLL(torch.autograd.Function):
         mask: Tensor | None,
         name: str,
     ) -> Tensor:
-        scaled = X / lengthscale
-        K, derivative = value_and_derivative(scaled, scale, name)
-        count: Tensor | int = residual.shape[-1]
-        if mask is not None:
-            # A unit variance for each point that is none, and no covariance with any other.
-            K.mul_(mask.unsqueeze(-1) & mask.unsqueeze(-2))
-            K.diagonal(dim1=-2, dim2=-1).add_(~mask)
-            count = mask.sum(dim=-1).to(residual)
-        K.diagonal(dim1=-2, dim2=-1).add_(noise)
-        root = cholesky_or_nan(K)
-        inverse = torch.cholesky_inverse(root)
-        alpha = torch.linalg.vecdot(inverse, residual.unsqueeze(-2))
-        fit = torch.linalg.vecdot(residual, alpha)
-        ctx.save_for_backward(
-            scaled, lengthscale, scale, noise, derivative, inverse, alpha, count - fit
-        )
-        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-        return 0.5 * fit + log_det + (0.5 * math.log(2 * math.pi)) * count
+        value, factored = _factorize(name, X / lengthscale, scale.log(), residual, noise, mask)
+        ctx.save_for_backward(lengthscale, scale, *factored)
+        ctx.noise_shape = noise.shape
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        scaled, lengthscale, scale, noise, derivative, inverse, alpha, misfit = ctx.saved_tensors
-        (weight,) = grad_outputs
-        columns = alpha.unsqueeze(-1)
-        G = torch.addcmul(inverse, columns, columns.mT, value=-1).mul_(
-            0.5 * weight[..., None, None]
-        )
-        diagonal = G.diagonal(dim1=-2, dim2=-1).clone()  # G becomes H in place
-        for_scale = (0.5 * weight * misfit).sub_((diagonal * noise).sum(dim=-1))
-        for_noise = diagonal.sum_to_size(noise.shape)
-        H = G.mul_(derivative)
-        for_scaled = (H.sum(dim=-1, keepdim=True) * scaled).sub_(H @ scaled).mul_(4.0)
-        for_X = for_scaled / lengthscale
-        for_lengthscale = for_scaled.mul_(scaled).sum_to_size(lengthscale.shape) / -lengthscale
+        lengthscale, scale, *factored = ctx.saved_tensors
+        gradient = _gradient(_Factored(*factored))
+        weight, weights = grad_outputs[0], grad_outputs[0].unsqueeze(-1)
+        for_lengthscale = (weights * gradient.log_lengthscale).unsqueeze(-2)
         return (
-            weight.unsqueeze(-1) * alpha,
-            for_X,
-            for_lengthscale,
-            for_scale.sum_to_size(scale.shape) / scale,
-            for_noise,
+            -weights * gradient.mean,
+            weights.unsqueeze(-1) * gradient.inputs / lengthscale,
+            for_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
+            (weight * gradient.log_scale).sum_to_size(scale.shape) / scale,
+            (weights * gradient.noise).sum_to_size(ctx.noise_shape),
             None,
             None,
         )
+
+
+class _Factored(NamedTuple):
+    """What the gradient needs of an evaluation."""
+
+    scaled: Tensor
+    derivative: Tensor
+    inverse: Tensor
+    alpha: Tensor
+    noise: Tensor  # with the jitter, which is no part of the kernel either
+    excess: Tensor  # N - rᵀα
+
+
+def _factorize(
+    name: str,
+    scaled: Tensor,
+    log_scale: Tensor,
+    residual: Tensor,
+    noise: Tensor,
+    mask: Tensor | None = None,
+    covariance: Tensor | None = None,
+) -> tuple[Tensor, _Factored]:
+    """Evaluates the value; residual and noise are zero at the padding."""
+    r2 = squared_distance(scaled, scaled)
+    K, derivative = stationary_function(name).value_and_derivative(r2, log_scale[..., None, None])
+    count: Tensor | int = residual.shape[-1]
+    if covariance is not None:
+        K.add_(covariance)
+    if mask is not None:
+        # The padding has unit variance, and no covariance with any other point.
+        K.mul_(mask.unsqueeze(-1) & mask.unsqueeze(-2))
+        K.diagonal(dim1=-2, dim2=-1).add_(~mask)
+        count = mask.sum(dim=-1).to(residual)
+    K.diagonal(dim1=-2, dim2=-1).add_(noise)
+    root, jitter = _cholesky_and_jitter(K)
+    # Transposed, as PyTorch returns it column by column: the kernel's derivative goes by rows.
+    inverse = torch.cholesky_inverse(root).mT
+    alpha = torch.linalg.vecdot(inverse, residual.unsqueeze(-2))
+    fit = torch.linalg.vecdot(residual, alpha)
+    value = 0.5 * fit + _half_log_det(root) + _HALF_LOG_2PI * count
+    if jitter is not None:
+        noise = noise + (jitter.unsqueeze(-1) if mask is None else jitter.unsqueeze(-1) * mask)
+    return value, _Factored(scaled, derivative, inverse, alpha, noise, count - fit)
+
+
+def _gradient(factored: _Factored) -> StationaryGradient:
+    scaled, derivative, inverse, alpha, noise, excess = factored
+    columns = alpha.unsqueeze(-1)
+    G = torch.addcmul(inverse, columns, columns.mT, value=-1).mul_(0.5)
+    diagonal = G.diagonal(dim1=-2, dim2=-1)
+    inputs = gradient_in_inputs(G * derivative, scaled).mul_(4.0)
+    return StationaryGradient(
+        mean=-alpha,
+        inputs=inputs,
+        log_lengthscale=-torch.linalg.vecdot(inputs, scaled, dim=-2),
+        log_scale=0.5 * excess - (diagonal * noise).sum(dim=-1),
+        noise=diagonal,
+        covariance=G,
+    )

@@ -15,7 +15,6 @@ has the shape of an arrow. Read it for the joint models, whose mean and kernel t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from torch import Tensor
 from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.kernels.conditioned_batch import Conditioned
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel, TaskPoints
+from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
 
 
@@ -50,21 +50,6 @@ class SourceFactor:
     roots: tuple[Tensor, ...]
     alpha: Tensor
     log_likelihood: Tensor
-
-
-def log_density(root: Tensor, whitened: Tensor) -> Tensor:
-    """Evaluates ``log N(y; 0, L Lᵀ)``.
-
-    Args:
-        root: A ``batch_shape x N x N`` tensor ``L``.
-        whitened: A ``batch_shape x N x 1`` tensor ``L⁻¹ y``.
-
-    Returns:
-        A ``batch_shape`` tensor.
-    """
-    log_determinant = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    constant = root.shape[-1] * math.log(2 * math.pi)
-    return -0.5 * (whitened.square().sum(dim=(-2, -1)) + log_determinant + constant)
 
 
 class SourceConditional(Conditioned, Module):

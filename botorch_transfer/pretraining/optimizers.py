@@ -13,7 +13,9 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -128,6 +130,60 @@ def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> fl
     vector.grad.zero_()
     loss = evaluate().item()
     return loss if math.isfinite(loss + float(vector.grad.sum())) else math.nan
+
+
+_UNDEFINED_IN_BATCH = 1e100
+"""Stands for a value that is not a number in :func:`minimize_batched`; outcomes that were not
+standardized have large values, which are no reason to stop."""
+
+
+def minimize_batched(
+    evaluate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    starts: Tensor,
+    bounds: Tensor,
+    max_iter: int,
+) -> tuple[Tensor, Tensor]:
+    """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
+
+    Args:
+        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor that says which start
+            each row comes from. Returns the ``P`` values and their ``P x k`` gradient. Where either
+            is NaN, the line search turns back. Rows that converged are no longer evaluated.
+        starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
+        bounds: A ``2 x k`` tensor of lower and upper bounds.
+        max_iter: The most iterations of each start.
+
+    Returns:
+        The parameters where each start ended and the values there, an ``S x k`` and an ``S`` tensor
+        on the CPU. The value is infinite where the function is not defined at the start.
+
+    Example:
+        >>> def parabolas(x, rows):
+        ...     return (x - rows.unsqueeze(-1)).square().sum(-1), 2 * (x - rows.unsqueeze(-1))
+        >>> bounds = torch.tensor([[-10.0], [1.5]])
+        >>> x, value = minimize_batched(parabolas, torch.zeros(3, 1).double(), bounds, max_iter=9)
+        >>> x.flatten(), value
+        (tensor([0.0000, 1.0000, 1.5000]...), tensor([0.0000, 0.0000, 0.2500]...))
+    """
+
+    def on_arrays(
+        x: npt.NDArray[np.float64], batch_indices: list[int]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        rows = torch.as_tensor(batch_indices, device=starts.device)
+        value, gradient = evaluate(torch.from_numpy(x).to(starts), rows)
+        packed = torch.column_stack([value, gradient]).cpu().numpy()
+        packed[np.isnan(packed).any(axis=-1)] = [_UNDEFINED_IN_BATCH, *[0.0] * x.shape[-1]]
+        return packed[:, 0], packed[:, 1:]
+
+    x, found, _ = fmin_l_bfgs_b_batched(
+        on_arrays,
+        starts.cpu().numpy(),
+        bounds=bounds.T.tolist(),
+        maxiter=max_iter,
+        pass_batch_indices=True,
+    )
+    value = torch.from_numpy(found)
+    return torch.from_numpy(x), value.masked_fill(value >= _UNDEFINED_IN_BATCH, math.inf)
 
 
 class RememberedLoss:

@@ -10,7 +10,6 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import Normalize
 
 from botorch_transfer.data import Domain
-from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.hyperprior import domain_fit
 from botorch_transfer.pretraining.hyperprior.domain_fit import (
     DomainFitOptions,
@@ -32,7 +31,7 @@ def value(domain, estimates, kernel="matern52"):
     parts = [estimates.lengthscale, estimates.outputscale, estimates.noise]
     theta = torch.cat([torch.cat(parts).log(), estimates.constant]).unsqueeze(0)
     tasks = PaddedTasks.from_datasets(domain.datasets)
-    return -domain_negative_log_likelihood(theta, tasks, stationary_function(kernel))[0]
+    return -domain_negative_log_likelihood(theta, tasks, kernel)[0]
 
 
 def test_estimates_are_a_maximum_of_the_likelihood():
@@ -170,10 +169,11 @@ def test_sub_samples_lead_near_the_maximum():
 
 def test_large_tasks_are_fitted_by_sub_samples(monkeypatch):
     seen = []
+    minimize = domain_fit._minimize
     monkeypatch.setattr(
         domain_fit,
-        "minimize_by_sub_samples",
-        lambda tasks, function, start, limits, options: seen.append(tasks) or start,
+        "_minimize_by_sub_samples",
+        lambda tasks, *args: seen.append(tasks) or minimize(tasks, *args),
     )
     fit([draw_domain([0.3], sizes=(12, 3)), draw_domain([0.3], sizes=(10,))], max_points=10)
     assert [tasks.X.shape[-2] for tasks in seen] == [12]

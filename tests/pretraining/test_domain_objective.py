@@ -10,7 +10,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.hyperprior.domain_fit import (
     domain_negative_log_likelihood,
     lengthscale_penalty,
@@ -46,7 +45,7 @@ def test_value_and_gradient_equal_the_naive_sum(kernel, known_noise):
     theta = torch.tensor(
         [[-1.0, 0.3, -0.4, 0.2, -3.0, 0.7], [0.1, -0.5, 0.6, -1.0, -5.0, -2.0]], dtype=torch.double
     )
-    value, gradient = domain_negative_log_likelihood(theta, tasks, stationary_function(kernel))
+    value, gradient = domain_negative_log_likelihood(theta, tasks, kernel)
     for row in range(2):
         parameters = theta[row].clone().requires_grad_(True)
         expected = twin(parameters, datasets, kernel)
@@ -58,9 +57,7 @@ def test_value_and_gradient_equal_the_naive_sum(kernel, known_noise):
 def test_undefined_likelihoods_are_nan():
     tasks = PaddedTasks.from_datasets(as_datasets(draw_data((5,))))
     tasks = replace(tasks, X=tasks.X * torch.nan)
-    value, _ = domain_negative_log_likelihood(
-        torch.zeros(1, 5, dtype=torch.double), tasks, stationary_function("rbf")
-    )
+    value, _ = domain_negative_log_likelihood(torch.zeros(1, 5, dtype=torch.double), tasks, "rbf")
     assert value.isnan().all()
 
 

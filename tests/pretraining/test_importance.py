@@ -30,7 +30,7 @@ def draws(num: int, dim: int) -> HyperparameterDraws:
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_likelihoods_equal_gpytorchs(n, known_noise, monkeypatch):
-    monkeypatch.setattr(validation, "_CHUNK_ELEMENTS", 100)  # two or three rows at a time
+    monkeypatch.setattr(validation, "BLOCK_ELEMENTS", 100)  # two or three rows at a time
     drawn = draws(5, 2)
     X, Y = torch.rand(n, 2, dtype=torch.double), torch.randn(n, dtype=torch.double)
     Yvar = 0.1 + torch.rand(n, dtype=torch.double) if known_noise else None

@@ -4,7 +4,6 @@ import math
 import threading
 
 import joblib
-import numpy as np
 import pytest
 import torch
 from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.kernels import gaussian
 from botorch_transfer.pretraining import MAPOptions, clear_memos
 from botorch_transfer.pretraining.source_gps import map_fit
 from botorch_transfer.pretraining.source_gps.map_fit import MAPResult, draw_starts, fit_map
@@ -60,7 +60,7 @@ def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
         mll = build_mll(TASKS, index, kernel, SOURCE_HYPERPARAMETERS)
         optima = []
         for start in starts:
-            set_theta(mll, torch.from_numpy(start))
+            set_theta(mll, start)
             fit_gpytorch_mll_scipy(mll)
             optima.append(-negative_log_posterior(mll).item())
         assert result.log_posterior[index] > max(optima) - 0.1
@@ -69,7 +69,7 @@ def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
         assert result.log_posterior[index].item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_optima_are_stationary_within_the_bounds() -> None:
+def test_optima_are_stationary_within_thelog_bounds() -> None:
     result = fit()
     for index in range(len(TASKS.X)):
         mll = build_mll(TASKS, index, "rbf", SOURCE_HYPERPARAMETERS)
@@ -111,36 +111,35 @@ def test_chunks_hold_what_they_may(sizes: list[int], num_starts: int, limit: int
         assert elements <= limit or len(chunk) == 1
 
 
-def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
-    rows = []
-    evaluate = map_fit.MAPObjective.__call__
+def record_blocks(monkeypatch) -> list[torch.Size]:
+    """Records the shapes of the scaled inputs of all blocks that are evaluated."""
+    shapes, evaluate = [], gaussian._evaluate
     monkeypatch.setattr(
-        map_fit.MAPObjective,
-        "__call__",
-        lambda self, theta, index: rows.append(len(index)) or evaluate(self, theta, index),
+        gaussian,
+        "_evaluate",
+        lambda name, scaled, *others: (
+            shapes.append(scaled.shape) or evaluate(name, scaled, *others)
+        ),
     )
+    return shapes
+
+
+def test_memory_is_bounded_by_the_chunk(monkeypatch) -> None:
+    blocks = record_blocks(monkeypatch)
     for num_threads in (1, 2, 4):
         torch.set_num_threads(num_threads)
-        rows.clear()
+        blocks.clear()
         clear_memos()
         fit(padded(draw_data([10, 10])), num_restarts=5, chunk_elements=400)
-        assert max(rows) == 4 // min(num_threads, 2)
+        assert max(rows for rows, _, _ in blocks) == 4 // min(num_threads, 2)
 
 
 @pytest.mark.parametrize("sizes", [[10], [1, 1, 1, 10]])
 def test_starts_of_a_task_stay_together_with_more_threads_than_chunks(monkeypatch, sizes) -> None:
-    rows = []
-    evaluate = map_fit.MAPObjective.__call__
-
-    def record(self, theta, index):
-        if self.tasks.X.shape[-2] == 10:
-            rows.append(len(index))
-        return evaluate(self, theta, index)
-
-    monkeypatch.setattr(map_fit.MAPObjective, "__call__", record)
+    blocks = record_blocks(monkeypatch)
     torch.set_num_threads(4)
     fit(padded(draw_data(sizes)), num_restarts=5, chunk_elements=1200)
-    assert max(rows) == 6
+    assert max(rows for rows, points, _ in blocks if points == 10) == 6
 
 
 def test_threads_of_the_caller_stay_as_they_are(monkeypatch) -> None:
@@ -189,11 +188,12 @@ def test_starts() -> None:
     options = MAPOptions(num_restarts=3, seed=1)
     starts = draw_starts(SOURCE_HYPERPARAMETERS, 4, options)
     assert starts.shape == (4, 6)
-    np.testing.assert_allclose(np.exp(starts[0]), [0.5] * 4 + [1.0, 1e-3])
-    assert len(np.unique(starts[1:])) == 18
-    np.testing.assert_array_equal(starts, draw_starts(SOURCE_HYPERPARAMETERS, 4, options))
+    expected = torch.tensor([0.5] * 4 + [1.0, 1e-3]).double()
+    torch.testing.assert_close(starts[0].exp(), expected, check_dtype=False, rtol=1e-6, atol=0)
+    assert len(starts[1:].unique()) == 18
+    assert torch.equal(starts, draw_starts(SOURCE_HYPERPARAMETERS, 4, options))
     other = draw_starts(SOURCE_HYPERPARAMETERS, 4, MAPOptions(num_restarts=3, seed=2))
-    assert not np.isclose(other[1:], starts[1:]).any()
+    assert not torch.isclose(other[1:], starts[1:]).any()
     assert len(draw_starts(SOURCE_HYPERPARAMETERS, 4, MAPOptions(num_restarts=0))) == 1
 
 
@@ -271,10 +271,10 @@ def test_dask_cluster(monkeypatch) -> None:
     distributed = pytest.importorskip("distributed")
     expected = fit(chunk_elements=200)
     clear_memos()
-    threads, bounds = set(), map_fit._bounds
+    threads, bounds = set(), map_fit.log_bounds
     monkeypatch.setattr(
         map_fit,
-        "_bounds",
+        "log_bounds",
         lambda *args: threads.add(threading.current_thread().name) or bounds(*args),
     )
     # Joblib hands a cluster of one single thread nothing.
@@ -318,7 +318,7 @@ def test_interrupted_run_does_not_repeat_what_was_finished(monkeypatch) -> None:
 
 def test_failed_run_does_not_repeat_what_was_finished(monkeypatch) -> None:
     with monkeypatch.context() as context:
-        context.setattr(map_fit, "_bounds", lambda *args: 1 / 0)
+        context.setattr(map_fit, "log_bounds", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fit()
     again = count_chunks(monkeypatch)

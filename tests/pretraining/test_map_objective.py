@@ -10,8 +10,11 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective, negative_log_likelihood
+from botorch_transfer.pretraining.source_gps.map_fit import (
+    LogPrior,
+    MAPObjective,
+    negative_log_likelihood,
+)
 from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.kernels.tasks import KERNELS, points
 from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
@@ -28,7 +31,7 @@ def draw_theta(rows: int, dim: int = 2, seed: int = 0) -> Tensor:
 
 
 def objective(tasks: PaddedTasks, kernel: str = "rbf", spec=SOURCE_HYPERPARAMETERS) -> MAPObjective:
-    return MAPObjective(tasks, stationary_function(kernel), spec)
+    return MAPObjective(tasks, kernel, LogPrior(spec, tasks.X.shape[-1]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -134,7 +137,7 @@ def test_likelihood_of_one_point() -> None:
         fixed_noise=torch.zeros(1).bool(),
     )
     theta = torch.tensor([[1.0, 2.0, 0.01]]).double().log()
-    value, _ = negative_log_likelihood(theta, tasks, stationary_function("rbf"))
+    value, _ = negative_log_likelihood(theta, tasks, "rbf")
     expected = -torch.distributions.Normal(0.0, math.sqrt(2.01)).log_prob(torch.tensor(3.0))
     assert value.item() == pytest.approx(expected.item())
 
@@ -144,7 +147,7 @@ def test_covariance_besides_the_kernel() -> None:
     root = torch.rand(1, 5, 5, dtype=torch.double)
     extended = PaddedTasks(**{**vars(tasks), "covariance": root @ root.mT})
     theta = draw_theta(1)
-    value, _ = negative_log_likelihood(theta, extended, stationary_function("rbf"))
+    value, _ = negative_log_likelihood(theta, extended, "rbf")
     mll = build_mll(tasks, 0, "rbf", SOURCE_HYPERPARAMETERS)
     set_theta(mll, theta[0])
     signal = mll.model.covar_module(tasks.X[0]).to_dense()

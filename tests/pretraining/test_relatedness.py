@@ -82,7 +82,7 @@ def test_many_points_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return mean(self, x)
 
     monkeypatch.setattr(agreement.ConditionedGPs, "mean", count)
-    monkeypatch.setattr(agreement, "MAX_POINTS", 20)
+    monkeypatch.setattr(agreement, "MAX_COMMON_POINTS", 20)
     order = _order(functions)
     assert 10 < len(evaluated[0]) <= 20
     assert order[0] is _odd

@@ -1,17 +1,12 @@
-"""The likelihood of one domain: all of its tasks are draws of one GP with a constant mean.
+"""Step 1 of pre-training a hyperprior: one GP for each domain, shared by its tasks.
 
-The parameters are ``log(lengthscale), log(outputscale), log(noise)`` and the mean itself. The
-derivative in the mean ``c`` is ``-1ᵀ K⁻¹ (y - c)``.
-
-Fitting a domain's hyperparameters by Adam, on a few points of each task at a time.
-
-The gradient of the mean likelihood of sub-samples is unbiased, and its cost does not depend on the
-number of points: for tasks too large for a Cholesky factor an iteration.
-
-Step 1 of pre-training a hyperprior: one GP for each domain, shared by its tasks.
+All tasks of a domain are draws of one GP with a constant mean, whose hyperparameters are estimated
+by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). L-BFGS-B does so on all points. Tasks
+that are too large for a Cholesky factor an iteration are fitted by Adam on sub-samples: the
+gradient of their mean likelihood is unbiased, and its cost does not depend on the number of points.
 
 Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
-back into its own units afterwards; maximum likelihood does not depend on units, an optimizer does.
+back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
 """
 
 from __future__ import annotations
@@ -19,31 +14,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
+from torch.nn import Parameter
 from tqdm.auto import tqdm
 
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
-from botorch_transfer.kernels.stationary import StationaryFunction, stationary_function
+from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS
 from botorch_transfer.pretraining.hyperprior.estimates import DomainEstimates
 from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     warn_outside_unit_cube,
 )
 from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.optimizers import adam_steps, minimize_batched
 from botorch_transfer.pretraining.parallel import run_jobs
 from botorch_transfer.pretraining.source_gps.map_fit import (
     MAPOptions,
     draw_starts,
-    likelihood_terms,
+    log_bounds,
+    negative_log_likelihood,
 )
 from botorch_transfer.pretraining.tasks import (
     MAX_PADDED_BYTES,
@@ -55,14 +49,16 @@ from botorch_transfer.pretraining.tasks import (
 
 
 def domain_negative_log_likelihood(
-    theta: Tensor, tasks: PaddedTasks, function: StationaryFunction
+    theta: Tensor, tasks: PaddedTasks, kernel: str, max_elements: int = BLOCK_ELEMENTS
 ) -> tuple[Tensor, Tensor]:
     """Evaluates the sum of the tasks' negative log marginal likelihoods and its gradient.
 
     Args:
-        theta: A ``P x (d + 3)`` tensor, one row a set of parameters.
+        theta: A ``P x (d + 3)`` tensor of ``log(lengthscale), log(outputscale), log(noise)`` and
+            the constant mean, one row a set of parameters.
         tasks: The domain's ``M`` padded tasks.
-        function: The unit-variance stationary kernel.
+        kernel: The stationary kernel's name.
+        max_elements: How many covariance matrix elements to evaluate at once.
 
     Returns:
         The ``P`` values and their ``P x (d + 3)`` gradient; NaN where a covariance matrix is not
@@ -72,37 +68,28 @@ def domain_negative_log_likelihood(
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
         >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
         >>> theta = torch.tensor([[-1.0, -1.0, 0.0, -4.0, 0.5]], dtype=torch.double)
-        >>> value, gradient = domain_negative_log_likelihood(
-        ...     theta, tasks, stationary_function("matern52")
-        ... )
+        >>> value, gradient = domain_negative_log_likelihood(theta, tasks, "matern52")
         >>> value.shape, gradient.shape
         (torch.Size([1]), torch.Size([1, 5]))
     """
-    num_rows, num_tasks = len(theta), len(tasks.X)
-    index = torch.arange(num_tasks, device=theta.device).repeat(num_rows)
-    spread = theta.repeat_interleave(num_tasks, dim=0)
-    repeated = tasks[index]
-    residual = (repeated.Y - spread[:, -1:]) * repeated.mask
-    value, gradient, alpha = likelihood_terms(
-        spread[:, :-1], replace(repeated, Y=residual), function
+    shape = len(theta), len(tasks.X)
+    index = torch.arange(shape[1], device=theta.device).repeat(shape[0])
+    value, gradient = negative_log_likelihood(
+        theta.repeat_interleave(shape[1], dim=0), tasks, kernel, index, max_elements
     )
-    gradient = torch.cat([gradient, -alpha.sum(dim=-1, keepdim=True)], dim=-1)
-    return (
-        value.reshape(num_rows, num_tasks).sum(dim=-1),
-        gradient.reshape(num_rows, num_tasks, -1).sum(dim=-2),
-    )
+    return value.reshape(shape).sum(dim=-1), gradient.reshape(*shape, -1).sum(dim=-2)
 
 
 def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Tensor, Tensor]:
-    """Evaluates a weak penalty that keeps lengthscales where the likelihood says nothing of them.
+    """Evaluates a weak penalty for lengthscales that the likelihood does not depend on.
 
     A function that is rough in one input looks like noise, and its likelihood does not depend on
-    the lengthscales of the others; they would end up anywhere, mostly at a bound.
+    the lengthscales of the others. Without a penalty they end at a bound.
 
     Args:
         theta: A ``P x (d + 3)`` tensor, as :func:`domain_negative_log_likelihood` takes it.
-        start: The lengthscale that is penalized least.
-        spread: The deviation of a lengthscale's logarithm that costs half a nat.
+        start: The lengthscale without a penalty.
+        spread: The distance on a logarithmic scale whose penalty is half a nat.
 
     Returns:
         The ``P`` values and their ``P x (d + 3)`` gradient.
@@ -112,82 +99,17 @@ def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Ten
         >>> lengthscale_penalty(theta, start=1.0, spread=2.0)
         (tensor([0.]), tensor([[0., 0., 0., 0.]]))
     """
-    deviation = torch.zeros_like(theta)
-    deviation[:, :-3] = (theta[:, :-3] - math.log(start)) / spread
-    return 0.5 * deviation.square().sum(dim=-1), deviation / spread
-
-
-class AdamOptions(Protocol):
-    """What the optimization needs of its options."""
-
-    @property
-    def num_steps(self) -> int:
-        """The number of steps."""
-        ...
-
-    @property
-    def learning_rate(self) -> float:
-        """Adam's learning rate."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """How many points of each task a step sees; all of a task that has fewer."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """The seed of the sub-samples."""
-        ...
-
-    @property
-    def lengthscale_spread(self) -> float:
-        """How far lengthscales may go without reason, see :func:`lengthscale_penalty`."""
-        ...
-
-
-def minimize_by_sub_samples(
-    tasks: PaddedTasks,
-    function: StationaryFunction,
-    start: Tensor,
-    limits: tuple[Tensor, ...],
-    options: AdamOptions,
-) -> Tensor:
-    """Minimizes a domain's mean negative log likelihood of sub-samples.
-
-    Args:
-        tasks: The domain's padded tasks.
-        function: The unit-variance stationary kernel.
-        start: A ``d + 3`` tensor, as :func:`domain_negative_log_likelihood` takes a row of.
-        limits: Lower and upper bounds like ``start``.
-        options: How to optimize.
-
-    Returns:
-        The parameters after the last step, a ``d + 3`` tensor.
-    """
-    theta = start.clone().unsqueeze(0).requires_grad_(True)
-    adam = torch.optim.Adam([theta], lr=options.learning_rate)
-    sampler = SubSampler(tasks, options.batch_size, options.seed)
-    num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
-    num_points, least = float(tasks.num_points.sum()), math.exp(float(start[0]))
-    for _ in range(options.num_steps):
-        _, gradient = domain_negative_log_likelihood(theta.detach(), sampler.draw(), function)
-        # A sub-sample whose matrix cannot be factorized tells nothing.
-        theta.grad = gradient.nan_to_num(nan=0.0) / num_drawn
-        _, penalty = lengthscale_penalty(theta.detach(), least, options.lengthscale_spread)
-        theta.grad += penalty / num_points
-        adam.step()
-        with torch.no_grad():
-            theta.clamp_(*limits)
-    return theta.detach().squeeze(0)
+    distance = torch.zeros_like(theta)
+    distance[:, :-3] = (theta[:, :-3] - math.log(start)) / spread
+    return 0.5 * distance.square().sum(dim=-1), distance / spread
 
 
 class SubSampler:
-    """Draws points of each task without replacement, in random order, time and again.
+    """Draws points of each task in random order, and shuffles them when too few are left.
 
     Args:
         tasks: The padded tasks.
-        size: How many points of each task to draw at a time.
+        size: How many points of each task to draw at a time; all of a task that has fewer.
         seed: The seed.
     """
 
@@ -195,27 +117,22 @@ class SubSampler:
         self.tasks = tasks
         self.size = min(size, tasks.X.shape[-2])
         self.generator = torch.Generator().manual_seed(seed)
-        self.sizes = tasks.num_points.unsqueeze(-1)
-        self.columns = torch.arange(self.size, device=tasks.X.device)
-        # Of a task with fewer points, each is drawn once.
-        self.mask = self.columns < self.sizes
-        self.rows = torch.arange(len(tasks.X), device=tasks.X.device).unsqueeze(-1)
         self.position = tasks.X.shape[-2]
 
     def draw(self) -> PaddedTasks:
         """Draws the next points of each task."""
-        tasks = self.tasks
+        tasks, sizes = self.tasks, self.tasks.num_points.unsqueeze(-1)
         if self.position + self.size > tasks.X.shape[-2]:
             self._shuffle()
-        columns = (self.position + self.columns) % self.sizes
+        columns = torch.arange(self.size, device=tasks.X.device)
+        mask = columns < sizes
+        chosen = self.order.gather(-1, (self.position + columns) % sizes)
         self.position += self.size
-        chosen = self.order[self.rows, columns]
-        mask = self.mask
         return replace(
             tasks,
-            X=tasks.X[self.rows, chosen],
-            Y=tasks.Y[self.rows, chosen] * mask,
-            Yvar=tasks.Yvar[self.rows, chosen] * mask,
+            X=tasks.X.take_along_dim(chosen.unsqueeze(-1), dim=-2),
+            Y=tasks.Y.gather(-1, chosen) * mask,
+            Yvar=tasks.Yvar.gather(-1, chosen) * mask,
             mask=mask,
         )
 
@@ -238,10 +155,9 @@ DOMAIN_HYPERPARAMETERS = GPHyperparameters(
 """Starts and bounds where a domain's outcomes have the mean zero and the variance one."""
 
 _MAX_CONSTANT = 1e2
-_UNDEFINED = 1e100
 _LEAST_NOISE = 1e-5
-"""The lowest estimate of a noise variance, relative to the signal's: what is less is no noise at
-all, and a hyperprior that says so makes covariance matrices singular."""
+"""The lowest estimate of a noise variance, relative to that of the signal. A hyperprior fitted to
+lower ones would make covariance matrices singular."""
 
 # The fits of single domains: small, and what an interrupted run need not repeat.
 _finished = Memo(size=4096)
@@ -399,71 +315,66 @@ def _fit_domain(
     by_points = options.optimizer == "lbfgs" or (
         options.optimizer == "auto" and tasks.X.shape[-2] <= options.max_points
     )
-    if by_points:
-        theta, value = _minimize(scaled, kernel, options)
-        log_likelihood = -value - len(outcomes) * math.log(scale)
-    else:
-        first = torch.from_numpy(_starts(scaled, options)[0]).to(scaled.X)
-        function = stationary_function(kernel)
-        limits = torch.tensor(_bounds(tasks.X.shape[-1])).to(scaled.X).unbind(dim=-1)
-        theta = minimize_by_sub_samples(scaled, function, first, limits, options)
-        log_likelihood = math.nan
-    theta = theta.cpu()
+    minimize = _minimize if by_points else _minimize_by_sub_samples
+    theta, value = minimize(scaled, kernel, options)
     outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
     if bool(tasks.fixed_noise.all()):
         noise = float(tasks.Yvar[tasks.mask].mean())
     noise = max(noise, _LEAST_NOISE * outputscale)
+    log_likelihood = -value - len(outcomes) * math.log(scale)
     return theta[:-3].exp(), float(theta[-1]) * scale + offset, outputscale, noise, log_likelihood
 
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
     """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
-    function, num_points = stationary_function(kernel), int(tasks.num_points.sum())
-    num_rows = max(1, options.chunk_elements // tasks.mask.numel() // tasks.X.shape[-2])
+    num_points, elements = int(tasks.num_points.sum()), options.chunk_elements
+    max_elements = elements if tasks.X.is_cuda else min(elements, BLOCK_ELEMENTS)
 
-    penalty = partial(
-        lengthscale_penalty,
-        start=DOMAIN_HYPERPARAMETERS.lengthscale.start,
-        spread=options.lengthscale_spread,
-    )
+    def per_point(theta: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = domain_negative_log_likelihood(theta, tasks, kernel, max_elements)
+        penalty, slope = _penalty(theta, options)
+        return (value + penalty) / num_points, (gradient + slope) / num_points
 
-    def evaluate(
-        x: npt.NDArray[np.float64],
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        theta = torch.from_numpy(x).to(tasks.X)
-        packed = torch.cat(
-            [
-                torch.column_stack(domain_negative_log_likelihood(rows, tasks, function))
-                for rows in theta.split(num_rows)
-            ]
-        )
-        packed += torch.column_stack(penalty(theta))
-        array = (packed / num_points).cpu().numpy()
-        # Where the objective is not defined, a line search turns back, and a start comes to rest.
-        array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
-        return array[:, 0], array[:, 1:]
-
-    bounds = _bounds(tasks.X.shape[-1])
-    theta, value, _ = fmin_l_bfgs_b_batched(
-        evaluate, _starts(tasks, options), bounds=bounds, maxiter=options.max_iter
-    )
-    best = torch.from_numpy(theta[int(value.argmin())])
-    penalized = float(value.min()) * num_points
-    return best, penalized - float(penalty(best.unsqueeze(0))[0])
+    starts, bounds = _starts(tasks, options), _bounds(tasks.X.shape[-1])
+    theta, value = minimize_batched(per_point, starts, bounds, options.max_iter)
+    best = theta[int(value.argmin())]
+    return best, float(value.min()) * num_points - float(_penalty(best.unsqueeze(0), options)[0])
 
 
-def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> npt.NDArray[np.float64]:
+def _minimize_by_sub_samples(
+    tasks: PaddedTasks, kernel: str, options: DomainFitOptions
+) -> tuple[Tensor, float]:
+    """Runs Adam on sub-samples. The value is not known: no step sees all points."""
+    theta = Parameter(_starts(tasks, options)[:1])
+    bounds = _bounds(tasks.X.shape[-1]).to(theta)
+    sampler = SubSampler(tasks, options.batch_size, options.seed)
+    num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
+    num_points = float(tasks.num_points.sum())
+
+    def evaluate(_: int) -> Tensor:
+        value, gradient = domain_negative_log_likelihood(theta.detach(), sampler.draw(), kernel)
+        penalty, slope = _penalty(theta.detach(), options)
+        theta.grad = gradient / num_drawn + slope / num_points
+        return value / num_drawn + penalty / num_points
+
+    adam = torch.optim.Adam([theta], lr=options.learning_rate, fused=True)
+    for _ in adam_steps(adam, evaluate, range(options.num_steps)):
+        theta.data.clamp_(*bounds)
+    return theta.detach().squeeze(0).cpu(), math.nan
+
+
+def _penalty(theta: Tensor, options: DomainFitOptions) -> tuple[Tensor, Tensor]:
+    start = DOMAIN_HYPERPARAMETERS.lengthscale.start
+    return lengthscale_penalty(theta, start, options.lengthscale_spread)
+
+
+def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:
     """Draws the starts, all with the outcomes' mean as constant."""
-    drawn = draw_starts(
-        DOMAIN_HYPERPARAMETERS,
-        tasks.X.shape[-1],
-        MAPOptions(num_restarts=options.num_restarts, seed=options.seed),
-    )
-    return np.hstack([drawn, np.zeros((len(drawn), 1))])
+    map_options = MAPOptions(num_restarts=options.num_restarts, seed=options.seed)
+    drawn = draw_starts(DOMAIN_HYPERPARAMETERS, tasks.X.shape[-1], map_options)
+    return torch.cat([drawn, drawn.new_zeros(len(drawn), 1)], dim=-1).to(tasks.X.device)
 
 
-def _bounds(dim: int) -> list[tuple[float, float]]:
-    spec = DOMAIN_HYPERPARAMETERS
-    parts: list[Any] = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
-    logs = [(math.log(part.lower), math.log(part.upper)) for part in parts]
-    return [*logs, (-_MAX_CONSTANT, _MAX_CONSTANT)]
+def _bounds(dim: int) -> Tensor:
+    constant = torch.tensor([[-_MAX_CONSTANT], [_MAX_CONSTANT]], dtype=torch.double)
+    return torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)

@@ -1,8 +1,8 @@
-"""Hyperparameters drawn from a hyperprior, weighted by what a task's data say of them.
+"""How well a hyperprior predicts whole tasks: likelihoods of its draws, and unseen domains.
 
-How well a hyperprior predicts whole tasks: the papers' second metric.
-
-Measuring the transfer to an unseen search space, with domains that one has.
+Read this for the papers' second metric, the negative log likelihood of a hierarchical GP (Eq. 2 of
+[Fan2022hyperboplus]_), for the weights of draws in :class:`~.models.FullyBayesianHyperpriorGP`, and
+for measuring the transfer to an unseen search space by leaving one domain out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_transfer.data import Domain, SourceData, as_datasets
-from botorch_transfer.kernels.gaussian import cholesky_or_nan
+from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, cholesky_or_nan, log_density
 from botorch_transfer.kernels.stationary import squared_distance, stationary_function
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.hyperprior import (
@@ -24,9 +24,6 @@ from botorch_transfer.pretraining.hyperprior.hyperprior import (
     check_domains,
     check_kind,
 )
-
-_CHUNK_ELEMENTS = 2**19
-"""Matrix elements at a time: what a processor's cache holds; more takes twice as long."""
 
 
 def log_likelihoods(
@@ -53,7 +50,7 @@ def log_likelihoods(
     """
     X, Y = X.double(), Y.double()
     Yvar = None if Yvar is None else Yvar.double()
-    num_rows = max(1, _CHUNK_ELEMENTS // max(1, len(X) ** 2))
+    num_rows = max(1, BLOCK_ELEMENTS // max(1, len(X) ** 2))
     parts = [
         _log_likelihoods(draws[start : start + num_rows].to(X), X, Y, Yvar, kernel)
         for start in range(0, len(draws), num_rows)
@@ -72,15 +69,12 @@ def _log_likelihoods(
     covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
     root = cholesky_or_nan(covariance)
     residual = (Y - draws.constant.unsqueeze(-1)).unsqueeze(-1)
-    whitened = torch.linalg.solve_triangular(root, residual, upper=False).squeeze(-1)
-    value = -0.5 * whitened.square().sum(dim=-1)
-    value = value - root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    value = value - 0.5 * len(X) * math.log(2 * math.pi)
-    return value.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    whitened = torch.linalg.solve_triangular(root, residual, upper=False)
+    return log_density(root, whitened).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:
-    """Says how many equally weighted draws tell as much as weighted ones.
+    """Computes the effective number of draws: how many equally weighted ones tell as much.
 
     Args:
         log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
@@ -105,7 +99,7 @@ def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
         seed: The seed of the common offset.
 
     Returns:
-        A ``num`` tensor of indices, ascending. An index is there ``num`` times its share of the
+        A ``num`` tensor of indices, ascending. An index comes ``num`` times its share of the
         weights, rounded up or down.
 
     Example:
@@ -126,16 +120,17 @@ def hierarchical_negative_log_likelihood(
     num_samples: int = 500,
     seed: int = 0,
 ) -> Tensor:
-    r"""Estimates ``-log p(D)`` of tasks under the hierarchical GP that a hyperprior makes.
+    r"""Estimates ``-log p(D)`` of whole tasks under a hyperprior: the papers' second metric.
 
-    It is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
-    [Fan2022hyperboplus]_, without its second factor ``p(θ_q)``, which counts the hyperprior twice.
+    Use it to compare hyperpriors on tasks that they were not learned from; lower is better. The
+    estimate is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
+    [Fan2022hyperboplus]_ without its factor ``p(θ_q)``, which would count the hyperprior twice.
 
     Args:
         hyperprior: The hyperprior.
         tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
             unit cube), ``Y`` (``n x 1``) and maybe ``Yvar``; outcomes in the hyperprior's units,
-            that is standardized unless it speaks in raw ones.
+            that is standardized unless its ``outcome_scale`` is ``"raw"``.
         context: A ``d x s`` tensor that describes the inputs.
         num_samples: The number of draws, the same for all tasks.
         seed: Their seed.
@@ -172,10 +167,10 @@ def hierarchical_negative_log_likelihood(
 def leave_one_domain_out(
     domains: Sequence[Domain], **options: Any
 ) -> Iterator[tuple[Domain, Hyperprior]]:
-    """Goes through domains, each with a hyperprior that was learned from all the others.
+    """Learns a hyperprior for each domain from all the other domains.
 
-    That is how the papers measure the transfer to an unseen search space. Step 1 is run once, step
-    2 for each domain.
+    The papers measure the transfer to an unseen search space in this way. Step 1 is run once, step
+    2 once for each domain.
 
     Args:
         domains: The domains, two at least.

@@ -121,15 +121,7 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
         # Two tasks agree with each other equally.
         return torch.arange(num_tasks, device=tasks.X.device)
     result = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
-    gps = ConditionedGPs(
-        train_X=tasks.X,
-        train_Y=tasks.Y,
-        mask=tasks.mask,
-        lengthscale=result.lengthscale.to(tasks.X),
-        outputscale=result.outputscale.to(tasks.X),
-        noise=tasks.known_or(result.noise),
-        kernel=kernel,
-    )
+    gps = result.condition(tasks, kernel)
     points = tasks.X[tasks.mask]
     points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
     predictions = gps.mean(points)

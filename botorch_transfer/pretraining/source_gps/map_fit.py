@@ -1,63 +1,168 @@
-"""The log posterior of the hyperparameters of many GPs at once, with its gradient.
+"""MAP fits of many independent GPs as one batched optimization.
 
-With ``K = s k(X, X) + σ²I`` and ``α = K⁻¹y``, the gradient of the negative log likelihood with
-respect to a hyperparameter θ is ``½ tr(G ∂K/∂θ)``, ``G = K⁻¹ - ααᵀ``. For a lengthscale, ``∂K`` is
-a derivative of the kernel times squared differences in one dimension, and the trace becomes one
-matrix product for all dimensions: no ``N x N x d`` tensor is formed and no graph is recorded.
-
-MAP fits of many independent GPs as one batched optimization.
+The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
+and maybe a constant mean. The hyperpriors' densities are those of the hyperparameters themselves,
+as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from botorch_transfer.hyperpriors import GPHyperparameters
-from botorch_transfer.kernels.gaussian import cholesky_or_nan
-from botorch_transfer.kernels.stationary import (
-    StationaryFunction,
-    squared_distance,
-    stationary_function,
-)
+from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior
+from botorch_transfer.kernels.conditioned import ConditionedGPs
+from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.kernels.stationary import Stationary, stationary_function
 from botorch_transfer.pretraining.memo import Memo
+from botorch_transfer.pretraining.optimizers import minimize_batched
 from botorch_transfer.pretraining.parallel import keep_freed_memory, run_jobs
 from botorch_transfer.pretraining.tasks import MAX_PADDED_BYTES, PaddedTasks
+
+LogDensity = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Maps ``P x k`` parameters to the log density of each and its derivative, ``P x k`` tensors."""
+
+
+def negative_log_likelihood(
+    theta: Tensor,
+    tasks: PaddedTasks,
+    kernel: str,
+    index: Tensor | None = None,
+    max_elements: int = BLOCK_ELEMENTS,
+) -> tuple[Tensor, Tensor]:
+    """Evaluates the negative log marginal likelihood of tasks and its gradient, block by block.
+
+    Args:
+        theta: A ``P x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``; or
+            ``P x (d + 3)`` with a constant mean as the last column. Without, the mean is zero.
+        tasks: The ``M`` padded tasks.
+        kernel: The stationary kernel's name.
+        index: A ``P`` tensor: the task of each row of ``theta``; row by row if omitted.
+        max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
+
+    Returns:
+        The ``P`` values and their gradient, a tensor like ``theta``; the derivative in a known
+        noise is zero. NaN where a covariance matrix is not positive definite, even with jitter.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> theta = torch.full((2, 4), -1.0).double()
+        >>> value, gradient = negative_log_likelihood(theta, tasks, "rbf", torch.tensor([0, 2]))
+        >>> value.shape, gradient.shape
+        (torch.Size([2]), torch.Size([2, 4]))
+    """
+    tasks = tasks if index is None else tasks[index]
+    dim = tasks.X.shape[-1]
+    scales, constant = theta[:, : dim + 2].exp(), theta[:, dim + 2 :]
+    known, noise = tasks.fixed_noise.unsqueeze(-1), scales[:, -1:]
+    value, slopes = stationary_nll_and_gradient(
+        tasks.Y - constant if constant.shape[-1] else tasks.Y,
+        tasks.X,
+        Stationary(kernel, scales[:, :dim].unsqueeze(-2), scales[:, dim]),
+        torch.where(known, tasks.Yvar, noise),
+        tasks.mask if tasks.is_ragged else None,
+        tasks.covariance,
+        max_elements,
+    )
+    for_noise = (slopes.noise.sum(dim=-1, keepdim=True) * noise).masked_fill(known, 0.0)
+    parts = [slopes.log_lengthscale, slopes.log_scale.unsqueeze(-1), for_noise]
+    if constant.shape[-1]:
+        parts.append(slopes.mean.sum(dim=-1, keepdim=True))
+    return value, torch.cat(parts, dim=-1)
+
+
+class LogPrior:
+    """The hyperpriors' log densities of ``log(lengthscale), log(outputscale), log(noise)``.
+
+    Args:
+        hyperparameters: The hyperpriors; none counts as a constant density.
+        dim: The number of lengthscales ``d``.
+
+    Example:
+        >>> value, gradient = LogPrior(SOURCE_HYPERPARAMETERS, dim=2)(torch.zeros(3, 4))
+        >>> value.shape, gradient.shape
+        (torch.Size([3, 4]), torch.Size([3, 4]))
+    """
+
+    def __init__(self, hyperparameters: GPHyperparameters, dim: int) -> None:
+        spec = hyperparameters
+        parts = (spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)
+        priors = [(part.prior(), size) for part, size in parts]
+        # Gamma and log-normal log densities are a + b θ + c exp(θ) + d θ²: no graph is needed.
+        self._coefficients = torch.tensor(
+            [_coefficients(prior) for prior, size in priors for _ in range(size)],
+            dtype=torch.double,
+        ).T
+        self._others = [
+            (slice(at, at + size), prior)
+            for at, (prior, size) in zip((0, dim, dim + 1), priors, strict=True)
+            if prior is not None and not any(_coefficients(prior))
+        ]
+
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the densities.
+
+        Args:
+            theta: A ``P x (d + 2)`` tensor of logarithms of hyperparameters.
+
+        Returns:
+            The log densities and their derivatives, two ``P x (d + 2)`` tensors.
+        """
+        a, b, c, d = self._coefficients.to(theta)
+        exponential = c * theta.exp()
+        value = a + (b + d * theta) * theta + exponential
+        gradient = b + 2 * d * theta + exponential
+        for at, prior in self._others:
+            part = theta[:, at].detach().requires_grad_(True)
+            density = prior.to(theta).log_prob(part.exp())
+            (gradient[:, at],) = torch.autograd.grad(density.sum(), part)
+            value[:, at] = density.detach()
+        return value, gradient
+
+
+def _coefficients(prior: Prior | None) -> list[float]:
+    """The log density of ``exp(θ)`` as ``a + b θ + c exp(θ) + d θ²``; zeros if it is another."""
+    if isinstance(prior, GammaPrior) and not isinstance(prior, LogDensityGammaPrior):
+        shape, rate = float(prior.concentration), float(prior.rate)
+        return [shape * math.log(rate) - math.lgamma(shape), shape - 1, -rate, 0.0]
+    if isinstance(prior, LogNormalPrior):
+        mean, variance = float(prior.loc), float(prior.scale) ** 2
+        constant = -0.5 * (mean**2 / variance + math.log(2 * math.pi * variance))
+        return [constant, mean / variance - 1, 0.0, -0.5 / variance]
+    return [0.0] * 4
 
 
 @dataclass(frozen=True)
 class MAPObjective:
     """The negative log posterior of hyperparameters on a logarithmic scale, task by task.
 
-    The hyperpriors' densities are those of the hyperparameters themselves, as in GPyTorch, so the
-    optimum is the one that ``fit_gpytorch_mll`` looks for.
-
     Args:
-        tasks: The padded tasks, outcomes with zero mean.
-        function: The unit-variance stationary kernel.
-        hyperparameters: The hyperpriors.
+        tasks: The padded tasks.
+        kernel: The stationary kernel's name.
+        log_prior: The log density of the parameters; that of a known noise does not count.
+        max_elements: See :func:`negative_log_likelihood`.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
         >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
-        >>> objective = MAPObjective(tasks, stationary_function("rbf"), SOURCE_HYPERPARAMETERS)
+        >>> objective = MAPObjective(tasks, "rbf", LogPrior(SOURCE_HYPERPARAMETERS, dim=2))
         >>> value, gradient = objective(torch.full((2, 4), -1.0).double(), torch.tensor([0, 2]))
         >>> value.shape, gradient.shape
         (torch.Size([2]), torch.Size([2, 4]))
     """
 
     tasks: PaddedTasks
-    function: StationaryFunction
-    hyperparameters: GPHyperparameters
+    kernel: str
+    log_prior: LogDensity
+    max_elements: int = BLOCK_ELEMENTS
 
     def __call__(self, theta: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective.
@@ -70,97 +175,20 @@ class MAPObjective:
             The ``P`` values and their ``P x (d + 2)`` gradient; NaN where a covariance matrix is
             not positive definite, even with some jitter.
         """
-        tasks = self.tasks[index]
-        value, gradient = negative_log_likelihood(theta, tasks, self.function)
-        log_prior, log_prior_gradient = self._log_prior(theta, tasks.fixed_noise)
-        return value - log_prior, gradient - log_prior_gradient
-
-    def _log_prior(self, theta: Tensor, fixed_noise: Tensor) -> tuple[Tensor, Tensor]:
-        theta = theta.detach().requires_grad_(True)
-        lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
-        total = theta.new_zeros(theta.shape[0]) + 0 * theta.sum()
-        spec = self.hyperparameters
-        inferred_noise = (~fixed_noise).unsqueeze(-1)
-        for hyperparameter, value, counts in (
-            (spec.lengthscale, lengthscale, torch.ones_like(inferred_noise)),
-            (spec.outputscale, outputscale, torch.ones_like(inferred_noise)),
-            (spec.noise, noise, inferred_noise),
-        ):
-            prior = hyperparameter.prior()
-            if prior is not None:
-                total = total + (prior.to(theta).log_prob(value) * counts).sum(dim=-1)
-        (gradient,) = torch.autograd.grad(total.sum(), theta)
-        return total.detach(), gradient
-
-
-def negative_log_likelihood(
-    theta: Tensor, tasks: PaddedTasks, function: StationaryFunction
-) -> tuple[Tensor, Tensor]:
-    """Evaluates the negative log marginal likelihood of each task and its gradient.
-
-    Args:
-        theta: An ``M x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``.
-        tasks: The ``M`` padded tasks, outcomes with zero mean.
-        function: The unit-variance stationary kernel.
-
-    Returns:
-        The ``M`` values and their ``M x (d + 2)`` gradient; that of a known noise is zero. NaN
-        where a covariance matrix is not positive definite, even with some jitter.
-    """
-    value, gradient, _ = likelihood_terms(theta, tasks, function)
-    return value, gradient
-
-
-def likelihood_terms(
-    theta: Tensor, tasks: PaddedTasks, function: StationaryFunction
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Evaluates what :func:`negative_log_likelihood` does, and the derivative in the outcomes.
-
-    Args:
-        theta: An ``M x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``.
-        tasks: The ``M`` padded tasks, outcomes with zero mean.
-        function: The unit-variance stationary kernel.
-
-    Returns:
-        The ``M`` values, their ``M x (d + 2)`` gradient, and the ``M x N`` derivative in the
-        outcomes, ``α = K⁻¹y``, zero at the padding.
-    """
-    lengthscale, _, noise = theta.exp().tensor_split((-2, -1), dim=-1)
-    scaled = tasks.X / lengthscale.unsqueeze(-2)
-    r2 = squared_distance(scaled, scaled)
-    signal = function.value(r2, theta[:, -2, None, None])
-    if tasks.is_ragged:
-        signal.mul_(tasks.mask.unsqueeze(-1)).mul_(tasks.mask.unsqueeze(-2))
-    diagonal = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, noise)
-    covariance = signal.clone() if tasks.covariance is None else signal + tasks.covariance
-    covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(tasks.mask, diagonal, 1.0))
-    root = cholesky_or_nan(covariance)
-    eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
-    inverse_root = torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
-    alpha = inverse_root.mT @ (inverse_root @ tasks.Y.unsqueeze(-1))
-    value = 0.5 * (tasks.Y * alpha.squeeze(-1)).sum(dim=-1)
-    value = value + root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    value = value + 0.5 * math.log(2 * math.pi) * tasks.num_points.to(value)
-
-    G = (inverse_root.mT @ inverse_root).baddbmm_(alpha, alpha.mT, alpha=-1)
-    noise_gradient = 0.5 * noise * (G.diagonal(dim1=-2, dim2=-1) * tasks.mask).sum(-1, keepdim=True)
-    noise_gradient = noise_gradient * (~tasks.fixed_noise).unsqueeze(-1)
-    H = G.mul_(signal)
-    outputscale_gradient = 0.5 * H.sum(dim=(-2, -1)).unsqueeze(-1)
-    # ½ Σ_ab H_ab (-2) (u_a - u_b)² with H = G ∘ s k'(r2) and u the scaled inputs, in each
-    # dimension.
-    H = H.mul_(function.log_derivative(r2))
-    squares = (H.sum(dim=-1, keepdim=True) * scaled.square()).sum(dim=-2)
-    lengthscale_gradient = -2 * (squares - (scaled * (H @ scaled)).sum(dim=-2))
-    gradient = torch.cat([lengthscale_gradient, outputscale_gradient, noise_gradient], dim=-1)
-    return value, gradient, alpha.squeeze(-1)
+        value, gradient = negative_log_likelihood(
+            theta, self.tasks, self.kernel, index, self.max_elements
+        )
+        log_prior, slope = self.log_prior(theta)
+        known = self.tasks.fixed_noise[index]
+        log_prior[known, -1], slope[known, -1] = 0.0, 0.0
+        return value - log_prior.sum(dim=-1), gradient - slope
 
 
 # The fits of single chunks: small, and what an interrupted run need not repeat.
 _finished = Memo(size=4096)
 
-# Stands for the objective where no covariance matrix can be factorized.
-_UNDEFINED = 1e100
+_SMALLEST_SHARE = 2**18
+"""Covariance matrix elements of a chunk that is small enough to balance the work of threads."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +248,30 @@ class MAPResult:
     noise: Tensor
     log_posterior: Tensor
 
+    def condition(
+        self, tasks: PaddedTasks, kernel: str, task_names: Sequence[str] | None = None
+    ) -> ConditionedGPs:
+        """Conditions the fitted GPs on their tasks.
+
+        Args:
+            tasks: The padded tasks that were fitted.
+            kernel: The stationary kernel's name.
+            task_names: The tasks' names, for error messages.
+
+        Returns:
+            The conditioned GPs, in the dtype and on the device of the tasks.
+        """
+        return ConditionedGPs(
+            train_X=tasks.X,
+            train_Y=tasks.Y,
+            mask=tasks.mask,
+            lengthscale=self.lengthscale.to(tasks.X),
+            outputscale=self.outputscale.to(tasks.X),
+            noise=tasks.known_or(self.noise),
+            kernel=kernel,
+            task_names=task_names,
+        )
+
 
 def fit_map(
     tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
@@ -244,12 +296,15 @@ def fit_map(
         >>> result.lengthscale.shape
         torch.Size([3, 2])
     """
+    stationary_function(kernel)  # refuses an unknown name before anything is fitted
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)
     num_threads = min(_num_threads(tasks, options), len(order))
-    # The threads share the memory, and the work.
-    share = -(-len(starts) * len(order) * int(tasks.num_points.max()) ** 2 // num_threads)
+    # A few chunks a thread, if they are large: the threads end at about the same time.
+    total = len(starts) * len(order) * int(tasks.num_points.max()) ** 2
+    shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
+    share = -(-total // (shares * num_threads))
     chunk_elements = min(options.chunk_elements // num_threads, share)
     chunks = list(_chunks(order, tasks.num_points, len(starts), chunk_elements))
     # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
@@ -276,9 +331,7 @@ def fit_map(
     return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
 
 
-def draw_starts(
-    hyperparameters: GPHyperparameters, dim: int, options: MAPOptions
-) -> npt.NDArray[np.float64]:
+def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOptions) -> Tensor:
     """Draws the starts that all tasks share.
 
     Args:
@@ -287,17 +340,23 @@ def draw_starts(
         options: The number of starts and the seed.
 
     Returns:
-        A ``(1 + num_restarts) x (d + 2)`` array of logarithms of hyperparameters.
+        A ``(1 + num_restarts) x (d + 2)`` tensor of logarithms of hyperparameters.
     """
-    spec = hyperparameters
     generator = torch.Generator().manual_seed(options.seed)
-    n = options.num_restarts
+    n, spec = options.num_restarts, hyperparameters
     parts = []
     for hyperparameter, size in ((spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)):
         first = torch.full((1, size), hyperparameter.start, dtype=torch.double)
         drawn = hyperparameter.sample(torch.Size([n, size]), generator)
         parts.append(torch.cat([first, drawn]))
-    return torch.cat(parts, dim=-1).log().numpy()
+    return torch.cat(parts, dim=-1).log()
+
+
+def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
+    """Lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
+    spec = hyperparameters
+    parts = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
+    return torch.tensor([[part.lower, part.upper] for part in parts], dtype=torch.double).log().T
 
 
 def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) -> Iterator[Tensor]:
@@ -321,49 +380,28 @@ def _optimize(
     tasks: PaddedTasks,
     kernel: str,
     hyperparameters: GPHyperparameters,
-    starts: npt.NDArray[np.float64],
+    starts: Tensor,
     max_iter: int,
     chunk_elements: int,
 ) -> tuple[Tensor, Tensor]:
     """Runs all starts of all tasks at once and keeps each task's best."""
-    num_tasks, num_points = len(tasks.X), tasks.num_points
-    # The starts of one large task may have to be evaluated one after another.
-    num_rows = max(1, chunk_elements // tasks.X.shape[-2] ** 2)
-    objective = MAPObjective(tasks, stationary_function(kernel), hyperparameters)
-    device = tasks.X.device
+    num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
+    max_elements = chunk_elements if tasks.X.is_cuda else min(chunk_elements, BLOCK_ELEMENTS)
+    objective = MAPObjective(tasks, kernel, LogPrior(hyperparameters, dim), max_elements)
 
-    def evaluate(
-        x: npt.NDArray[np.float64], batch_indices: Sequence[int]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        index = torch.as_tensor(batch_indices, device=device) % num_tasks
-        theta = torch.from_numpy(x).to(device)
-        parts = zip(theta.split(num_rows), index.split(num_rows), strict=True)
-        packed = torch.cat([torch.column_stack(objective(*part)) for part in parts])
+    def per_point(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         # Per point, as BoTorch does it, so that its tolerances mean the same here.
-        array = (packed / num_points[index].unsqueeze(-1)).cpu().numpy()
-        # Where the objective is not defined, a line search turns back, and a start comes to rest.
-        array[np.isnan(array).any(axis=-1)] = [_UNDEFINED, *[0.0] * x.shape[-1]]
-        return array[:, 0], array[:, 1:]
+        index = rows % num_tasks
+        value, gradient = objective(theta, index)
+        return value / num_points[index], gradient / num_points[index].unsqueeze(-1)
 
     keep_freed_memory()
-    bounds = _bounds(hyperparameters, tasks.X.shape[-1])
-    x0 = np.repeat(starts, num_tasks, axis=0)
-    theta, value, _ = fmin_l_bfgs_b_batched(
-        evaluate, x0, bounds=bounds, maxiter=max_iter, pass_batch_indices=True
+    theta, value = minimize_batched(
+        per_point,
+        starts.to(tasks.X.device).repeat_interleave(num_tasks, dim=0),
+        log_bounds(hyperparameters, dim),
+        max_iter,
     )
-    return _best_of_starts(theta, value, len(starts), num_points.cpu())
-
-
-def _best_of_starts(
-    theta: npt.NDArray[np.float64], value: npt.NDArray[np.float64], num_starts: int, sizes: Tensor
-) -> tuple[Tensor, Tensor]:
-    values = torch.from_numpy(value).reshape(num_starts, -1)
-    best_value, best = values.masked_fill(values >= _UNDEFINED, math.inf).min(dim=0)
-    thetas = torch.from_numpy(theta).reshape(num_starts, len(sizes), -1)
-    return thetas[best, torch.arange(len(sizes))], best_value * sizes
-
-
-def _bounds(hyperparameters: GPHyperparameters, dim: int) -> list[tuple[float, float]]:
-    spec = hyperparameters
-    parts: list[Any] = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
-    return [(math.log(part.lower), math.log(part.upper)) for part in parts]
+    best_value, best = value.reshape(len(starts), num_tasks).min(dim=0)
+    thetas = theta.reshape(len(starts), num_tasks, -1)
+    return thetas[best, torch.arange(num_tasks)], best_value * num_points.cpu()

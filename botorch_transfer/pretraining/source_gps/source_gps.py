@@ -110,16 +110,7 @@ class SourceGPs(ConditionedPrior):
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
         result = fit_map(tasks, kernel, hyperpriors, map_options)
-        gps = ConditionedGPs(
-            train_X=tasks.X,
-            train_Y=tasks.Y,
-            mask=tasks.mask,
-            lengthscale=result.lengthscale.to(tasks.X),
-            outputscale=result.outputscale.to(tasks.X),
-            noise=tasks.known_or(result.noise),
-            kernel=kernel,
-            task_names=names,
-        )
+        gps = result.condition(tasks, kernel, names)
         log_posterior = result.log_posterior.to(tasks.X)
         return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
 
