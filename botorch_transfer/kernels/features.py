@@ -1,8 +1,7 @@
-"""The network whose features a pre-trained mean and kernel share.
+"""Learned features: the network that a pre-trained mean and kernel share, and these two.
 
-Kernels on learned features.
-
-A mean that is linear in learned features.
+Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with
+``BiasedLinearKernel`` on the features that of ABLR; ``FeatureMean`` is linear in the features.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Self, cast
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -53,7 +52,7 @@ class FeatureNetwork(Module):
             weight /= math.sqrt(fan_in)
             bias = torch.zeros(fan_out, dtype=torch.double)
             if layer == 0:
-                # As if the unit cube were centred and spanned from -1 to 1.
+                # Centres and scales the unit cube to [-1, 1].
                 weight *= 2
                 bias = -weight.sum(dim=-1) / 2
             self.weights.append(Parameter(weight))
@@ -114,7 +113,7 @@ class _Layer(torch.autograd.Function):
 
 
 def _tanh(x: Tensor) -> Tensor:
-    """In place; by the logistic function, a third of the time of PyTorch's own on a CPU."""
+    """In place. The logistic function takes a third of the time of PyTorch's tanh on a CPU."""
     return x.tanh_() if x.is_cuda else x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
 
 
@@ -124,7 +123,7 @@ class FeatureKernel(Kernel):
     Args:
         base_kernel: The kernel ``k`` on the features.
         network: The features ``φ``, maps ``... x n x d`` to ``... x n x f`` tensors. A mean may
-            read the same ones, see :class:`~.means.features.FeatureMean`.
+            read the same ones, see :class:`FeatureMean`.
 
     Raises:
         ValueError: If the base kernel selects some of the features.
@@ -182,26 +181,25 @@ class BiasedLinearKernel(Kernel):
 
     raw_bias_variance: Parameter
     raw_weight_variance: Parameter
+    raw_bias_variance_constraint: Positive
+    raw_weight_variance_constraint: Positive
 
     def __init__(self, bias_variance: float = 1.0, weight_variance: float = 1.0) -> None:
         super().__init__()
-        for name, value in (
-            ("raw_bias_variance", bias_variance),
-            ("raw_weight_variance", weight_variance),
-        ):
-            constraint = Positive(initial_value=value)
+        starts = {"raw_bias_variance": bias_variance, "raw_weight_variance": weight_variance}
+        for name, start in starts.items():
             self.register_parameter(name, Parameter(torch.zeros(())))
-            self.register_constraint(name, constraint)
+            self.register_constraint(name, Positive(initial_value=start))
 
     @property
     def bias_variance(self) -> Tensor:
         """The intercept's variance ``σ_0²``."""
-        return _transformed(self, "raw_bias_variance")
+        return self.raw_bias_variance_constraint.transform(self.raw_bias_variance)
 
     @property
     def weight_variance(self) -> Tensor:
         """The variance ``1 / λ²`` of each feature's weight."""
-        return _transformed(self, "raw_weight_variance")
+        return self.raw_weight_variance_constraint.transform(self.raw_weight_variance)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Evaluates the kernel.
@@ -218,11 +216,6 @@ class BiasedLinearKernel(Kernel):
         products = (x1 * x2).sum(dim=-1) if diag else x1 @ x2.mT
         trailing = (..., None) if diag else (..., None, None)
         return self.bias_variance[trailing] + self.weight_variance[trailing] * products
-
-
-def _transformed(module: Module, name: str) -> Tensor:
-    constraint: Interval = getattr(module, f"{name}_constraint")
-    return constraint.transform(getattr(module, name))
 
 
 class FeatureMean(Mean):

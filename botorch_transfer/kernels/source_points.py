@@ -1,17 +1,22 @@
-"""The source data of a joint model: all tasks' points, one after another."""
+"""The source data of a joint model, all tasks' points one after another, and their noise.
+
+Read it with :mod:`~botorch_transfer.kernels.source_conditional`, which conditions on them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.module import Module as GPyTorchModule
+from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from botorch_transfer.hyperpriors import Hyperparameter
-from botorch_transfer.kernels.conditioned_batch import shallow_copy
+from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
 from botorch_transfer.kernels.coregionalization import TaskPoints
 
 
@@ -59,7 +64,7 @@ class SourcePoints(Module):
                 f"{list(self.sizes)}."
             )
         # Copies share the tensors: new ones are loaded into, not those.
-        self.X, self.Y, self.Yvar = self.X.clone(), self.Y.clone(), self.Yvar.clone()
+        own_buffers(self)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
@@ -71,15 +76,13 @@ class SourcePoints(Module):
         Returns:
             Each group's points, and where they are among all.
         """
-        tasks = tuple(range(len(self.sizes)))
+        tasks = range(len(self.sizes))
         if not one_a_task:
-            return [(TaskPoints(self.X, tasks, self.sizes), slice(0, len(self.X)))]
-        groups, start = [], 0
-        for task, size in zip(tasks, self.sizes, strict=True):
-            rows = slice(start, start + size)
-            groups.append((TaskPoints(self.X[rows], (task,), (size,)), rows))
-            start = rows.stop
-        return groups
+            return [(TaskPoints(self.X, tuple(tasks), self.sizes), slice(0, len(self.X)))]
+        ends = accumulate(self.sizes)
+        rows = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        points = [TaskPoints(self.X[rows[task]], (task,), (self.sizes[task],)) for task in tasks]
+        return list(zip(points, rows, strict=True))
 
 
 class SourceNoise(GPyTorchModule):
@@ -87,7 +90,8 @@ class SourceNoise(GPyTorchModule):
 
     Args:
         known: A flag for each task: whether its noise is known.
-        hyperparameter: The hyperprior, start and bounds of an inferred noise variance.
+        constraint: The start and the bounds of an inferred noise variance.
+        prior: Its hyperprior; none if omitted.
         batch_shape: The batch shape of the model.
     """
 
@@ -96,12 +100,12 @@ class SourceNoise(GPyTorchModule):
     def __init__(
         self,
         known: Sequence[bool],
-        hyperparameter: Hyperparameter,
+        constraint: Interval,
+        prior: Prior | None = None,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
         super().__init__()
         self.known = tuple(known)
-        constraint, prior = hyperparameter.constraint(), hyperparameter.prior()
         count = self.known.count(False)
         raw = torch.zeros(*batch_shape, count)
         self.register_parameter("raw_noise", Parameter(raw, requires_grad=count > 0))

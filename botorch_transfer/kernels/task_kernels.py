@@ -1,8 +1,8 @@
-"""Coregionalization kernels whose task covariances are free matrices.
+r"""The kernels of the joint models: how the tasks share the data kernels.
 
-The coregionalization kernel of a hierarchy of tasks.
-
-Coregionalization kernels in which source tasks are independent, and weighted in the target.
+Read it with :mod:`~botorch_transfer.kernels.coregionalization`, whose kernel all of them are: free
+task covariances (MTGP, MTKGP), a hierarchy of tasks (HGP), and independent sources that are
+weighted in the target (WSGP, ScaML).
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.

@@ -1,13 +1,13 @@
-"""The weights with which source tasks enter the target's prior.
+"""The weights of source tasks: fitted ones of ScaML-GP, and the shares of an ensemble.
 
-The shares that the models of an ensemble have in its prediction.
+Read it for what :mod:`~botorch_transfer.kernels.weighted_sum` weighs source posteriors with.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -16,26 +16,33 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
 
-# Not zero, where hyperpriors of the Gamma family have no gradient.
+# Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
 
 
 class SourceWeights(Module, ABC):
     """Weights of source tasks, whether they are fitted or computed."""
 
+    _parameter: ClassVar[str]
+    """The parameter's name; its last dimension is that of the tasks."""
+
     @property
-    @abstractmethod
     def batch_shape(self) -> torch.Size:
         """The batch shape of the target model."""
+        return getattr(self, self._parameter).shape[:-1]
 
     @property
     @abstractmethod
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor."""
 
-    @abstractmethod
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
+        index = index if isinstance(index, tuple) else (index,)
+        twin, parameter = deepcopy(self), getattr(self, self._parameter)
+        selected = parameter.detach()[(*index, slice(None))]
+        setattr(twin, self._parameter, Parameter(selected, parameter.requires_grad))
+        return twin
 
 
 class TaskWeights(SourceWeights):
@@ -54,6 +61,7 @@ class TaskWeights(SourceWeights):
         tensor([0.2500, 0.2500, 0.2500, 0.2500], grad_fn=<...>)
     """
 
+    _parameter = "raw_weights"
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
 
@@ -69,19 +77,6 @@ class TaskWeights(SourceWeights):
         self.register_constraint("raw_weights", GreaterThan(MIN_WEIGHT, transform=None))
         if prior is not None:
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
-
-    def __getitem__(self, index: Any) -> Self:
-        """Selects from the batch: what an index of ``batch_shape`` selects."""
-        index = index if isinstance(index, tuple) else (index,)
-        twin = deepcopy(self)
-        chosen = twin.raw_weights.detach()[(*index, slice(None))]
-        twin.raw_weights = Parameter(chosen, self.raw_weights.requires_grad)
-        return twin
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the target model."""
-        return self.raw_weights.shape[:-1]
 
     @property
     def weights(self) -> Tensor:
@@ -122,6 +117,7 @@ class EnsembleWeights(SourceWeights):
         tensor([0.2500, 0.2500, 0.2500])
     """
 
+    _parameter = "shares"
     shares: Parameter
 
     def __init__(
@@ -132,18 +128,6 @@ class EnsembleWeights(SourceWeights):
         super().__init__()
         start = torch.full((*batch_shape, num_tasks + 1), 1.0 / (num_tasks + 1))
         self.register_parameter("shares", Parameter(start, requires_grad=False))
-
-    def __getitem__(self, index: Any) -> Self:
-        """Selects from the batch: what an index of ``batch_shape`` selects."""
-        index = index if isinstance(index, tuple) else (index,)
-        twin = deepcopy(self)
-        twin.shares = Parameter(self.shares.detach()[(*index, slice(None))], requires_grad=False)
-        return twin
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the target model."""
-        return self.shares.shape[:-1]
 
     @property
     def weights(self) -> Tensor:

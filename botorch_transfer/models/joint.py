@@ -96,8 +96,11 @@ class JointTransferGP(TargetGP):
     ) -> None:
         datasets = as_datasets(source_data)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
-        data_kernels = self._data_kernels(covar_modules, len(datasets) + 1, dim, batch_shape)
-        kernel = self._coregionalization(data_kernels, len(datasets) + 1, batch_shape)
+        num_tasks = len(datasets) + 1
+        if covar_modules is None:
+            covar_modules = self._default_kernels(num_tasks, dim, batch_shape)
+        self._check_number(len(covar_modules), num_tasks)
+        kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(
             [len(dataset.X) for dataset in datasets],
             kernel.sources_are_independent,
@@ -110,7 +113,8 @@ class JointTransferGP(TargetGP):
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
         points = _standardized_points(datasets, input_transform)
         known = [dataset.Yvar is not None for dataset in datasets]
-        noise = SourceNoise(known, SOURCE_HYPERPARAMETERS.noise, batch_shape)
+        prior = SOURCE_HYPERPARAMETERS.noise
+        noise = SourceNoise(known, prior.constraint(), prior.prior(), batch_shape)
         conditional = SourceConditional(kernel, points, noise)
         super().__init__(
             train_X,
@@ -125,28 +129,22 @@ class JointTransferGP(TargetGP):
             task_feature,
         )
 
-    def _data_kernels(
-        self,
-        covar_modules: Sequence[Kernel] | None,
-        num_tasks: int,
-        dim: int,
-        batch_shape: torch.Size,
-    ) -> list[Kernel]:
-        """Checks the user's kernels, or makes the default ones: one a task, the target's last."""
-        num_sources = num_tasks - 1
-        if covar_modules is None:
-            priors = [SOURCE_HYPERPARAMETERS] * num_sources + [RESIDUAL_HYPERPARAMETERS]
-            return [residual_kernel(dim, batch_shape, prior) for prior in priors]
-        if len(covar_modules) != num_tasks:
+    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
+        """Makes the data kernels: one a task, the target's last."""
+        priors = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [RESIDUAL_HYPERPARAMETERS]
+        return [residual_kernel(dim, batch_shape, prior) for prior in priors]
+
+    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
+        """Refuses too few or too many kernels of the user's."""
+        if num_kernels != num_tasks:
             raise ValueError(
-                f"There are {len(covar_modules)} covar_modules for {num_sources} source tasks and "
-                f"the target: give {num_tasks}, the target's last."
+                f"There are {num_kernels} covar_modules for {num_tasks - 1} source tasks and the "
+                f"target: give {num_tasks}, the target's last."
             )
-        return list(covar_modules)
 
     @abstractmethod
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         """Makes the kernel over inputs and tasks, sources first and target last."""
 

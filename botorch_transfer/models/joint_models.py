@@ -110,22 +110,14 @@ class LinearCoregionalizationGP(JointTransferGP):
             max_bytes,
         )
 
-    def _data_kernels(
-        self,
-        covar_modules: Sequence[Kernel] | None,
-        num_tasks: int,
-        dim: int,
-        batch_shape: torch.Size,
-    ) -> list[Kernel]:
-        if covar_modules is not None:
-            return super()._data_kernels(covar_modules, num_tasks, dim, batch_shape)
+    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
         kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
         for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
             kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
         return kernels
 
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         return LinearCoregionalizationKernel(data_kernels, num_tasks, self._rank, batch_shape)
 
@@ -172,24 +164,18 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
 
-    def _data_kernels(
-        self,
-        covar_modules: Sequence[Kernel] | None,
-        num_tasks: int,
-        dim: int,
-        batch_shape: torch.Size,
-    ) -> list[Kernel]:
-        if covar_modules is None:
-            covar_modules = [_unit_kernel(dim, batch_shape)]
-        if len(covar_modules) != 1:
+    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
+        return [_unit_kernel(dim, batch_shape)]
+
+    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
+        if num_kernels != 1:
             raise ValueError(
-                f"There are {len(covar_modules)} covar_modules, but in this model all tasks share "
-                "one kernel: give one, or use LinearCoregionalizationGP."
+                f"There are {num_kernels} covar_modules, but in this model all tasks share one "
+                "kernel: give one, or use LinearCoregionalizationGP."
             )
-        return list(covar_modules)
 
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         (data_kernel,) = data_kernels
         return IntrinsicCoregionalizationKernel(data_kernel, num_tasks, self._rank, batch_shape)
@@ -242,7 +228,7 @@ class JointHierarchicalGP(JointTransferGP):
     """
 
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         return HierarchicalKernel(data_kernels, batch_shape)
 
@@ -331,7 +317,7 @@ class WeightedSourceGP(_IndependentSourcesGP):
         )
 
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         weights = TaskWeights(num_tasks - 1, batch_shape)
         return WeightedSourceKernel(data_kernels, weights, self._normalize)
@@ -371,7 +357,7 @@ class JointScaMLGP(_IndependentSourcesGP):
     """
 
     def _coregionalization(
-        self, data_kernels: list[Kernel], num_tasks: int, batch_shape: torch.Size
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         return ScaMLKernel(
             data_kernels, TaskWeights(num_tasks - 1, batch_shape, GammaPrior(1.0, 1.0))

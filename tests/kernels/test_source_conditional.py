@@ -20,6 +20,7 @@ from botorch_transfer.kernels.task_kernels import HierarchicalKernel, ScaMLKerne
 from botorch_transfer.kernels.weights import TaskWeights
 
 SIZES = (5, 3)
+NOISE = SOURCE_HYPERPARAMETERS.noise
 
 
 def build(kind="ScaML", batch_shape=()):
@@ -32,7 +33,7 @@ def build(kind="ScaML", batch_shape=()):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(8, 2, generator=generator, dtype=torch.double)
     points = SourcePoints(X, X.sum(-1).sin(), torch.zeros(8), SIZES, ["a", "b"])
-    noise = SourceNoise([False, False], SOURCE_HYPERPARAMETERS.noise, shape)
+    noise = SourceNoise([False, False], NOISE.constraint(), NOISE.prior(), shape)
     conditional = SourceConditional(kernel, points, noise).double()
     with torch.no_grad():
         for parameter in conditional.parameters():
