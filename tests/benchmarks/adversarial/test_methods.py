@@ -21,9 +21,9 @@ SMALL = replace(
 
 def test_every_method_runs():
     for name, method in (plain() | transferring()).items():
-        record = run(SMALL, name, method, seed=0, budget=Budget(5, initial=3))
+        record = run(SMALL, name, method, seed=0, budget=Budget(4, initial=3))
         assert record["error"] is None
-        assert len(record["evaluations"]) == 5
+        assert len(record["evaluations"]) == 4
 
 
 @pytest.mark.parametrize("num_points", [9, 10])

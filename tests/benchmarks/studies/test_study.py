@@ -83,9 +83,8 @@ def test_number_of_processes_and_dask_do_not_change_results(tmp_path):
     few = CHEAP | methods(["plain GP"], fitting="thrifty")
     planned = Study([table()], few, [0, 1], BUDGET)
     one = run_study(planned, tmp_path / "one", n_jobs=1)
-    settings = {"local": {"backend": "local"}, "dask": {"backend": "dask"}}
-    for name, where in settings.items():
-        with workers(n_jobs=2, **where):
+    for name, where in {"local": {"n_jobs": 2}, "dask": {"backend": "dask"}}.items():
+        with workers(**where):
             two = run_study(planned, tmp_path / name)
         pd.testing.assert_frame_equal(without_times(one), without_times(two))
 
