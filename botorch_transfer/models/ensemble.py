@@ -168,8 +168,21 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     count = values.new_zeros(values.shape[:-1])
     # One point against the later ones at a time: all pairs at once would need too much memory.
     for point in range(values.shape[-1] - 1):
-        later = slice(point + 1, None)
-        says = (values[..., later] - values[..., point : point + 1]).sign()
-        is_so = (Y[..., later] - Y[..., point : point + 1]).sign()
-        count = count + (is_so != 0).mul((1 - says * is_so) / 2).sum(dim=-1)
+        later, this = slice(point + 1, None), slice(point, point + 1)
+        count = count + disagreements(
+            values[..., later] - values[..., this], Y[..., later] - Y[..., this]
+        )
     return count
+
+
+def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
+    """Counts the differences of a function that have another sign than those of the outcomes.
+
+    Args:
+        differences: A ``... x n`` tensor: the function's; zero counts one half.
+        observed: A ``... x n`` tensor: the outcomes'; where they are zero, nothing counts.
+
+    Returns:
+        A ``...`` tensor.
+    """
+    return (observed != 0).mul((1 - differences.sign() * observed.sign()) / 2).sum(dim=-1)

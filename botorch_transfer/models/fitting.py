@@ -1,4 +1,7 @@
-"""Fitting a target's few hyperparameters from several starts, all in one batched optimization."""
+"""Fits a target's hyperparameters from several starts, all in one batched optimization.
+
+Read it for how ``fit_gpytorch_mll`` fits every transfer model.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from botorch_transfer.pretraining.parallel import single_threaded_scipy
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
 
 _FURTHER_STARTS = 4
-"""So many more are drawn, one after another, as long as the numerics of all break down."""
+"""How many more starts are tried, one after another, while the numerics of all break down."""
 
 
 def fit_from_starts(
@@ -37,8 +40,8 @@ def fit_from_starts(
 
     The model is repeated along a new batch dimension, once for each start, so that every
     evaluation of the objective serves all of them. In a model that is a batch already, each member
-    keeps its own best. Should the numerics of one start break down, each start is tried by itself,
-    and as long as they do for all of them, a few more.
+    keeps its own best. If the numerics of one start break down, each start is tried by itself; if
+    all break down, a few more starts are tried.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with target data, in training
@@ -46,7 +49,7 @@ def fit_from_starts(
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
         **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`. A callback and
-            the bounds are about all starts at once, whose parameters have one more dimension.
+            the bounds apply to all starts at once: their parameters have one more dimension.
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
@@ -74,7 +77,7 @@ def fit_from_starts(
 
 
 def _check_batch_shapes(model: SingleTaskGP) -> None:
-    """Refuses to fit what members of a batch share, as each one is to keep its own best."""
+    """Refuses parameters that members of a batch share: each member keeps its own optimum."""
     expected = model._aug_batch_shape
     for module in model.modules():
         found = _own_batch_shape(module)
@@ -113,7 +116,7 @@ def _maximize_one_by_one(
     enough: int,
     optimizer_kwargs: dict[str, Any],
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Optimizes starts by themselves: the first ones, and others until one does not break down."""
+    """Optimizes each start by itself: the first ones, then others until one succeeds."""
     results: list[tuple[dict[str, Tensor], Tensor]] = []
     breakdown = None
     for start in range(len(next(iter(starts.values())))):

@@ -169,7 +169,7 @@ def mixed(
 
 @shared_arguments
 class GuardedTransferGP(TargetGP):
-    """A transfer model and a plain GP on the same target data: transfer that gives way.
+    """A transfer model guarded by a plain GP on the same target data.
 
     The prediction is the normal distribution with the moments of a mixture of the two: with the
     transfer model's weight ``p``, its posterior ``(μ, Σ)`` and the plain GP's ``(μ', Σ')``,
@@ -179,19 +179,19 @@ class GuardedTransferGP(TargetGP):
         mean = p μ + (1 - p) μ'
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
-    Where the two disagree the model is unsure, so that acquisitions look there. The weight is
-    computed when the model is built and again by each fit, see :class:`GuardRule`, and
-    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
-    how well both predict each point from the others, with odds in favour of transfer to begin with.
-    With one or two points it compares how likely they were before any fit. Without any, the model
-    is the transfer model, unless its prior is :class:`SourceGPs` of five tasks or more that do not
-    predict one another: such a history says nothing of a further task, and the model is the plain
-    GP, the same everywhere.
+    Where the two disagree, the variance is large, so that acquisitions look there. The weight is
+    computed when the model is built and again by each fit, see :class:`GuardRule`, and frozen in
+    between: conditioning, fantasies and leave-one-out predictions keep it. It compares how well
+    both predict each point from the others, and starts in favour of transfer. With one or two
+    points it compares how likely they were before any fit. Without points, the model is the
+    transfer model. The exception is a prior of :class:`SourceGPs` with five tasks or more that do
+    not predict one another: such a history tells nothing about a further task, and the model is the
+    plain GP, the same everywhere.
 
-    Use it where old tasks may mislead, another machine, say, or an outcome whose sign was turned.
-    If they agree, it cannot help that the first evaluation goes to where they say. It takes the
-    time of both models. Its observation noise is the plain GP's. BoTorch's analytic noisy
-    expected improvement rebuilds an exact GP and sees the plain one only: take
+    Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
+    has changed. If the old tasks agree with one another, the first evaluation still goes where they
+    point. It takes the time of both models. Its observation noise is the plain GP's. BoTorch's
+    analytic noisy expected improvement rebuilds an exact GP and sees the plain one only: use
     ``qLogNoisyExpectedImprovement``.
 
     Args:

@@ -1,4 +1,7 @@
-r"""RGPE: source models and the target's own, weighted by how well they rank the target's points.
+r"""RGPE: an ensemble of source posteriors and the target's own GP, weighted by ranks.
+
+Read it for the weights: how often each member ranks the target's points best in posterior draws.
+The mixture itself is in ``ensemble``.
 
 .. [Feurer2018rgpe]
     M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
@@ -17,11 +20,11 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs
+from botorch_transfer.models.ensemble import EnsembleGP, disagreements, misranked_pairs
 from botorch_transfer.models.inputs import PriorOrData, shared_arguments
 
 MAX_ELEMENTS = 2**22
-"""The size of the largest array of draws; more points are drawn for in parts."""
+"""The size of the largest array of draws; larger ones are computed in parts."""
 
 
 @shared_arguments
@@ -127,8 +130,8 @@ class RankWeightedGP(EnsembleGP):
 def canonical_order(X: Tensor, Y: Tensor) -> Tensor:
     """Sorts points by their outcomes, then by their inputs.
 
-    Whatever draws numbers point by point gives the same numbers to the same points, then, in
-    whichever order they come.
+    Random numbers are drawn point by point; in this order, each point gets the same ones in
+    whichever order the points come.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of inputs.
@@ -174,9 +177,8 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
         A ``batch_shape x S`` tensor.
     """
     left_out = values.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
-    says = (values - left_out).sign()
-    is_so = (Y.unsqueeze(-2) - Y.unsqueeze(-1)).sign().unsqueeze(-3)
-    return (is_so != 0).mul((1 - says * is_so) / 2).sum(dim=(-2, -1)) / 2
+    observed = (Y.unsqueeze(-2) - Y.unsqueeze(-1)).unsqueeze(-3)
+    return disagreements(values - left_out, observed).sum(dim=-1) / 2
 
 
 def symmetric_root(covariance: Tensor) -> Tensor:

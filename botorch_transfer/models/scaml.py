@@ -1,5 +1,8 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual.
 
+Read it for the model to start with. The sum itself is in ``kernels.weighted_sum``; hyperpriors and
+starting values, those of the paper's Appendix C.5, are in ``hyperpriors.spec``.
+
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
     Berkenkamp. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024. arXiv:2312.00742.

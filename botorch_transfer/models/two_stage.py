@@ -1,4 +1,7 @@
-r"""SGPT / TST-R: source models weighted by a kernel on how well they rank the target's points.
+r"""SGPT / TST-R: an ensemble of source means and the target's own GP, weighted by a kernel.
+
+Read it for the weights, which depend on how well each source's mean ranks the target's points. The
+mixture itself is in ``ensemble``.
 
 .. [Wistuba2016sgpt]
     M. Wistuba, N. Schilling and L. Schmidt-Thieme. Two-Stage Transfer Surrogate Model for Automatic

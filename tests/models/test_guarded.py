@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
 
 from botorch_transfer import (
     BoostedHierarchicalGP,
@@ -22,15 +27,18 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.guarded import GuardRule
+from botorch_transfer.models.guarded import GuardRule, leave_one_out_evidence, mixed, prior_evidence
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.target import TargetGP
 from tests.families import ShiftedSines
 from tests.models.contract import copy_hyperparameters
 
 FAMILY = ShiftedSines()
+
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
+
 TEST_X = FAMILY.inputs(2, 4, seed=5)
+
 TRANSFER_MODELS = [
     ScaMLGP,
     MeanHierarchicalGP,
@@ -228,3 +236,188 @@ def test_a_mixture_is_refused():
 
     with pytest.raises(ValueError, match="Ensemble predicts a mixture"):
         GuardedTransferGP(*FAMILY.target(3), PRIOR, transfer_model=Ensemble)
+
+
+def rand(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, generator=generator, dtype=torch.double)
+
+
+def test_weight_of_evidence():
+    rule = GuardRule(prior_weight=0.9, temperature=0.5)
+    evidence = torch.tensor([-4.0, 0.0, 3.0], dtype=torch.double)
+    odds = [9 * math.exp(0.5 * value) for value in evidence.tolist()]
+    expected = torch.tensor([odd / (1 + odd) for odd in odds], dtype=torch.double)
+    torch.testing.assert_close(rule.weight(evidence), expected)
+    extreme = rule.weight(torch.tensor([-1e9, 1e9]))
+    assert extreme.tolist() == [0.0, 1.0]
+
+
+def test_leave_one_out_evidence_by_formulas():
+    Y, noise = rand(2, 4), 0.1 + rand(2, 4, seed=1)
+    left, right = ((rand(2, 4, seed=s), rand(2, 4, seed=s + 1)) for s in (2, 4))
+    right = (right[0], right[1] - 0.99)  # rounding may make variances negative
+    expected = torch.zeros(2, dtype=torch.double)
+    for b in range(2):
+        for i in range(4):
+            for sign, (mean, variance) in ((1, left), (-1, right)):
+                total = max(variance[b, i], 0.0) + noise[b, i]
+                square = (Y[b, i] - mean[b, i]) ** 2 / total
+                expected[b] += sign * (-0.5 * square - 0.5 * math.log(2 * math.pi * total))
+    torch.testing.assert_close(leave_one_out_evidence(Y, left, right, noise), expected)
+
+
+def test_prior_evidence_by_formulas():
+    Y, noise = rand(3), 0.1 + rand(3, seed=1)
+    priors = []
+    for seed in (2, 3):
+        half = rand(3, 3, seed=seed)
+        priors.append(MultivariateNormal(rand(3, seed=seed + 5), half @ half.mT))
+    densities = []
+    for prior in priors:
+        covariance = prior.covariance_matrix + torch.ones(3, 3) + noise.diag()
+        joint = torch.distributions.MultivariateNormal(prior.mean, covariance)
+        densities.append(joint.log_prob(Y))
+    evidence = prior_evidence(Y, *priors, noise)
+    torch.testing.assert_close(evidence, densities[0] - densities[1], rtol=1e-4, atol=1e-4)
+
+
+def test_an_offset_of_the_target_is_no_evidence():
+    mean, eye = torch.zeros(2).double(), torch.eye(2).double()
+    sure, unsure = MultivariateNormal(mean, 0.01 * eye), MultivariateNormal(mean, eye)
+    noise = torch.full((2,), 1e-4).double()
+    same = prior_evidence(torch.tensor([2.0, 2.0]).double(), sure, unsure, noise)
+    apart = prior_evidence(torch.tensor([2.0, -2.0]).double(), sure, unsure, noise)
+    assert same > 0 > apart
+
+
+def test_singular_priors():
+    zero = to_linear_operator(torch.zeros(2, 2).double())
+    prior = MultivariateNormal(torch.zeros(2).double(), zero)
+    noise = torch.zeros(2).double()
+    assert prior_evidence(torch.ones(2).double(), prior, prior, noise) == 0
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, -0.1])
+def test_odds_of_nothing_are_refused(weight):
+    with pytest.raises(ValueError, match="prior_weight must be between 0 and 1"):
+        GuardRule(prior_weight=weight)
+
+
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"blind_points": -1}])
+def test_negative_settings_are_refused(options):
+    with pytest.raises(ValueError, match="must not be negative"):
+        GuardRule(**options)
+
+
+def _normal(seed: int) -> MultivariateNormal:
+    generator = torch.Generator().manual_seed(seed)
+    half = torch.randn(2, 3, 3, generator=generator, dtype=torch.double)
+    mean = torch.randn(2, 3, generator=generator, dtype=torch.double)
+    return MultivariateNormal(mean, half @ half.mT)
+
+
+def test_moments_by_drawing_from_the_mixture():
+    left, right = _normal(0), _normal(1)
+    weight = torch.tensor([0.3, 0.9], dtype=torch.double)
+    joint = mixed(left, right, weight)
+    num = 400_000
+    side = torch.rand(num, 2, 1, dtype=torch.double) < weight.unsqueeze(-1)
+    draws = torch.where(side, left.rsample(torch.Size([num])), right.rsample(torch.Size([num])))
+    torch.testing.assert_close(draws.mean(0), joint.mean, atol=0.03, rtol=0)
+    for b in range(2):
+        covariance = torch.cov(draws[:, b].mT)
+        torch.testing.assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
+
+
+FOUR_X = FAMILY.inputs(4, seed=5)
+
+
+def build(n=4):
+    return GuardedTransferGP(*FAMILY.target(n), PRIOR)
+
+
+def log_likelihood(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    return mll(model(*model.train_inputs), model.train_targets)
+
+
+def test_alone_it_is_the_plain_gp():
+    model = build().eval()
+    with torch.no_grad():
+        plain = model.plain(FOUR_X).mean
+        with model._alone():
+            assert torch.equal(model(FOUR_X).mean, plain)
+            assert not any(name.startswith("transfer.") for name, _ in model.named_parameters())
+        assert not torch.equal(model(FOUR_X).mean, plain)
+    with pytest.raises(RuntimeError), model._alone():
+        raise RuntimeError
+    assert isinstance(model.transfer, ScaMLGP)
+
+
+def test_the_objective_is_that_of_both():
+    model = build()
+    transfer = ScaMLGP(*FAMILY.target(4), PRIOR)
+    copy_hyperparameters(model.transfer, transfer)
+    with model._alone():
+        plain = log_likelihood(model)
+    both = log_likelihood(model)
+    torch.testing.assert_close(both, plain + log_likelihood(transfer))
+    both.backward()
+    assert model.transfer.task_weights.raw_weights.grad.abs().sum() > 0
+    assert model.covar_module.raw_outputscale.grad.abs().sum() > 0
+    # What the term holds of the graph goes with the training mode.
+    model.eval()
+    assert [term for term in model.added_loss_terms() if term is not None] == []
+
+
+def test_a_fit_by_another_optimizer_reaches_both():
+    model = build()
+    parts = (model.covar_module.raw_outputscale, model.transfer.task_weights.raw_weights)
+    before = [part.detach().clone() for part in parts]
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    options = {"options": {"maxiter": 10}}
+    fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs=options)
+    parts = (model.covar_module.raw_outputscale, model.transfer.task_weights.raw_weights)
+    for part, value in zip(parts, before, strict=True):
+        assert not torch.equal(part, value)
+    assert not model.training
+    assert not model.transfer.training
+
+
+def test_new_data_go_to_both():
+    X, Y = FAMILY.target(4)
+    model = GuardedTransferGP(X, Y, PRIOR)
+    model.set_train_data(X + 0.01, model.train_targets + 1.0)
+    for each in (model, model.transfer):
+        assert torch.equal(each.train_inputs[0], X + 0.01)
+        assert torch.equal(each.train_targets, model.train_targets)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_both_know_their_raw_inputs_once_they_are_conditioned(n):
+    transform = Normalize(2, bounds=torch.tensor([[-1.0, 5.0], [1.0, 9.0]], dtype=torch.double))
+    X, Y = FAMILY.target(n)
+    raw, new = transform.untransform(X), transform.untransform(FAMILY.inputs(2, seed=9))
+    model = GuardedTransferGP(raw, Y, PRIOR, input_transform=transform)
+    model.posterior(new)
+    conditioned = model.condition_on_observations(new, FAMILY.value(transform(new)))
+    before = conditioned.posterior(new).mean
+    conditioned.train()
+    for each in (conditioned, conditioned.transfer):
+        torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
+    torch.testing.assert_close(conditioned.posterior(new).mean, before)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_both_are_conditioned(n):
+    model = build(n).eval()
+    X = FAMILY.inputs(2, seed=9)
+    conditioned = model.condition_on_observations(X, FAMILY.value(X))
+    for each in (conditioned, conditioned.transfer):
+        assert each.num_target_points == n + 2
+    assert model.num_target_points == model.transfer.num_target_points == n
+    transfer = model.transfer.condition_on_observations(X, FAMILY.value(X))
+    posterior = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
+    posterior(conditioned.transfer(FOUR_X).mean, transfer(FOUR_X).mean)
+    assert not torch.equal(conditioned.plain(FOUR_X).mean, transfer(FOUR_X).mean)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.models.transforms.input import Normalize
+from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+
+from botorch_transfer import (
+    GuardedTransferGP,
+    MeanHierarchicalGP,
+    RankWeightedGP,
+    SourceGPs,
+    SourceHierarchy,
+    TwoStageTransferGP,
+)
+from tests.families import ShiftedSines
+from tests.models.drawn_functions import assert_moments
+
+FAMILY = ShiftedSines()
+
+PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
+
+TEST_X = FAMILY.inputs(4, seed=5)
+
+NUM_PATHS = torch.Size([1500])
+
+CLASSES = [RankWeightedGP, TwoStageTransferGP]
+
+SHARES = [[0.5, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]]
+
+"""Of the three sources, and the target's own GP last."""
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def build(model_class, n, shares=SHARES[0]):
+    model = model_class(*FAMILY.target(n), PRIOR).eval()
+    model.ensemble_weights.set(torch.tensor(shares, dtype=torch.double))
+    return model
+
+
+# The contract draws with the weights that a fit leaves.
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_moments_with_any_weights(model_class, n, shares):
+    model = build(model_class, n, shares)
+    draws = draw_matheron_paths(model, NUM_PATHS)(TEST_X)
+    assert_moments(draws, model.posterior(TEST_X), tolerance=0.15)
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_moments_of_prior_paths(model_class):
+    draws = draw_kernel_feature_paths(build(model_class, 3), NUM_PATHS)(TEST_X)
+    assert_moments(draws, build(model_class, 0).posterior(TEST_X), tolerance=0.15)
+
+
+def test_sources_deviate_where_they_are_part_of_the_covariance():
+    parts = [draw_matheron_paths(build(c, 3), torch.Size([2])).paths for c in CLASSES]
+    assert set(parts[0]) == {"own", "sources", "mean"}
+    assert set(parts[1]) == {"own", "mean"}
+
+
+def test_without_points_the_prior_is_all():
+    model = build(RankWeightedGP, 0)
+    torch.manual_seed(1)
+    prior = draw_kernel_feature_paths(model, torch.Size([3]))(TEST_X)
+    torch.manual_seed(1)
+    assert torch.equal(draw_matheron_paths(model, torch.Size([3]))(TEST_X), prior)
+
+
+def guarded(n, weight, inverted=False):
+    X, Y = FAMILY.target(n)
+    model = GuardedTransferGP(X, 100 - Y if inverted else Y, PRIOR).eval()
+    model.transfer_weight.data.fill_(weight)
+    return model
+
+
+# The contract draws with the weight that a fit leaves, which is close to one.
+@pytest.mark.parametrize(
+    ("n", "weight"), [(0, 0.3), (0, 1.0), (3, 0.0), (3, 0.3), (3, 0.8), (3, 1.0)]
+)
+def test_moments_with_any_weight(n, weight):
+    model = guarded(n, weight, inverted=True)
+    draws = draw_matheron_paths(model, NUM_PATHS)(TEST_X)
+    assert_moments(draws, model.posterior(TEST_X), tolerance=0.15)
+
+
+def test_moments_of_guarded_prior_paths():
+    draws = draw_kernel_feature_paths(guarded(3, 0.4), NUM_PATHS)(TEST_X)
+    assert_moments(draws, guarded(0, 0.4).posterior(TEST_X), tolerance=0.15)
+
+
+def test_which_model_is_right_is_drawn_once_a_function():
+    model = guarded(3, 0.5, inverted=True)
+    paths = draw_matheron_paths(model, torch.Size([200]))
+    transfer, plain = (paths.paths[f"mean_of_{name}"] for name in ("transfer", "plain"))
+    with torch.no_grad():
+        apart = transfer(TEST_X) + plain(TEST_X)
+        means = (model.transfer(TEST_X).mean, model.plain(TEST_X).mean)
+    # Up to the part that all draws share, they lie on one line through the two means.
+    side = (apart - apart.mean(dim=0)) / (means[0] - means[1])
+    torch.testing.assert_close(side, side[:, :1].expand_as(side))
+
+
+def test_both_models_keep_their_transforms():
+    model = guarded(3, 0.5)
+    draw_matheron_paths(model, torch.Size([2]))
+    draw_kernel_feature_paths(model, torch.Size([2]))
+    assert hasattr(model, "outcome_transform")
+    assert hasattr(model.transfer, "outcome_transform")
+
+
+STACK = SourceHierarchy.fit(FAMILY.sources(), propagate="mean", num_restarts=0)
+
+NUM_COMBINED = torch.Size([1000])
+
+
+def combined(n, weight=0.3):
+    return MeanHierarchicalGP(*FAMILY.target(n), STACK, deviation_weight=weight).eval()
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_moments(n):
+    posterior = combined(n).posterior(TEST_X)
+    ratio = posterior.variance / combined(n, None).posterior(TEST_X).variance
+    assert ((ratio - 1).abs() > 0.3).any()  # or the exact model's draws would do
+    assert_moments(
+        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X),
+        posterior,
+        tolerance=0.15,
+    )
+
+
+def test_moments_of_combined_prior_paths():
+    model, expected = combined(3), combined(0)
+    expected.outcome_transform = model.outcome_transform  # else it standardizes without the target
+    draws = draw_kernel_feature_paths(model, NUM_COMBINED)(TEST_X)
+    assert_moments(draws, expected.posterior(TEST_X), tolerance=0.15)
+
+
+def test_moments_on_raw_inputs():
+    transform = Normalize(2, bounds=torch.tensor([[-5.0, 100.0], [5.0, 300.0]]).double())
+    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
+    prior = SourceHierarchy.fit(raw, "mean", input_transform=transform, num_restarts=0)
+    X, Y = FAMILY.target(3)
+    model = MeanHierarchicalGP(transform.untransform(X), Y, prior, deviation_weight=0.3).eval()
+    points = transform.untransform(TEST_X)
+    draws = draw_matheron_paths(model, NUM_COMBINED)(points)
+    assert_moments(draws, model.posterior(points), tolerance=0.15)
+
+
+def test_batches_of_models_and_inputs():
+    X, Y = FAMILY.target(3)
+    batch = MeanHierarchicalGP(
+        torch.stack([X, 1 - X]),
+        torch.stack([Y, -Y]),
+        STACK,
+        deviation_weight=0.3,
+    ).eval()
+    paths = draw_matheron_paths(batch, torch.Size([5]))
+    values = paths(TEST_X)
+    assert values.shape == (5, 2, 4)
+    torch.testing.assert_close(paths(TEST_X.expand(2, 4, 2)), values)
+    for index in range(4):
+        torch.testing.assert_close(paths(TEST_X[[index]])[..., 0], values[..., index])
+
+
+def test_draws_are_differentiable_and_stay_what_they_are():
+    model = combined(3)
+    paths = draw_matheron_paths(model, torch.Size([2]))
+    X = TEST_X.clone().requires_grad_()
+    assert torch.autograd.gradcheck(paths, X, atol=1e-3, rtol=1e-4, fast_mode=True)
+    before = paths(TEST_X)
+    for parameter in model.parameters():
+        parameter.data.add_(0.3)
+    assert torch.equal(paths(TEST_X), before)
