@@ -1,6 +1,7 @@
 """Distributions of GP hyperparameters, learned from other search spaces: MPHD and HyperBO+."""
 
 from botorch_transfer.pretraining.hyperprior.domain_fit import DomainFitOptions
+from botorch_transfer.pretraining.hyperprior.estimates import DomainEstimates
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 from botorch_transfer.pretraining.hyperprior.network import NetworkOptions
 from botorch_transfer.pretraining.hyperprior.validation import (
@@ -9,6 +10,7 @@ from botorch_transfer.pretraining.hyperprior.validation import (
 )
 
 __all__ = [
+    "DomainEstimates",
     "DomainFitOptions",
     "Hyperprior",
     "NetworkOptions",
