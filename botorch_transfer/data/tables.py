@@ -85,9 +85,18 @@ def from_dataframe(
             continue
         kept = rows if failed == "worst" else rows[finite]
         runs = _fill(name, frame.iloc[kept], space, missing or {})
-        X = _encode(name, runs, space)
-        y = Y[kept]
-        datasets[name] = _dataset(name, X, y, _variances(name, runs, noise, y), space)
+        try:
+            X = space.encode(runs)
+        except InputDataError as error:
+            raise InputDataError(f"Task {name!r}: {error}") from error
+        y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
+        datasets[name] = SupervisedDataset(
+            X,
+            torch.from_numpy(y)[:, None],
+            Yvar=_variances(name, runs, noise, measured=np.isfinite(Y[kept])),
+            feature_names=space.feature_names,
+            outcome_names=[name],
+        )
     _log(Y, failed, without_outcome)
     if not datasets:
         raise InputDataError(
@@ -154,21 +163,13 @@ def _fill(name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, 
     return runs
 
 
-def _encode(name: str, runs: DataFrame, space: SearchSpace) -> torch.Tensor:
-    try:
-        return space.encode(runs)
-    except InputDataError as error:
-        raise InputDataError(f"Task {name!r}: {error}") from error
-
-
 def _variances(
-    name: str, runs: DataFrame, noise: str | None, y: NDArray[np.float64]
+    name: str, runs: DataFrame, noise: str | None, measured: NDArray[np.bool_]
 ) -> torch.Tensor | None:
     """Squares the standard errors of ``n`` runs; failed runs get the task's largest."""
     if noise is None or runs[noise].isna().all():
         return None
     errors = _numbers(runs[noise])
-    measured = np.isfinite(y)
     if not (np.isfinite(errors[measured]) & (errors[measured] > 0)).all():
         raise InputDataError(
             f"Task {name!r} has a standard error in the column {noise!r} that is empty or not "
@@ -177,20 +178,6 @@ def _variances(
         )
     errors = np.where(measured, errors, errors[measured].max())
     return torch.from_numpy(errors**2)[:, None]
-
-
-def _dataset(
-    name: str,
-    X: torch.Tensor,
-    y: NDArray[np.float64],
-    Yvar: torch.Tensor | None,
-    space: SearchSpace,
-) -> SupervisedDataset:
-    finite = np.isfinite(y)
-    Y = torch.from_numpy(np.where(finite, y, y[finite].min()))[:, None]
-    return SupervisedDataset(
-        X, Y, Yvar=Yvar, feature_names=space.feature_names, outcome_names=[name]
-    )
 
 
 def _numbers(column: Series) -> NDArray[np.float64]:
