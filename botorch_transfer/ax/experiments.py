@@ -70,7 +70,7 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
     """
     if not set(known) & set(metrics):
         raise UserInputError(
-            f"The experiment has the metrics {list(metrics)}, and the history or prior speaks of "
+            f"The experiment has the metrics {list(metrics)}, and the history or prior has "
             f"{sorted(known) or 'none of them'}: name them alike."
         )
 

@@ -299,7 +299,7 @@ def test_a_prior_of_other_inputs_is_refused(make_client, runs, prior_file, tmp_p
 
 def test_a_prior_of_an_unknown_metric_is_refused(make_client, prior_file):
     priors = {"loss": prior_file, "accuracy": prior_file}
-    with pytest.raises(UserInputError, match=r"speaks of \['accuracy'\]: name them alike"):
+    with pytest.raises(UserInputError, match=r"has \['accuracy'\]: name them alike"):
         adapter_of(make_client(), priors=priors)
 
 

@@ -47,7 +47,7 @@ def test_metrics_of_objectives_and_constraints(make_client):
 
 def test_metrics_of_other_names_are_refused():
     refuse_other_metrics(["loss", "old name"], ["loss", "cost"])
-    with pytest.raises(UserInputError, match=r"metrics \['loss'\], .* speaks of \['Loss'\]"):
+    with pytest.raises(UserInputError, match=r"metrics \['loss'\], .* has \['Loss'\]"):
         refuse_other_metrics(["Loss"], ["loss"])
 
 
