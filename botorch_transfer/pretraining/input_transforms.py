@@ -188,30 +188,22 @@ def restore_transform(
     Raises:
         ValueError: If a transform is needed and not given, or given and not needed.
     """
-    restored = _restore(kind, tensors, given)
+    if kind == "custom" and given is None:
+        raise ValueError(
+            "The prior has an input transform of its own kind, which its file does not hold: hand "
+            "it over by load(path, input_transform=...)."
+        )
+    if kind is None and given is not None:
+        raise ValueError("The saved prior has no input transform: leave out input_transform.")
+    saved = None
+    if kind == "normalize":
+        offset, coefficient = tensors["offset"], tensors["coefficient"]
+        saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
+        saved.coefficient.copy_(coefficient)  # exactly, which the bounds are not
+    restored = resolve_input_transform(saved, given)
     if restored is not None and labels is not None:
         label_inputs(restored, labels)
     return restored
-
-
-def _restore(
-    kind: str | None, tensors: Mapping[str, Tensor], given: InputTransform | None
-) -> InputTransform | None:
-    if kind == "custom":
-        if given is None:
-            raise ValueError(
-                "The prior has an input transform of its own kind, which its file does not hold: "
-                "hand it over by load(path, input_transform=...)."
-            )
-        return frozen_input_transform(given)
-    if kind is None:
-        if given is not None:
-            raise ValueError("The saved prior has no input transform: leave out input_transform.")
-        return None
-    offset, coefficient = tensors["offset"], tensors["coefficient"]
-    saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
-    saved.coefficient.copy_(coefficient)  # exactly, which the bounds are not
-    return resolve_input_transform(saved, given)
 
 
 def _normalize(bounds: Tensor) -> Normalize:
