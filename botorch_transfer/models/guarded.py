@@ -37,6 +37,7 @@ from torch.nn import Parameter
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options, shared_arguments
 from botorch_transfer.models.report import transfer_report
@@ -134,13 +135,12 @@ def prior_evidence(
 
 
 def _log_density(errors: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
-    """The log density up to a constant: ``batch_shape``."""
+    """The log density of errors under a prior covariance and an unknown level: ``batch_shape``."""
     eye = torch.eye(errors.shape[-1], dtype=torch.double, device=errors.device)
     covariance = covariance.double() + 1.0 + noise.double().diag_embed() + 1e-6 * eye
     root = psd_safe_cholesky(covariance)
     whitened = torch.linalg.solve_triangular(root, errors.double().unsqueeze(-1), upper=False)
-    log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    return -0.5 * whitened.square().sum(dim=(-2, -1)) - log_determinant
+    return log_density(root, whitened)
 
 
 def mixed(

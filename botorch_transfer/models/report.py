@@ -1,12 +1,11 @@
-"""Whether each source task resembles the target, is unrelated to it, or its opposite.
+"""Which source helps the target, and whether the history misleads: a readable diagnosis.
 
-The target's data are explained by ``y = a + b μ_m(x) + g(x) + ε`` with a source's posterior mean
-``μ_m`` (and what the source is unsure of), an unknown level ``a``, and a GP ``g`` whose scale and
-lengthscale are averaged over a grid, as is the noise. Marginal likelihoods with ``b < 0`` and
-``b > 0`` against that with ``b = 0`` say which it is. It is a question about the data, not about a
-model: the answer is the same for all models with the same sources.
-
-A readable diagnosis: which source helps the target, and whether the history misleads.
+The target's data are explained by ``y = a + b μ_m(x) + g(x) + ε``: a source's posterior mean
+``μ_m`` with its posterior covariance, an unknown level ``a``, a GP ``g`` and noise ``ε``. The scale
+and lengthscale of ``g``, and the noise, are averaged over a grid. Marginal likelihoods with slopes
+``b < 0`` and ``b > 0``, compared with that of ``b = 0``, say whether a source resembles the target,
+is its opposite, or is unrelated. This is a question about the data, not about a model: the answer
+is the same for all models with the same sources.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,103 +23,14 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
+from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.kernels.stationary import squared_distance
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
-SLOPES = (0.25, 0.5, 1.0, 2.0)
-LENGTHSCALES = (0.15, 0.3, 0.6, 1.2)
-SCALES = (0.03, 0.1, 0.3, 1.0)
-NOISES = (1e-4, 1e-2)
-MAX_POINTS = 100
-
-
-def slope_evidence(
-    gps: ConditionedBatch, X: Tensor, Y: Tensor, noise: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Compares negative and positive slopes with none, for every source.
-
-    Args:
-        gps: The source GPs.
-        X: An ``n x d`` tensor of target inputs, transformed.
-        Y: An ``n`` tensor of target outcomes, in any units.
-        noise: An ``n`` tensor of known noise variances; averaged over a grid if omitted.
-
-    Returns:
-        An ``M x 2`` tensor of log Bayes factors, of negative slopes and of positive ones against
-        none; and the ``M`` posterior means of the slopes, all three as likely beforehand.
-    """
-    X, Y, noise = _standardized(X, Y, noise)
-    residual = _residual_covariances(X, noise)
-    means, covariances = gps.mean(X), gps.covariance(X)
-    slopes = [*(-slope for slope in SLOPES), 0.0, *SLOPES]
-    densities = torch.stack(
-        [_log_density(Y - slope * means, slope**2 * covariances, residual) for slope in slopes],
-        dim=-1,
-    )
-    num = len(SLOPES)
-    share = torch.tensor([1 / num] * num + [1.0] + [1 / num] * num).to(densities)
-    weighted = densities + share.log()
-    negative, none, positive = (
-        part.logsumexp(dim=-1) for part in weighted.split([num, 1, num], dim=-1)
-    )
-    mean_slope = weighted.softmax(dim=-1) @ torch.tensor(slopes).to(densities)
-    return torch.stack([negative - none, positive - none], dim=-1), mean_slope
-
-
-def _standardized(
-    X: Tensor, Y: Tensor, noise: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Standardizes the target by itself, because its units may differ from its sources'."""
-    # More points make a clear case no clearer, and cost their third power.
-    rows = torch.linspace(0, len(Y) - 1, min(len(Y), MAX_POINTS)).round().long().to(X.device)
-    X, Y = X[rows].double(), Y[rows].double()
-    scale = Y.new_ones(())
-    if len(Y) > 1:
-        scale = usable_std(Y.std(correction=0), Y.mean())
-    if noise is not None:
-        noise = noise[rows].double() / scale.square() + NOISES[0]
-    return X, (Y - Y.mean()) / scale, noise
-
-
-def _residual_covariances(X: Tensor, noise: Tensor | None) -> Tensor:
-    """Covariances of level, residual and noise on a grid: ``G x n x n``."""
-    distance = squared_distance(X, X)
-    eye = torch.eye(len(X), dtype=X.dtype, device=X.device)
-    noises = [value * eye for value in NOISES] if noise is None else [noise.diag()]
-    return torch.stack(
-        [
-            1.0 + scale * torch.exp(-0.5 * distance / lengthscale**2) + diagonal
-            for lengthscale, scale, diagonal in product(LENGTHSCALES, SCALES, noises)
-        ]
-    )
-
-
-def _log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """The log density of errors, averaged over the grid of residual covariances.
-
-    Args:
-        errors: An ``M x n`` tensor.
-        covariance: An ``M x n x n`` tensor.
-        residual: A ``G x n x n`` tensor.
-
-    Returns:
-        An ``M`` tensor.
-    """
-    n = errors.shape[-1]
-    root = psd_safe_cholesky(covariance.unsqueeze(1) + residual)
-    errors = errors.unsqueeze(1).expand(root.shape[:-1]).unsqueeze(-1)
-    whitened = torch.linalg.solve_triangular(root, errors, upper=False)
-    log_density = -0.5 * (whitened.square().sum(dim=(-2, -1)) + n * math.log(2 * math.pi))
-    log_density = log_density - root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    return log_density.logsumexp(dim=-1) - math.log(len(residual))
-
-
-if TYPE_CHECKING:
-    from botorch_transfer.models.target import TargetGP
-
 CLEAR = 3.0
-"""The log Bayes factor from which a relation is taken for real: odds of twenty to one."""
+"""The log Bayes factor from which a relation counts as real: odds of twenty to one."""
 
 NO_SIGN = 2.0
 """The log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
@@ -129,7 +39,13 @@ ENOUGH_POINTS = 8
 """The number of target points by which a source that resembles the target would have shown it."""
 
 ENOUGH_SPREAD = 0.3
-"""How far apart a source's predictions at the target's points have to be, in its deviations."""
+"""The least spread of a source's predictions at the target's points, in standard deviations."""
+
+SLOPES = (0.25, 0.5, 1.0, 2.0)
+LENGTHSCALES = (0.15, 0.3, 0.6, 1.2)
+SCALES = (0.03, 0.1, 0.3, 1.0)
+NOISES = (1e-4, 1e-2)
+MAX_POINTS = 100
 
 ALL = "all sources"
 COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
@@ -138,6 +54,8 @@ COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
 @torch.no_grad()
 def transfer_report(model: TargetGP) -> pd.DataFrame:
     """Tabulates what each source task, and all of them together, are to the target.
+
+    It is a method of the models on :class:`SourceGPs` and of :class:`GuardedTransferGP`.
 
     Args:
         model: A model whose prior is a :class:`SourceGPs`, or a :class:`GuardedTransferGP` of any.
@@ -166,18 +84,53 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
         raise ValueError("The model is a batch of models: report on one at a time.")
     transfer = getattr(model, "transfer", None)
     sources: Any = getattr(model, "prior", None)
-    if not isinstance(sources, SourceGPs):
-        if transfer is None:
-            raise ValueError(
-                f"{type(model).__name__} has no posterior of each source task to report on: use a "
-                "model on SourceGPs, or GuardedTransferGP."
-            )
-        return pd.DataFrame([_guard_row(model)], index=[ALL], columns=COLUMNS)
-    rows = _source_rows(model, sources, getattr(transfer or model, "weights", None))
-    verdicts = [row["verdict"] for row in rows]
     last = {} if transfer is None else _guard_row(model)
-    last["verdict"] = history_verdict(verdicts, [row["helpful"] for row in rows])
-    return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
+    if isinstance(sources, SourceGPs):
+        rows = _source_rows(model, sources, getattr(transfer or model, "weights", None))
+        verdicts = [row["verdict"] for row in rows]
+        last["verdict"] = history_verdict(verdicts, [row["helpful"] for row in rows])
+        return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
+    if transfer is None:
+        raise ValueError(
+            f"{type(model).__name__} has no posterior of each source task to report on: use a "
+            "model on SourceGPs, or GuardedTransferGP."
+        )
+    return pd.DataFrame([last], index=[ALL], columns=COLUMNS)
+
+
+def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict[str, Any]]:
+    num_points = model.num_target_points
+    (X,), Y = model.eval().train_inputs, model.train_targets
+    factors = torch.zeros(sources.num_tasks, 2)
+    slopes = torch.full((sources.num_tasks,), torch.nan)
+    spreads = torch.zeros(sources.num_tasks)
+    if num_points > 0:
+        is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = model.likelihood.noise.expand(num_points) if is_known else None
+        factors, slopes = slope_evidence(sources.gps, X, Y, noise)
+        spreads = sources.gps.mean(X).std(dim=-1, correction=0)
+    shares = [np.nan] * sources.num_tasks if weights is None else weights.tolist()
+    return [
+        {
+            "weight": weight,
+            "slope": slope,
+            "helpful": helpful,
+            "inverted": inverted,
+            "verdict": source_verdict(helpful, inverted, num_points, spread),
+        }
+        for weight, slope, (inverted, helpful), spread in zip(
+            shares, slopes.tolist(), factors.tolist(), spreads.tolist(), strict=True
+        )
+    ]
+
+
+def _guard_row(model: Any) -> dict[str, Any]:
+    """What the guard says of the whole history, for which there is no slope."""
+    weight = float(model.transfer_weight)
+    verdict = "unclear"
+    if model.num_target_points >= ENOUGH_POINTS:
+        verdict = "helpful" if weight >= 0.5 else "misleading"
+    return {"weight": weight, "verdict": verdict}
 
 
 def source_verdict(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
@@ -187,9 +140,9 @@ def source_verdict(helpful: float, inverted: float, num_points: int, spread: flo
         helpful: The log Bayes factor of a positive slope.
         inverted: That of a negative one.
         num_points: The number of target points.
-        spread: The standard deviation of the source's predictions at these points. Points all in
-            one place, as around an optimum, cannot tell a source that is right from one that is
-            not: there, one whose optimum lies a little aside would look like the opposite.
+        spread: The standard deviation of the source's predictions at these points. Where all
+            points lie close together, as around an optimum, a source whose optimum is a little
+            aside would look like the opposite; so they tell nothing.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -237,36 +190,80 @@ def history_verdict(verdicts: Sequence[str], helpful: Sequence[float]) -> str:
     return "irrelevant" if 2 * verdicts.count("irrelevant") > len(verdicts) else "unclear"
 
 
-def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict[str, Any]]:
-    num_points = model.num_target_points
-    (X,), Y = model.eval().train_inputs, model.train_targets
-    factors = torch.zeros(sources.num_tasks, 2)
-    slopes = torch.full((sources.num_tasks,), torch.nan)
-    spreads = torch.zeros(sources.num_tasks)
-    if num_points > 0:
-        is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-        noise = model.likelihood.noise.expand(num_points) if is_known else None
-        factors, slopes = slope_evidence(sources.gps, X, Y, noise)
-        spreads = sources.gps.mean(X).std(dim=-1, correction=0)
-    shares = [np.nan] * sources.num_tasks if weights is None else weights.tolist()
-    return [
-        {
-            "weight": weight,
-            "slope": slope,
-            "helpful": helpful,
-            "inverted": inverted,
-            "verdict": source_verdict(helpful, inverted, num_points, spread),
-        }
-        for weight, slope, (inverted, helpful), spread in zip(
-            shares, slopes.tolist(), factors.tolist(), spreads.tolist(), strict=True
-        )
-    ]
+def slope_evidence(
+    gps: ConditionedBatch, X: Tensor, Y: Tensor, noise: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compares negative and positive slopes with none, for every source.
+
+    Args:
+        gps: The source GPs.
+        X: An ``n x d`` tensor of target inputs, transformed.
+        Y: An ``n`` tensor of target outcomes, in any units.
+        noise: An ``n`` tensor of known noise variances; averaged over a grid if omitted.
+
+    Returns:
+        An ``M x 2`` tensor of log Bayes factors, of negative slopes and of positive ones against
+        none; and an ``M`` tensor of the slopes' posterior means, if negative, no and positive
+        slopes are equally likely beforehand.
+    """
+    X, Y, noise = _standardized(X, Y, noise)
+    residual = _residual_covariances(X, noise)
+    means, covariances = gps.mean(X), gps.covariance(X)
+    slopes = [*(-slope for slope in SLOPES), 0.0, *SLOPES]
+    densities = torch.stack(
+        [_average_density(Y - slope * means, slope**2 * covariances, residual) for slope in slopes],
+        dim=-1,
+    )
+    num = len(SLOPES)
+    share = torch.tensor([1 / num] * num + [1.0] + [1 / num] * num).to(densities)
+    weighted = densities + share.log()
+    negative, none, positive = (
+        part.logsumexp(dim=-1) for part in weighted.split([num, 1, num], dim=-1)
+    )
+    mean_slope = weighted.softmax(dim=-1) @ torch.tensor(slopes).to(densities)
+    return torch.stack([negative - none, positive - none], dim=-1), mean_slope
 
 
-def _guard_row(model: Any) -> dict[str, Any]:
-    """What the guard says of the whole history, for which there is no slope."""
-    weight = float(model.transfer_weight)
-    verdict = "unclear"
-    if model.num_target_points >= ENOUGH_POINTS:
-        verdict = "helpful" if weight >= 0.5 else "misleading"
-    return {"weight": weight, "verdict": verdict}
+def _standardized(
+    X: Tensor, Y: Tensor, noise: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Standardizes the target by itself, because its units may differ from its sources'."""
+    # More points make a clear case no clearer, and cost their third power.
+    rows = torch.linspace(0, len(Y) - 1, min(len(Y), MAX_POINTS)).round().long().to(X.device)
+    X, Y = X[rows].double(), Y[rows].double()
+    scale = Y.new_ones(())
+    if len(Y) > 1:
+        scale = usable_std(Y.std(correction=0), Y.mean())
+    if noise is not None:
+        noise = noise[rows].double() / scale.square() + NOISES[0]
+    return X, (Y - Y.mean()) / scale, noise
+
+
+def _residual_covariances(X: Tensor, noise: Tensor | None) -> Tensor:
+    """Covariances of level, residual and noise on a grid: ``G x n x n``."""
+    distance = squared_distance(X, X)
+    eye = torch.eye(len(X), dtype=X.dtype, device=X.device)
+    noises = [value * eye for value in NOISES] if noise is None else [noise.diag()]
+    return torch.stack(
+        [
+            1.0 + scale * torch.exp(-0.5 * distance / lengthscale**2) + diagonal
+            for lengthscale, scale, diagonal in product(LENGTHSCALES, SCALES, noises)
+        ]
+    )
+
+
+def _average_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
+    """The log density of errors, averaged over the grid of residual covariances.
+
+    Args:
+        errors: An ``M x n`` tensor.
+        covariance: An ``M x n x n`` tensor.
+        residual: A ``G x n x n`` tensor.
+
+    Returns:
+        An ``M`` tensor.
+    """
+    root = psd_safe_cholesky(covariance.unsqueeze(1) + residual)
+    errors = errors.unsqueeze(1).expand(root.shape[:-1]).unsqueeze(-1)
+    whitened = torch.linalg.solve_triangular(root, errors, upper=False)
+    return log_density(root, whitened).logsumexp(dim=-1) - math.log(len(residual))
