@@ -8,7 +8,9 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from enum import EnumType
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -54,9 +56,11 @@ PREPARED = {
 """What examples need not import: PyTorch, GPyTorch, BoTorch, and the names of this package."""
 
 
-def objects() -> dict[str, object]:
+@cache
+def small_objects() -> dict[str, Any]:
     """Small objects that the examples of methods start from."""
-    X = torch.rand(6, 2, dtype=torch.double)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(6, 2, generator=generator, dtype=torch.double)
     Y = X.sum(dim=-1, keepdim=True)
     sources = SourceGPs.fit({"monday": (X, Y), "tuesday": (X, 2 * Y)}, num_restarts=0)
     dataset = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["wednesday"])
@@ -85,7 +89,7 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
     if "plotting" in example.name:
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    example.globs = {**objects(), **example.globs}
+    example.globs = {**deepcopy(small_objects()), **example.globs}
     report: list[str] = []
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
     assert not failed, "".join(report)
