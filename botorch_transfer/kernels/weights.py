@@ -39,7 +39,8 @@ class SourceWeights(Module, ABC):
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
         index = index if isinstance(index, tuple) else (index,)
-        twin, parameter = deepcopy(self), getattr(self, self._parameter)
+        twin = deepcopy(self)
+        parameter = getattr(twin, self._parameter)
         selected = parameter.detach()[(*index, slice(None))]
         setattr(twin, self._parameter, Parameter(selected, parameter.requires_grad))
         return twin

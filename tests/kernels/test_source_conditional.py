@@ -204,3 +204,9 @@ def test_derivatives_in_hyperparameters(kind):
             return conditional.mean(x), conditional.covariance(x), factor.log_likelihood
 
     assert torch.autograd.gradcheck(values, tuple(conditional.parameters()))
+
+
+def test_mean_and_kernel_share_their_parameters():
+    conditional = build()
+    parameters = set(SourceConditionalMean(conditional).parameters())
+    assert parameters == set(SourceConditionalKernel(conditional).parameters())

@@ -7,20 +7,32 @@ from copy import deepcopy
 
 import pytest
 import torch
+from botorch.acquisition import (
+    LogExpectedImprovement,
+    ProbabilityOfImprovement,
+    UpperConfidenceBound,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.acquisition.analytic import LogProbabilityOfImprovement
+from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms.outcome import Log, Standardize
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
+from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, UniformPrior
+from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import default_context
+from botorch_transfer.models import fully_bayesian
+from botorch_transfer.models.fully_bayesian import mixture_of_single_points
 from botorch_transfer.pretraining import NetworkOptions
 from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
+from tests.families import ShiftedSines
 from tests.models.members import TEST_X, build, data, hyperprior, member
 from tests.pretraining.domains import draw_domain, draw_domains
 
@@ -239,3 +251,248 @@ def test_batches_of_targets_are_refused():
 def test_unfit_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         build(3, **options)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_shapes(n, batch_shape):
+    model = build(n)
+    X = torch.rand(*batch_shape, 4, 2, dtype=torch.double)
+    posterior = model.posterior(X)
+    assert posterior.mean.shape == (*batch_shape, 8, 4, 1)
+    assert posterior.mixture_mean.shape == (*batch_shape, 4, 1)
+    assert posterior.rsample(torch.Size([5])).shape == (5, *batch_shape, 8, 4, 1)
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize("n", [0, 5])
+def test_observation_noise(n, known_noise):
+    _, Y = data(n)
+    model = build(n, train_Yvar=torch.full_like(Y, 0.3) if known_noise else None)
+    latent, noisy = (model.posterior(TEST_X, observation_noise=flag) for flag in (False, True))
+    added = (noisy.variance - latent.variance).squeeze(-1)
+    expected = model.likelihood.noise.mean(dim=-1, keepdim=True).expand(8, 4)
+    torch.testing.assert_close(added, expected)
+    given = torch.full((4, 1), 0.7, dtype=torch.double)
+    added = model.posterior(TEST_X, observation_noise=given).variance - latent.variance
+    torch.testing.assert_close(added, given.expand(8, 4, 1))
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_acquisitions_average_over_members(n):
+    model = build(n)
+    X, (_, Y) = TEST_X.unsqueeze(-2), data(4)
+    posterior = model.posterior(X)
+    mean, std = posterior.mean.squeeze(-1).squeeze(-1), posterior.variance.sqrt().squeeze()
+    normal = torch.distributions.Normal(0.0, 1.0)
+    improvement = ProbabilityOfImprovement(model, Y.max())(X)
+    expected = normal.cdf((mean - Y.max()) / std).mean(dim=-1)
+    torch.testing.assert_close(improvement, expected, rtol=1e-4, atol=1e-6)
+    bound = UpperConfidenceBound(model, beta=9.0)(X)
+    torch.testing.assert_close(bound, (mean + 3 * std).mean(dim=-1))
+    assert LogExpectedImprovement(model, Y.max())(X).isfinite().all()
+
+
+def test_noisy_improvement():
+    X, _ = data(5)
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    acquisition = qLogNoisyExpectedImprovement(build(5), X, sampler)
+    value = acquisition(TEST_X.unsqueeze(-2))
+    assert value.shape == (4,)
+    assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_conditioning_equals_a_rebuilt_member(n, known_noise, batch_shape):
+    X, Y = data(n)
+    model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
+    new_X = torch.rand(*batch_shape, 2, 2, dtype=torch.double)
+    new_Y = new_X.sum(dim=-1, keepdim=True)
+    noise = torch.full_like(new_Y, 0.3) if known_noise else None
+    model.posterior(TEST_X)
+    conditioned = model.condition_on_observations(new_X, new_Y, noise=noise)
+    assert conditioned.num_target_points == n + 2
+    posterior = conditioned.posterior(TEST_X.expand(*batch_shape, 4, 2))
+    for batch in range(3) if batch_shape else [()]:
+        all_X, all_Y = (torch.cat([old, new[batch]]) for old, new in ((X, new_X), (Y, new_Y)))
+        Yvar = None
+        if noise is not None:
+            Yvar = torch.cat([torch.full_like(Y, 0.2), noise[batch]])
+        for index in (0, 7):
+            expected = member(model, index, all_X, all_Y, Yvar).posterior(TEST_X)
+            torch.testing.assert_close(
+                posterior.mean[batch][index], expected.mean, rtol=1e-5, atol=1e-7
+            )
+            torch.testing.assert_close(
+                posterior.variance[batch][index], expected.variance, rtol=1e-4, atol=1e-7
+            )
+
+
+@pytest.mark.parametrize("of_members", [False, True])
+def test_points_may_be_each_members_own(of_members):
+    X, Y = data(4)
+    model = build(4)
+    new_X = torch.rand(*([8] if of_members else []), 2, 2, dtype=torch.double)
+    new_Y = torch.rand(8, 2, 1, dtype=torch.double)
+    model.posterior(TEST_X)
+    posterior = model.condition_on_observations(new_X, new_Y).posterior(TEST_X)
+    for index in (0, 7):
+        its_X = new_X[index] if of_members else new_X
+        single = member(model, index, torch.cat([X, its_X]), torch.cat([Y, new_Y[index]]))
+        expected = single.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[index], expected.mean, rtol=1e-5, atol=1e-7)
+
+
+def test_outcomes_of_batches_may_be_each_members_own():
+    model = build(4)
+    X = torch.rand(3, 2, 2, dtype=torch.double)
+    Y = torch.rand(3, 8, 2, 1, dtype=torch.double)
+    model.posterior(TEST_X)
+    posterior = model.condition_on_observations(X, Y).posterior(TEST_X)
+    assert posterior.mean.shape == (3, 8, 4, 1)
+    for batch in range(3):
+        alone = model.condition_on_observations(X[batch], Y[batch]).posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[batch], alone.mean)
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+@pytest.mark.parametrize("n", [0, 4])
+def test_fantasies(n, known_noise):
+    _, Y = data(n)
+    model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    fantasies = model.fantasize(TEST_X[:2], sampler)
+    posterior = fantasies.posterior(TEST_X)
+    assert posterior.mean.shape == (3, 8, 4, 1)
+    assert (posterior.variance[..., :2, :] < model.posterior(TEST_X[:2]).variance).all()
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_leave_one_out(known_noise):
+    X, Y = data(5)
+    Yvar = torch.full_like(Y, 0.2) if known_noise else None
+    model = build(5, train_Yvar=Yvar)
+    predictions = loo_cv(model).posterior
+    assert predictions.mean.shape == (5, 8, 1, 1)
+    for left_out in range(5):
+        rows = torch.arange(5) != left_out
+        noise = None if Yvar is None else Yvar[rows]
+        single = member(model, 3, X[rows], Y[rows], noise)
+        expected = single.posterior(X[left_out : left_out + 1])
+        added = model.likelihood.noise[3].mean()
+        torch.testing.assert_close(
+            predictions.mean[left_out, 3], expected.mean, rtol=1e-5, atol=1e-6
+        )
+        torch.testing.assert_close(
+            predictions.variance[left_out, 3], expected.variance + added, rtol=1e-4, atol=1e-6
+        )
+
+
+def test_noise_of_as_many_points_as_members():
+    """Its dimensions tell whose it is, whatever their sizes."""
+    model = build(4)
+    members = model.batch_shape[0]
+    X = TEST_X[:3].expand(members, 3, -1)
+    noise = torch.arange(1.0, members + 1).double().reshape(-1, 1, 1).expand(members, 3, 1)
+    latent = model.posterior(X).variance
+    added = model.posterior(X, observation_noise=noise).variance - latent
+    expected = noise.unsqueeze(-3).expand_as(added)
+    torch.testing.assert_close(added, expected)
+    own = noise.unsqueeze(0).expand(members, members, 3, 1)  # each member's own
+    added = model.posterior(X, observation_noise=own).variance - latent
+    torch.testing.assert_close(added, own)
+
+
+HYPERPRIOR = Hyperprior.specified(
+    NormalPrior(0.0, 1.0),
+    GammaPrior(3.0, 6.0),
+    GammaPrior(2.0, 4.0),
+    GammaPrior(2.0, 200.0),
+    outcome_scale="per_task",
+)
+FAMILY = ShiftedSines(2)
+
+
+def small_ensemble(n: int, **options) -> FullyBayesianHyperpriorGP:
+    X, Y = FAMILY.target(n)
+    return FullyBayesianHyperpriorGP(X, Y, HYPERPRIOR, num_samples=128, num_members=5, **options)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Turns the way around batches off."""
+
+    def turn_off() -> None:
+        monkeypatch.setattr(fully_bayesian, "mixture_of_single_points", lambda *args: None)
+
+    return turn_off
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (150, 1, 2), (3, 50, 1, 2)])
+def test_equal_to_batches(n, shape, batches):
+    model = small_ensemble(n)
+    X = FAMILY.inputs(*shape[:-1]).reshape(shape).requires_grad_()
+
+    def values() -> list[torch.Tensor]:
+        posterior = model.posterior(X)
+        parts = [posterior.mean, posterior.variance, posterior.mixture_variance]
+        total = sum(
+            (part * torch.arange(1.0, 1 + part.numel()).view_as(part)).sum() for part in parts
+        )
+        samples = SobolQMCNormalSampler(torch.Size([2]), seed=0)(posterior)
+        return [*parts, samples, *torch.autograd.grad(total, X)]
+
+    ours = values()
+    batches()
+    for left, right in zip(ours, values(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-6)
+
+
+def test_acquisition_functions_take_this_way(monkeypatch, batches):
+    model, X = small_ensemble(6), FAMILY.inputs(100, 1)
+    sizes, original = [], fully_bayesian.GaussianMixturePosterior
+
+    def counting(distribution):
+        sizes.append(distribution.mean.shape)
+        return original(distribution)
+
+    monkeypatch.setattr(fully_bayesian, "GaussianMixturePosterior", counting)
+    acquisition = LogProbabilityOfImprovement(model, best_f=0.5)
+    ours = acquisition(X)
+    assert sizes == [(100, 5, 1)]
+    batches()
+    torch.testing.assert_close(ours, acquisition(X))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (3, 2, 2), (0, 1, 2)])
+def test_other_shapes_are_left_alone(shape):
+    assert (
+        mixture_of_single_points(small_ensemble(3).posterior, torch.zeros(shape).double()) is None
+    )
+
+
+def test_posteriors_that_are_not_gaussian_are_left_alone(batches):
+    X, Y = FAMILY.target(4)
+    model = FullyBayesianHyperpriorGP(
+        X, Y.sigmoid(), HYPERPRIOR, num_samples=64, num_members=5, outcome_transform=Log()
+    )
+    points = FAMILY.inputs(6, 1)
+    ours = model.posterior(points).mean
+    batches()
+    torch.testing.assert_close(ours, model.posterior(points).mean)
+
+
+def test_conditioned_ensembles():
+    model = small_ensemble(4)
+    new_X, points = FAMILY.inputs(3, 2), FAMILY.inputs(3, 1, seed=1)
+    model.posterior(points)
+    batched = model.condition_on_observations(new_X, FAMILY.value(new_X)).posterior(points)
+    assert batched.mean.shape == (3, 5, 1, 1)
+    for number in range(3):
+        one = model.condition_on_observations(new_X[number], FAMILY.value(new_X[number]))
+        posterior = one.posterior(points)
+        torch.testing.assert_close(posterior.mean[number], batched.mean[number])
+        torch.testing.assert_close(posterior.variance[number], batched.variance[number])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from botorch.optim.utils import sample_all_priors
@@ -7,7 +9,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from botorch_transfer.kernels.weights import MIN_WEIGHT, TaskWeights
+from botorch_transfer.kernels.weights import MIN_WEIGHT, EnsembleWeights, TaskWeights
 
 
 @given(st.integers(1, 10), st.lists(st.integers(1, 3), max_size=2))
@@ -83,3 +85,34 @@ def test_samples_below_the_bound_are_moved_to_it() -> None:
 
 def test_without_hyperprior() -> None:
     assert not list(TaskWeights(3).named_priors())
+
+
+def test_shares_start_equal_and_are_not_fitted():
+    weights = EnsembleWeights(3, torch.Size([2]))
+    assert weights.batch_shape == (2,)
+    assert weights.weights.shape == (2, 3)
+    assert torch.equal(weights.own, torch.tensor([0.25, 0.25]))
+    assert not any(parameter.requires_grad for parameter in weights.parameters())
+
+
+def test_set_normalizes():
+    weights = EnsembleWeights(2).double()
+    weights.set(torch.tensor([1.0, 0.0, 3.0]))
+    assert weights.weights.tolist() == [0.25, 0.0]
+    assert float(weights.own) == 0.75
+    assert weights.shares.dtype == torch.double
+
+
+def test_ensemble_selects_from_the_batch():
+    weights = EnsembleWeights(2, torch.Size([2]))
+    weights.set(torch.tensor([[1.0, 1.0, 2.0], [0.0, 1.0, 0.0]]))
+    assert weights[1].weights.tolist() == [0.0, 1.0]
+    assert weights[0].batch_shape == ()
+
+
+def test_travels_with_the_state():
+    weights, other = EnsembleWeights(2), EnsembleWeights(2)
+    weights.set(torch.tensor([1.0, 0.0, 3.0]))
+    other.load_state_dict(weights.state_dict())
+    assert torch.equal(other.shares, weights.shares)
+    assert torch.equal(pickle.loads(pickle.dumps(weights)).shares, weights.shares)
