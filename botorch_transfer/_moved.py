@@ -126,6 +126,9 @@ class _MovedModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         new = MOVED[self.__name__.removeprefix(_PREFIX)]
+        parent, _, child = self.__name__.rpartition(".")
+        if "_shadowed" in vars(self):
+            setattr(sys.modules[parent], child, self._shadowed)
         return getattr(importlib.import_module(_PREFIX + new), RENAMED.get(f"{new}:{name}", name))
 
 
@@ -150,7 +153,14 @@ class _MovedFinder(MetaPathFinder, Loader):
         return _MovedModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs nothing: the stand-in has no code of its own."""
+        """Remembers a function of the parent package that has the module's name.
+
+        The import puts the module in its place, and the first look at the module puts it back.
+        """
+        parent, _, child = module.__name__.rpartition(".")
+        shadowed = vars(sys.modules[parent]).get(child)
+        if shadowed is not None and not isinstance(shadowed, ModuleType):
+            vars(module)["_shadowed"] = shadowed
 
 
 def install() -> None:

@@ -83,6 +83,17 @@ def test_a_renamed_class_is_found_by_its_old_name(monkeypatch: pytest.MonkeyPatc
         _ = old.IrrationalParameter
 
 
+@pytest.mark.usefixtures("_as_new")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_does_not_hide_a_function_of_its_name():
+    from botorch_transfer import pretraining
+
+    function = pretraining.leave_one_domain_out
+    exec("from botorch_transfer.pretraining.leave_one_domain_out import leave_one_domain_out", {})
+    assert pretraining.leave_one_domain_out is function
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
 def test_what_never_existed_is_not_found():
     for name in ("botorch_transfer.nothing", "botorch_transfer._space.nothing", "dense"):
         with pytest.raises(ModuleNotFoundError, match=name):
