@@ -1,6 +1,6 @@
-"""The parts of a GP that pre-training learns together: mean, kernel and noise, and presets of them.
+"""The parts of a GP that pre-training learns together: mean, kernel and noise.
 
-Read this to see what a pre-trained GP is made of and where its training starts. A prior holds its
+Read this to see what a pre-trained GP is made of, and how it is frozen. A prior holds its
 parts frozen: parameters become buffers by :func:`freeze` and parameters again by :func:`thaw`.
 """
 
@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean, Mean, ZeroMean
+from gpytorch.means import Mean
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from botorch_transfer.kernels.features import (
-    BiasedLinearKernel,
-    FeatureKernel,
-    FeatureMean,
-    FeatureNetwork,
-)
+from botorch_transfer.kernels.features import FeatureKernel, FeatureMean
 from botorch_transfer.kernels.gaussian import nll, stationary_nll
 from botorch_transfer.kernels.stationary import Stationary, dense_covariance, stationary_function
 
@@ -194,51 +189,19 @@ def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module,
         yield name, module.get_submodule(path), leaf
 
 
-# ------------------------------------------------------------------------------------ presets
+def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -> ScaleKernel:
+    """Builds a scaled stationary kernel with a lengthscale for each input or feature.
 
-Parts = tuple[Mean, Kernel]
+    Args:
+        dim: The number of inputs or features.
+        kernel: The stationary kernel's name.
+        lengthscale: The starting value; by default half the root of ``dim``, because distances
+            between features grow with the root of their number.
 
-
-def hyperbo(dim: int, hidden: Sequence[int], kernel: str, seed: int) -> Parts:
-    """A mean that is linear in a network's features, and a stationary kernel on them."""
-    network = FeatureNetwork(dim, hidden, seed)
-    return FeatureMean(network), FeatureKernel(_stationary(network.num_features, kernel), network)
-
-
-def fsbo(dim: int, hidden: Sequence[int], kernel: str, seed: int) -> Parts:
-    """A zero mean, and a stationary kernel on a network's features."""
-    network = FeatureNetwork(dim, hidden, seed)
-    return ZeroMean(), FeatureKernel(_stationary(network.num_features, kernel), network)
-
-
-def ablr(dim: int, hidden: Sequence[int], seed: int) -> Parts:
-    """A zero mean, and a linear kernel with an intercept on a network's features."""
-    network = FeatureNetwork(dim, hidden, seed)
-    kernel = BiasedLinearKernel(bias_variance=1.0, weight_variance=1.0 / network.num_features)
-    return ZeroMean(), FeatureKernel(kernel, network)
-
-
-def stationary(dim: int, kernel: str, mean: str) -> Parts:
-    """A constant or zero mean, and a stationary kernel on the inputs themselves."""
-    means: dict[str, Callable[[], Mean]] = {"constant": ConstantMean, "zero": ZeroMean}
-    if mean not in means:
-        raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
-    return means[mean](), _stationary(dim, kernel, lengthscale=0.5)
-
-
-PRESETS: dict[str, Callable[..., Parts]] = {
-    "hyperbo": hyperbo,
-    "fsbo": fsbo,
-    "ablr": ablr,
-    "stationary": stationary,
-}
-"""The presets, by name. A prior's file holds the name and the arguments."""
-
-
-def _stationary(dim: int, kernel: str, lengthscale: float | None = None) -> ScaleKernel:
-    """A scaled stationary kernel with a lengthscale for each input or feature."""
+    Returns:
+        The kernel, in double precision.
+    """
     base = stationary_function(kernel).make_kernel(ard_num_dims=dim).double()
-    # Distances between features grow with the root of their number.
     base.lengthscale = math.sqrt(dim) / 2 if lengthscale is None else lengthscale
     scaled = ScaleKernel(base).double()
     scaled.outputscale = 1.0

@@ -33,10 +33,16 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
+from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.kernels.features import (
+    BiasedLinearKernel,
+    FeatureKernel,
+    FeatureMean,
+    FeatureNetwork,
+)
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
@@ -58,9 +64,9 @@ from botorch_transfer.pretraining.pretrained.objectives import (
 )
 from botorch_transfer.pretraining.pretrained.parts import (
     MIN_NOISE,
-    PRESETS,
     GPParts,
     freeze,
+    scaled_stationary,
     spread,
     structure,
     thaw,
@@ -133,8 +139,10 @@ class PretrainedPrior(TransferPrior):
     # ------------------------------------------------------------------------------- presets
 
     @classmethod
-    def _of_preset(cls, name: str, noise: float, **arguments: Any) -> Self:
-        prior = cls(*PRESETS[name](**arguments), dim=arguments["dim"], noise=noise)
+    def _of_preset(
+        cls, name: str, mean: Mean, kernel: Kernel, noise: float, arguments: dict[str, Any]
+    ) -> Self:
+        prior = cls(mean, kernel, arguments["dim"], noise)
         prior._preset = {"name": name, "arguments": arguments}
         return prior
 
@@ -163,7 +171,10 @@ class PretrainedPrior(TransferPrior):
             >>> PretrainedPrior.hyperbo(d=3).dim
             3
         """
-        return cls._of_preset("hyperbo", noise, dim=d, hidden=[*hidden], kernel=kernel, seed=seed)
+        network = FeatureNetwork(d, hidden, seed)
+        covar_module = FeatureKernel(scaled_stationary(network.num_features, kernel), network)
+        arguments = {"dim": d, "hidden": [*hidden], "kernel": kernel, "seed": seed}
+        return cls._of_preset("hyperbo", FeatureMean(network), covar_module, noise, arguments)
 
     @classmethod
     def fsbo(
@@ -189,7 +200,10 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.fsbo(d=3)
         """
-        return cls._of_preset("fsbo", noise, dim=d, hidden=[*hidden], kernel=kernel, seed=seed)
+        network = FeatureNetwork(d, hidden, seed)
+        covar_module = FeatureKernel(scaled_stationary(network.num_features, kernel), network)
+        arguments = {"dim": d, "hidden": [*hidden], "kernel": kernel, "seed": seed}
+        return cls._of_preset("fsbo", ZeroMean(), covar_module, noise, arguments)
 
     @classmethod
     def ablr(
@@ -210,7 +224,11 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.ablr(d=3)
         """
-        return cls._of_preset("ablr", noise, dim=d, hidden=[*hidden], seed=seed)
+        network = FeatureNetwork(d, hidden, seed)
+        linear = BiasedLinearKernel(bias_variance=1.0, weight_variance=1.0 / network.num_features)
+        arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
+        kernel = FeatureKernel(linear, network)
+        return cls._of_preset("ablr", ZeroMean(), kernel, noise, arguments)
 
     @classmethod
     def stationary(
@@ -238,7 +256,12 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.stationary(d=3, kernel="rbf")
         """
-        return cls._of_preset("stationary", noise, dim=d, kernel=kernel, mean=mean)
+        if mean not in ("constant", "zero"):
+            raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
+        mean_module = ConstantMean() if mean == "constant" else ZeroMean()
+        covar_module = scaled_stationary(d, kernel, lengthscale=0.5)
+        arguments = {"dim": d, "kernel": kernel, "mean": mean}
+        return cls._of_preset("stationary", mean_module, covar_module, noise, arguments)
 
     # ------------------------------------------------------------------------------ training
 
@@ -583,7 +606,15 @@ class PretrainedPrior(TransferPrior):
                     f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
                     "covar_module."
                 )
-            return cls._of_preset(preset["name"], config["noise"], **preset["arguments"])
+            presets = {
+                "hyperbo": cls.hyperbo,
+                "fsbo": cls.fsbo,
+                "ablr": cls.ablr,
+                "stationary": cls.stationary,
+            }
+            arguments = dict(preset["arguments"])
+            build: Any = presets[preset["name"]]
+            return build(arguments.pop("dim"), noise=config["noise"], **arguments)
         if mean_module is None or covar_module is None or _names(*given) != config["modules"]:
             mean, kernel = config["modules"]
             raise ValueError(

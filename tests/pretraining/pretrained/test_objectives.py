@@ -11,6 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.kernels.gaussian import nll
+from botorch_transfer.pretraining import PretrainedPrior
 from botorch_transfer.pretraining.pretrained import objectives
 from botorch_transfer.pretraining.pretrained.objectives import (
     EmpiricalGaussian,
@@ -22,7 +23,6 @@ from botorch_transfer.pretraining.pretrained.objectives import (
     ekl,
     find_matching_groups,
 )
-from botorch_transfer.pretraining.pretrained.parts import GPParts, hyperbo
 from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.families import OFFSET, ShiftedSines
 
@@ -309,7 +309,7 @@ FAMILY = ShiftedSines()
 
 
 def parts():
-    parts = GPParts(*hyperbo(2, hidden=(4,), kernel="matern52", seed=0))
+    parts = PretrainedPrior.hyperbo(2, hidden=(4,)).gp(torch.Size(), fit=True)
     parts.mean_module.weight.data.fill_(0.3)
     return parts
 

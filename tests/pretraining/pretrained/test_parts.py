@@ -1,4 +1,4 @@
-"""Parts of a GP, freezing them, presets."""
+"""Parts of a GP, and freezing them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from copy import deepcopy
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.means import ConstantMean, ZeroMean
+from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior
 
 from botorch_transfer.kernels.conditioned_batch import shallow_copy
 from botorch_transfer.kernels.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.pretraining.pretrained.parts import (
     MIN_NOISE,
-    PRESETS,
     GPParts,
     freeze,
     spread,
     thaw,
 )
-from tests.kernels.tasks import points
 
 
 def shared():
@@ -141,48 +139,3 @@ def test_members_of_a_batch_start_alike_and_go_their_own_ways(make, X):
     torch.testing.assert_close(parts.mean_module(X)[1], single.mean_module(X[1]))
     torch.testing.assert_close(parts.covar_module(X).to_dense()[1], single(X[1])[1])
     assert parts.covar_module.batch_shape == (3,)
-
-
-NETWORK = {"hidden": (4, 3), "seed": 1}
-ARGUMENTS = {
-    "hyperbo": {"dim": 2, "kernel": "matern52", **NETWORK},
-    "fsbo": {"dim": 2, "kernel": "matern52", **NETWORK},
-    "ablr": {"dim": 2, **NETWORK},
-    "stationary": {"dim": 2, "kernel": "rbf", "mean": "constant"},
-}
-
-
-def test_every_preset_is_tested():
-    assert ARGUMENTS.keys() == PRESETS.keys()
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_gp_in_double_precision(name):
-    mean, kernel = PRESETS[name](**ARGUMENTS[name])
-    X = points(6, 2)
-    covariance = kernel(X).to_dense()
-    assert mean(X).shape == (6,)
-    assert covariance.dtype is torch.double
-    assert torch.linalg.eigvalsh(covariance).min() > -1e-12
-    again = PRESETS[name](**ARGUMENTS[name])[1]
-    assert torch.equal(again(X).to_dense(), covariance)  # the seed is its own
-
-
-@pytest.mark.parametrize("name", ["hyperbo", "fsbo", "ablr"])
-def test_networks_follow_their_seed(name):
-    X = points(6, 2)
-    first, other = (
-        PRESETS[name](**{**ARGUMENTS[name], "seed": seed})[1](X).to_dense() for seed in (1, 2)
-    )
-    assert not torch.equal(first, other)
-
-
-def test_means():
-    assert isinstance(PRESETS["fsbo"](**ARGUMENTS["fsbo"])[0], ZeroMean)
-    assert isinstance(PRESETS["ablr"](**ARGUMENTS["ablr"])[0], ZeroMean)
-    assert isinstance(PRESETS["stationary"](**ARGUMENTS["stationary"])[0], ConstantMean)
-    mean, kernel = PRESETS["hyperbo"](**ARGUMENTS["hyperbo"])
-    shared = {id(parameter) for parameter in mean.parameters()}
-    assert shared & {id(parameter) for parameter in kernel.parameters()}  # one network for both
-    with pytest.raises(ValueError, match="Unknown mean 'linear': choose 'constant' or 'zero'"):
-        PRESETS["stationary"](**{**ARGUMENTS["stationary"], "mean": "linear"})
