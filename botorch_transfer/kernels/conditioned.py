@@ -79,8 +79,6 @@ class ConditionedGPs(ConditionedBatch):
         torch.Size([3, 5])
     """
 
-    tensor_names = (*_PADDED, "lengthscale", "outputscale", "prior_mean")
-
     def __init__(
         self,
         train_X: Tensor,

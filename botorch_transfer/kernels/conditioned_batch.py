@@ -6,9 +6,10 @@ Read it for the evaluation that all posteriors given source data share: those of
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -254,9 +255,6 @@ class ConditionedBatch(Conditioned, Module):
         task_names: Names of the ``Q`` tasks for messages.
     """
 
-    tensor_names: ClassVar[tuple[str, ...]]
-    """The names of the constructor's tensors, from which all others follow."""
-
     kernel_index: Tensor
     lengthscale: Tensor
     outputscale: Tensor
@@ -288,8 +286,9 @@ class ConditionedBatch(Conditioned, Module):
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The constructor's tensors by name."""
-        return {name: getattr(self, name) for name in self.tensor_names}
+        """The constructor's tensors by name, from which all others follow."""
+        names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
+        return {name: getattr(self, name) for name in names}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves to other devices, and stays in double precision wherever the model goes.
@@ -326,7 +325,7 @@ class ConditionedBatch(Conditioned, Module):
 
     @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the dimension ``dim`` of ``Q`` kernels to one of ``G`` GPs, at new inputs."""
+        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs."""
 
     @abstractmethod
     def aggregate_at_data(self, values: Tensor) -> Tensor:

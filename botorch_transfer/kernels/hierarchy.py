@@ -76,15 +76,6 @@ class ConditionedHierarchy(ConditionedBatch):
         torch.Size([1, 5])
     """
 
-    tensor_names = (
-        "train_X",
-        "train_Y",
-        "level",
-        "noise",
-        "lengthscale",
-        "outputscale",
-        "level_means",
-    )
     level: Tensor
     level_means: Tensor
     includes: Tensor
@@ -175,7 +166,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return [self._kernel(level, x, self.train_X[row.start :]) for level, row in rows]
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
-        """Adds up what each row includes."""
+        """Adds up the levels that each row includes."""
         blocks = []
         for level, rows in enumerate(self._rows):
             included = zip(crosses[: level + 1], self._rows, strict=False)
@@ -186,7 +177,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
 @dataclass(frozen=True)
 class _Boost:
-    """What BHGP's covariance needs, and MHGP does without: factors of all rows together."""
+    """The factors of all levels' data together, which only BHGP's covariance needs."""
 
     inverse_root: Tensor
     excess: Tensor
@@ -195,9 +186,9 @@ class _Boost:
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
-    Its mean is MHGP's, for which each level's own factor is enough; its covariance is BHGP's, which
-    knows what the means are unsure of, and whose factors of all rows are made when they are first
-    asked for. The arguments are those of :class:`ConditionedHierarchy`.
+    Its mean is MHGP's, which needs each level's own factor only. Its covariance is BHGP's, which
+    includes the uncertainty of the means; the factors of all rows are computed when it is first
+    evaluated. The arguments are those of :class:`ConditionedHierarchy`.
     """
 
     levels: ConditionedGPs
@@ -274,14 +265,14 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs: what is explained, and what the coefficients cost on top."""
+        """Whitens ``P x d`` inputs: rows that explain, then those that BHGP's coefficients add."""
         boost, crosses = self._boost(), self._level_crosses(x)
         explained = boost.inverse_root @ self._joint(crosses).mT
         excess = boost.excess.mT @ self._own(crosses).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Makes the excess count as what is not explained."""
+        """Adds the excess instead of subtracting it."""
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)

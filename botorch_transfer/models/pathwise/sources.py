@@ -280,15 +280,17 @@ def _draw_joint_feature_paths(
 DrawMatheronPaths.register(JointTransferGP)(draw_posterior_paths)
 
 
+@GenKernelFeatures.register(BiasedLinearKernel)
 class LinearFeatureMap(FeatureMap):
     """The features of a :class:`BiasedLinearKernel`, which are exact: ``(σ_0, z / λ)``.
 
     Args:
         kernel: The kernel.
         num_inputs: The number of its inputs.
+        **_: Ignored.
     """
 
-    def __init__(self, kernel: BiasedLinearKernel, num_inputs: int) -> None:
+    def __init__(self, kernel: BiasedLinearKernel, num_inputs: int, **_: Any) -> None:
         super().__init__()
         self.kernel = kernel
         self.num_outputs = num_inputs + 1
@@ -321,11 +323,6 @@ class UnbiasedPath(ModelPath):
         """Evaluates the draws at ``[sample_shape x] batch_shape x n x d`` inputs."""
         values, mean = self.path(x), self.model.posterior(x).mean.squeeze(-1)
         return mean + self.scale * (values - mean)
-
-
-@GenKernelFeatures.register(BiasedLinearKernel)
-def _gen_linear_features(kernel: BiasedLinearKernel, *, num_inputs: int, **_: Any) -> FeatureMap:
-    return LinearFeatureMap(kernel, num_inputs)
 
 
 @GenKernelFeatures.register(FeatureKernel)
