@@ -94,9 +94,8 @@ def nll(
     count: Tensor | int = Y.shape[-1]
     if mask is not None:
         residual = torch.where(mask, residual, 0.0)
-        inside = mask.unsqueeze(-1) & mask.unsqueeze(-2)
         eye = torch.eye(mask.shape[-1], dtype=Y.dtype, device=Y.device)
-        covariance = torch.where(inside, covariance, eye)
+        covariance = torch.where(_inside(mask), covariance, eye)
         count = mask.sum(dim=-1).to(Y)
         noise = None if noise is None else torch.where(mask, noise, 0.0)
     return gaussian_loss(residual.unsqueeze(-1), covariance, noise) + _HALF_LOG_2PI * count
@@ -259,14 +258,15 @@ def stationary_nll_and_gradient(
 def _evaluate(name: str, *block: Any) -> tuple[Tensor, ...]:
     value, factored = _factorize(name, *block)
     gradient, mask, covariance = _gradient(factored), block[-2], block[-1]
-    if covariance is None:
-        gradient = gradient._replace(covariance=value.new_empty(len(value), 0, 0))
-    else:
-        products = gradient.covariance.flatten(-2) * covariance.flatten(-2)
-        gradient = gradient._replace(log_scale=gradient.log_scale - products.sum(dim=-1))
+    G = gradient.covariance
     if mask is not None:
         gradient = gradient._replace(noise=gradient.noise * mask)
-    return value, *gradient
+        G = G if covariance is None else G * _inside(mask)
+    if covariance is None:
+        return value, *gradient._replace(covariance=G.new_empty(len(G), 0, 0))
+    # The derivative in ln s is what the noise and the further covariance leave of tr(G K).
+    log_scale = gradient.log_scale - (G * covariance).sum(dim=(-2, -1))
+    return value, *gradient._replace(log_scale=log_scale, covariance=G)
 
 
 def stationary_nll(
@@ -368,7 +368,7 @@ def _factorize(
         K.add_(covariance)
     if mask is not None:
         # The padding has unit variance, and no covariance with any other point.
-        K.mul_(mask.unsqueeze(-1) & mask.unsqueeze(-2))
+        K.mul_(_inside(mask))
         K.diagonal(dim1=-2, dim2=-1).add_(~mask)
         count = mask.sum(dim=-1).to(residual)
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
@@ -381,6 +381,11 @@ def _factorize(
     if jitter is not None:
         noise = noise + (jitter.unsqueeze(-1) if mask is None else jitter.unsqueeze(-1) * mask)
     return value, _Factored(scaled, derivative, inverse, alpha, noise, count - fit)
+
+
+def _inside(mask: Tensor) -> Tensor:
+    """Which elements of the covariance matrices belong to two points of a task."""
+    return mask.unsqueeze(-1) & mask.unsqueeze(-2)
 
 
 def _gradient(factored: _Factored) -> StationaryGradient:

@@ -1,8 +1,7 @@
-"""Keeping SciPy's linear algebra on one thread while it takes an optimizer's small steps.
+"""Independent fits in parallel: jobs that are not repeated after an interruption, threads, memory.
 
-What the allocator has to know of long loops.
-
-Independent pieces of pre-training, in parallel and without losing finished ones.
+Read this for how pre-training uses processes and threads, and for the two settings that small fits
+need: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _in_force = Lock()
 def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread, for the whole process.
 
-    The steps of L-BFGS-B are a dozen numbers each, over which more threads only wait for one
-    another. Where fits overlap, the first one sets the limit and takes it back: each taking back
-    what it found would leave the process with one thread for good.
+    A step of L-BFGS-B works on a dozen numbers, where more threads only wait for each other. If
+    fits overlap, only the first one sets and resets the limit: if each restored what it had found,
+    the process could be left with one thread for good.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -40,11 +39,11 @@ def single_threaded_scipy() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Has the allocator keep what one evaluation frees for the next one.
+    """Makes the allocator keep freed memory for the next evaluation.
 
-    The C library hands large freed pieces back to the system, and pays for every page of the next
-    ones, until it has seen one of 32 MiB come and go. That cost a third of a fit.
-    Where ``MALLOC_...`` in the environment says what to do, as in dask's workers, it stays so.
+    The C library returns large freed blocks to the system, and each new block then costs page
+    faults, a third of the time of a fit. It stops doing so once a block of 32 MiB was freed.
+    Settings by ``MALLOC_...`` in the environment, as in dask's workers, stay in force.
 
     Example:
         >>> keep_freed_memory()
@@ -63,9 +62,9 @@ def run_jobs(
     finished: Memo,
     num_threads: int = 1,
 ) -> Iterator[T]:
-    """Runs jobs in order, those finished in an interrupted run excepted.
+    """Runs jobs in order, except those that an interrupted run finished.
 
-    Each runs with SciPy's linear algebra on one thread.
+    SciPy's BLAS is limited to one thread meanwhile.
 
     Args:
         name: What the function does: part of the key by which results are remembered.
@@ -73,7 +72,7 @@ def run_jobs(
         jobs: Its arguments, job by job.
         n_jobs: How many joblib runs in parallel; ``None`` follows ``joblib.parallel_config``.
         finished: Remembers the results of jobs.
-        num_threads: With more than one, this process runs so many jobs side by side instead, each
+        num_threads: If greater than one, this process runs that many jobs at a time instead, each
             with PyTorch on one thread.
 
     Yields:
@@ -84,7 +83,7 @@ def run_jobs(
         [8, 9]
     """
     keys = [content_key(name, *job) for job in jobs]
-    # Kept here as well: more jobs than the memo holds must not push one another out.
+    # A dictionary as well, because the memo may hold fewer results than there are jobs.
     results = {key: finished[key] for key in keys if key in finished}
     todo = {key: job for key, job in zip(keys, jobs, strict=True) if key not in results}
     if num_threads > 1:
@@ -110,11 +109,11 @@ def _on_threads(
     function: Callable[..., T], jobs: Mapping[str, tuple[Any, ...]], finished: Memo, number: int
 ) -> Iterator[T]:
     def run(key: str, job: tuple[Any, ...]) -> T:
-        # Jobs side by side beat threads within each: most of the linear algebra goes matrix by
-        # matrix, and threads that wait for each other suffer from whatever else the machine does.
+        # One thread for each job is faster than several threads within a job, because PyTorch
+        # factorizes the matrices of a batch one after another.
         torch.set_num_threads(1)
         try:
-            # Kept at once: should another job fail, this one's result would not be handed over.
+            # Remembered at once: if another job fails, this result is never yielded.
             finished[key] = result = function(*job)
             return result
         finally:

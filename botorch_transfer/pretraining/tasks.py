@@ -1,6 +1,7 @@
-"""Tasks of different sizes as one padded batch.
+"""Source tasks as one padded batch, and the scale of their outcomes.
 
-The units that a prior speaks in.
+Read this for how tasks of different sizes become tensors, how much memory that may take, and what
+``outcome_scale`` means.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 def check_padded_size(
     names: Sequence[str], sizes: Sequence[int], max_bytes: float = MAX_PADDED_BYTES
 ) -> None:
-    """Refuses source data of which the padded batch would not fit into memory.
+    """Refuses source data whose padded batch would not fit into memory.
 
-    Every task takes as much as the largest, so one large task among many small ones is what makes
-    the batch large.
+    Every task takes as much memory as the largest one, so that one large task among many small ones
+    makes the batch large.
 
     Args:
         names: The tasks' names.
@@ -68,8 +69,8 @@ class PaddedTasks:
             noise is inferred.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
-        covariance: An ``M x N x N`` tensor: covariance that the data have besides the kernel and
-            the noise, for instance what the level below is unsure of.
+        covariance: An ``M x N x N`` tensor of covariance in addition to kernel and noise, such as
+            the posterior covariance of the level below.
     """
 
     X: Tensor
@@ -147,8 +148,8 @@ class PaddedTasks:
     def moments(self) -> tuple[Tensor, Tensor]:
         """Each task's outcome mean and standard deviation, two ``M`` tensors.
 
-        The deviation is unbiased, as in BoTorch's ``Standardize``, and one for a task whose
-        outcomes do not vary.
+        The standard deviation is unbiased, as in BoTorch's ``Standardize``, and one for a task
+        whose outcomes do not vary.
         """
         # Squares of large outcomes overflow in single precision.
         Y, count = self.Y.double(), self.num_points
@@ -158,29 +159,29 @@ class PaddedTasks:
         return mean.to(self.Y), usable_std(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
-        """Moves the outcomes to ``(Y - mean) / std`` for ``M`` tensors of means and deviations."""
+        """Maps the outcomes to ``(Y - mean) / std``, for two ``M`` tensors."""
         Y = (self.Y - mean.unsqueeze(-1)) / std.unsqueeze(-1) * self.mask
         Yvar = self.Yvar / std.square().unsqueeze(-1)
         return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
-        """Each point's noise variance: known, or its task's of an ``M`` tensor."""
+        """Each point's noise variance: the known one, or its task's in an ``M`` tensor."""
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
 
 OutcomeScale = Literal["per_task", "pooled", "raw"]
-"""Source outcomes standardized one by one, all together, or as they were."""
+"""How source outcomes are scaled: each task by itself, all tasks together, or not at all."""
 
 
 def check_outcome_scale(scale: str) -> None:
-    """Checks that there are such units.
+    """Refuses an unknown ``outcome_scale``.
 
     Args:
-        scale: Their name.
+        scale: Its name.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If it is unknown.
     """
     if scale not in get_args(OutcomeScale):
         names = ", ".join(repr(name) for name in get_args(OutcomeScale))
@@ -192,13 +193,13 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
 
     Args:
         tasks: The padded tasks, in the user's units.
-        scale: The units wanted.
+        scale: How to scale them.
 
     Returns:
         Two ``M`` tensors: means and standard deviations.
 
     Raises:
-        ValueError: If there are no such units.
+        ValueError: If the scale is unknown.
     """
     check_outcome_scale(scale)
     mean, std = tasks.moments()
@@ -207,7 +208,7 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     if scale == "pooled":
         outcomes = tasks.Y[tasks.mask].double()
         pooled_mean = outcomes.mean()
-        deviation = outcomes.std() if len(outcomes) > 1 else torch.zeros_like(pooled_mean)
-        pooled_std = usable_std(deviation, pooled_mean)
+        std_of_all = outcomes.std() if len(outcomes) > 1 else torch.zeros_like(pooled_mean)
+        pooled_std = usable_std(std_of_all, pooled_mean)
         return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
     return mean, std

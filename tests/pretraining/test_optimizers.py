@@ -16,6 +16,7 @@ from botorch_transfer.pretraining.optimizers import (
     RememberedLoss,
     adam_steps,
     lbfgs_steps,
+    minimize_batched,
 )
 from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
 from botorch_transfer.pretraining.tasks import PaddedTasks
@@ -283,3 +284,21 @@ def test_on_a_gpu():
     tasks = RandomBatches(numbered((9, 12), device="cuda"), 5, 2)[0]
     assert tasks.X.is_cuda
     torch.testing.assert_close(tasks.X[..., 0], tasks.Y)
+
+
+def test_batched_lbfgs_within_bounds():
+    evaluated = []
+
+    def parabolas(x, rows):
+        evaluated.append(rows.tolist())
+        value = (x - rows.unsqueeze(-1)).square().sum(-1)
+        value[rows == 3] = torch.nan  # nowhere defined
+        return value, 2 * (x - rows.unsqueeze(-1))
+
+    starts, bounds = torch.zeros(4, 2).double(), torch.tensor([[-1.0, -1.0], [1.5, 9.0]])
+    x, value = minimize_batched(parabolas, starts, bounds, max_iter=50)
+    expected = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.5, 2.0]]).double()
+    torch.testing.assert_close(x[:3], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(value, torch.tensor([0.0, 0.0, 0.25, torch.inf]).double())
+    assert evaluated[0] == [0, 1, 2, 3]
+    assert 0 not in evaluated[-1]  # what has converged is left out

@@ -1,6 +1,8 @@
-"""Whether source tasks predict one another: what speaks for a history before any target point.
+"""Agreement of source tasks: do they predict one another, and which is the most typical?
 
-Ordering source tasks by how much they agree with each other.
+Read this for the evidence for a history before there is any target point, which
+:class:`~.models.GuardedTransferGP` asks for, and for ``order="relatedness"`` of
+:class:`SourceHierarchy`.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
 from botorch_transfer.pretraining.tasks import PaddedTasks
 
 MIN_TASKS = 5
-"""Of fewer tasks, one that is of no use to the target makes all the others seem at odds."""
+"""With fewer tasks, a single odd one makes all others seem to disagree."""
 
 MAX_TASKS, MAX_POINTS = 32, 32
-"""How many tasks are asked, and about how many points each; more would tell no more."""
+"""How many tasks are compared, and at how many points each; more do not change the result."""
 
 
 @torch.no_grad()
 def source_agreement(gps: ConditionedGPs) -> Tensor:
-    """Correlates each task's outcomes with what all other tasks predict for them on average.
+    """Correlates each task's outcomes with the mean prediction of all other tasks.
 
-    A target is one more task like these, as far as anybody knows beforehand. If the others cannot
-    say where a task is good, they cannot be expected to say it of the target.
+    Before its data are known, the target is one more task like these. If the other tasks cannot
+    predict where a task is good, they are unlikely to predict it for the target.
 
     Args:
         gps: The conditioned GPs of the source tasks, standardized.
@@ -47,7 +49,7 @@ def source_agreement(gps: ConditionedGPs) -> Tensor:
     if gps.num_tasks == 1:
         return torch.zeros(0)
     correlations = []
-    for task in _asked(gps):
+    for task in _compared(gps):
         rows = gps.mask[task].nonzero().flatten()
         rows = rows[_thinned(len(rows), MAX_POINTS)]
         means = gps.mean(gps.train_X[task, rows])
@@ -60,11 +62,11 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     """Judges whether tasks predict one another.
 
     Args:
-        correlations: What :func:`source_agreement` gave.
+        correlations: The result of :func:`source_agreement`.
         significance: How many standard errors above zero the mean correlation has to be.
 
     Returns:
-        Whether they do. Fewer than ``MIN_TASKS`` cannot tell and get the benefit of the doubt.
+        Whether they do; ``True`` for fewer than ``MIN_TASKS`` tasks, which is too few to judge.
 
     Example:
         >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
@@ -78,8 +80,8 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     return float(correlations.mean()) > significance * error
 
 
-def _asked(gps: ConditionedGPs) -> list[int]:
-    """The tasks to ask; of many the same ones whatever their order."""
+def _compared(gps: ConditionedGPs) -> list[int]:
+    """The tasks to compare: all, or a selection that does not depend on their order."""
     if gps.num_tasks <= MAX_TASKS:
         return list(range(gps.num_tasks))
     by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
@@ -98,6 +100,7 @@ def _rank_correlation(left: Tensor, right: Tensor) -> float:
 
 
 MAX_COMMON_POINTS = 1000
+"""How many inputs of all tasks the predictions are compared at."""
 
 
 def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -> Tensor:
@@ -105,8 +108,8 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
 
     Each task's GP predicts the outcomes at the inputs of all tasks (at most ``MAX_COMMON_POINTS``
     of them, evenly thinned out). Tasks are sorted by the mean rank correlation (Spearman's) of
-    their predictions with those of the other tasks. In a hierarchy the last task is the target's
-    neighbour, and a task that is like most others is the likeliest to be like the target.
+    their predictions with those of the other tasks. In a hierarchy the last task is next to the
+    target, and a task that is like most others is most likely to be like the target.
 
     Args:
         tasks: The standardized tasks.
@@ -118,14 +121,14 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
     """
     num_tasks = len(tasks.X)
     if num_tasks < 3:
-        # Two tasks agree with each other equally.
+        # Of two tasks, each agrees with the other equally.
         return torch.arange(num_tasks, device=tasks.X.device)
     result = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
     gps = result.condition(tasks, kernel)
     points = tasks.X[tasks.mask]
     points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
     predictions = gps.mean(points)
-    # Ranks of constant predictions are undefined: such a task agrees with none.
+    # Constant predictions have no ranks: such a task agrees with no other.
     varies = predictions.std(dim=-1) > 1e-12
     correlation = torch.zeros(num_tasks, num_tasks, dtype=torch.double)
     ranks = torch.as_tensor(rankdata(predictions[varies].cpu().numpy(), axis=1))

@@ -1,4 +1,4 @@
-"""Priors that hold the source data: GPs conditioned on them."""
+"""The base class of priors that hold the source data, as GPs conditioned on them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
 
 class ConditionedPrior(TransferPrior):
-    """What priors made of conditioned GPs share. A saved file contains the source observations.
+    """Base class of :class:`SourceGPs` and :class:`SourceHierarchy`.
+
+    A saved file contains the source observations.
 
     Args:
         gps: The conditioned GPs, in the prior's units.
         outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
         outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
         names: The tasks' names.
-        outcome_scale: Which units the prior speaks in.
+        outcome_scale: How the outcomes were scaled.
         input_transform: The frozen transform from the user's inputs to the prior's.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
@@ -95,9 +97,9 @@ class ConditionedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior speaks in raw units. Otherwise a standardization by the outcomes
-            of the source tasks, and of the target too if each source task was standardized by
-            itself.
+            ``None`` if the prior's outcomes are in raw units. Otherwise a standardization by the
+            outcomes of the source tasks, and of the target too if each source task was standardized
+            by itself.
         """
         if self.outcome_scale == "raw":
             return None
@@ -123,10 +125,8 @@ class ConditionedPrior(TransferPrior):
 
     @classmethod
     @abstractmethod
-    def _restore_gps(
-        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
-    ) -> ConditionedBatch:
-        """Builds the conditioned GPs from what was saved."""
+    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedBatch]:
+        """The class of the conditioned GPs in a saved prior."""
 
     @classmethod
     def _restore(
@@ -135,11 +135,17 @@ class ConditionedPrior(TransferPrior):
         tensors: Mapping[str, Tensor],
         input_transform: InputTransform | None,
     ) -> Self:
-        essentials = {n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")}
+        names: Any = config["task_names"]
+        own = {name: tensors[name] for name in _SAVED}
+        gps = cls._gps_class(config)(
+            **{n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")},
+            kernel=config["kernel"],
+            task_names=names,
+        )
         return cls(
-            cls._restore_gps(config, essentials),
-            names=config["task_names"],
+            gps,
+            **own,
+            names=names,
             outcome_scale=config["outcome_scale"],
             input_transform=input_transform,
-            **{name: tensors[name] for name in _SAVED},
         )

@@ -1,4 +1,8 @@
-"""Reading fitted GPs: their data and hyperparameters, with their transforms folded in."""
+"""Reads data and hyperparameters of ``SingleTaskGP`` models that were fitted elsewhere.
+
+Read this for what ``from_models`` accepts. The models' ``Standardize`` and ``Normalize`` transforms
+are folded into data and lengthscales.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,14 @@ from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.transforms.outcome import Standardize, StratifiedStandardize
 from botorch.sampling.pathwise.utils import get_train_inputs, get_train_targets
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.pretraining.tasks import PaddedTasks
-
-_MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ReadModels:
         outputscale: An ``M`` tensor.
         mean_constant: An ``M`` tensor.
         outcome_mean: An ``M`` tensor: the models' ``Standardize`` means, zero without.
-        outcome_std: An ``M`` tensor: the models' ``Standardize`` deviations, one without.
+        outcome_std: An ``M`` tensor: the models' ``Standardize`` standard deviations, one without.
         standardized: Whether the models have a ``Standardize``.
     """
 
@@ -163,19 +166,14 @@ def _read_model(
 
 
 def _read_kernel(name: str, kernel: Kernel, X: Tensor) -> tuple[str, Tensor, Tensor]:
-    outputscale = X.new_ones(())
-    if type(kernel) is ScaleKernel and kernel.active_dims is None:
-        kernel, outputscale = kernel.base_kernel, kernel.outputscale.reshape(())
-    if kernel.active_dims is None and type(kernel) is RBFKernel:
-        kind = "rbf"
-    elif kernel.active_dims is None and type(kernel) is MaternKernel:
-        kind = _MATERN_NAMES[kernel.nu]
-    else:
+    found = Stationary.of(kernel)
+    if found is None:
         raise ValueError(
             f"{name!r} has a {type(kernel).__name__}: only RBF and Matérn kernels on all inputs, "
             "scaled or not, can be taken over."
         )
-    return kind, kernel.lengthscale.reshape(-1).expand(X.shape[-1]), outputscale
+    lengthscale = found.lengthscale.reshape(-1).expand(X.shape[-1])
+    return found.name, lengthscale, found.scale.reshape(())
 
 
 def _read_mean(name: str, model: SingleTaskGP, Y: Tensor) -> Tensor:

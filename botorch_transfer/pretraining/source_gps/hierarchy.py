@@ -1,4 +1,9 @@
-"""A sequence of source tasks, each a GP on top of the one before."""
+"""A sequence of source tasks, each a GP on top of the one before.
+
+Read this for the prior of the hierarchical models of [Tighineanu2022hierarchical]_. The prior of
+level ``n`` is the posterior of level ``n - 1`` plus a kernel of its own for the difference. Levels
+are fitted one after another.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +50,10 @@ Propagate = Literal["covariance", "mean"]
 class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the one before plus a difference.
 
-    It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it when the
-    tasks have an order, such as model generations or growing data sets, or to get along with few
-    source tasks that resemble each other; the last ones count most. A saved file contains the
-    source observations.
+    It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
+    have an order, such as model generations or growing data sets, or if there are only a few source
+    tasks that resemble each other. The last tasks count most. A saved file contains the source
+    observations.
 
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -57,7 +62,7 @@ class SourceHierarchy(ConditionedPrior):
         outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
         outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
         names: The tasks' names, in the order of the levels.
-        outcome_scale: Which units the prior speaks in.
+        outcome_scale: How the outcomes were scaled.
         input_transform: The frozen transform from the user's inputs to the prior's.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
             density; NaN for levels that were not fitted here.
@@ -233,12 +238,8 @@ class SourceHierarchy(ConditionedPrior):
         return {**super()._config(), "propagate": self.propagate}
 
     @classmethod
-    def _restore_gps(
-        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
-    ) -> ConditionedHierarchy:
-        return _HIERARCHIES[config["propagate"]](
-            **essentials, kernel=config["kernel"], task_names=config["task_names"]
-        )
+    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedHierarchy]:
+        return _HIERARCHIES[config["propagate"]]
 
 
 _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
@@ -265,7 +266,7 @@ def _fit_levels(
     for level in tqdm(range(num_levels), desc="levels", disable=not options.progress):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
-            own = _left_over(own, _condition(tasks, names, noise, results, hierarchy, kernel))
+            own = _residual_tasks(own, _condition(tasks, names, noise, results, hierarchy, kernel))
         results.append(fit_map(own, kernel, others if level else first, quiet))
         noise[level] = torch.where(
             tasks.fixed_noise[level], tasks.Yvar[level], results[-1].noise.to(noise)
@@ -292,8 +293,8 @@ def _condition(
     )
 
 
-def _left_over(own: PaddedTasks, below: ConditionedHierarchy) -> PaddedTasks:
-    """What a level has to explain: its data less the mean of the level below, unsure as that is."""
+def _residual_tasks(own: PaddedTasks, below: ConditionedHierarchy) -> PaddedTasks:
+    """A level's data less the mean of the level below, with the covariance of that level."""
     X = own.X[0]
     residual = (own.Y - below.mean(X)) * own.mask
     covariance = None if isinstance(below, BoostedHierarchy) else below.covariance(X)

@@ -1,4 +1,8 @@
-"""Independent GPs of the source tasks, fitted and evaluated as one batch."""
+"""Independent GPs of the source tasks, fitted and evaluated as one batch.
+
+Read this for the prior of :class:`~.models.ScaMLGP` and of the ensembles. Each source task has a GP
+of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``map_fit``.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class SourceGPs(ConditionedPrior):
         outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
         outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
         names: The tasks' names.
-        outcome_scale: Which units the prior speaks in.
+        outcome_scale: How the outcomes were scaled.
         input_transform: The frozen transform from the user's inputs to the prior's.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
@@ -130,8 +134,7 @@ class SourceGPs(ConditionedPrior):
                 default it is that of the models' raw inputs.
 
         Returns:
-            The prior. It speaks in standardized units if the models have a ``Standardize``, else
-            in raw ones.
+            The prior, in standardized units if the models have a ``Standardize``, else in raw ones.
 
         Raises:
             ValueError: If a model is of a kind that cannot be taken over; the message names it.
@@ -278,12 +281,8 @@ class SourceGPs(ConditionedPrior):
         return raw[gps.mask].to(self.outcome_mean)
 
     @classmethod
-    def _restore_gps(
-        cls, config: Mapping[str, Any], essentials: Mapping[str, Tensor]
-    ) -> ConditionedGPs:
-        return ConditionedGPs(
-            **essentials, kernel=config["kernel"], task_names=config["task_names"]
-        )
+    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedGPs]:
+        return ConditionedGPs
 
 
 def _as_named(
