@@ -174,3 +174,19 @@ def test_jitter_does_not_count_as_signal():
     _, gradient = evaluate(scale, torch.tensor(0.0).double())
     _, expected = evaluate(scale, torch.tensor(1e-8).double())  # psd_safe_cholesky's first jitter
     torch.testing.assert_close(gradient.log_scale, expected.log_scale, rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_are_extended_by_a_row():
+    X = torch.rand(1, 128, 2, dtype=torch.double, requires_grad=True)
+    Y = torch.randn(1, 128, dtype=torch.double)
+    kernel = ScaleKernel(MaternKernel(2.5)).double()
+    noise, zero = torch.tensor(0.1).double(), torch.zeros(1, 128).double()
+    inputs = [X, *kernel.parameters()]
+    values = (
+        stationary_nll(zero, X, Stationary.of(kernel), noise, Y),
+        nll(zero, kernel(X).to_dense(), Y, noise=noise),
+    )
+    torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
+    gradients = (torch.autograd.grad(value.sum(), inputs) for value in values)
+    for left, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-8)
