@@ -7,7 +7,7 @@ The linear model of coregionalization describes source and target tasks by one G
     k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')        W_ν = F_ν F_νᵀ
 
 and the joint models of [Tighineanu2022hierarchical]_ (Section 4) differ in their factors ``F_ν``
-only.
+only. Read it for the evaluation of these kernels; the models' own are in ``task_kernels``.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -84,6 +84,18 @@ class CoregionalizationKernel(Kernel):
         num_tasks: The number of tasks ``T``, target included.
         batch_shape: The batch shape of the factors.
         active_dims: The columns that the kernel looks at, task column last; all if omitted.
+
+    Example:
+        >>> class SharedKernel(CoregionalizationKernel):
+        ...     @property
+        ...     def support(self):
+        ...         return [[True] * self.num_tasks]
+        ...     def task_factors(self):
+        ...         return torch.ones(1, self.num_tasks, 1)
+        >>> kernel = SharedKernel([RBFKernel()], num_tasks=2)
+        >>> kernel(torch.tensor([[0.3, 0.0], [0.3, 1.0]])).to_dense()
+        tensor([[1., 1.],
+                [1., 1.]], grad_fn=<...>)
     """
 
     has_lengthscale = False
@@ -103,7 +115,7 @@ class CoregionalizationKernel(Kernel):
 
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
-        """The batch shape; GPyTorch's way to it, over all modules, is felt in small fits."""
+        """The batch shape. GPyTorch's own property visits all modules, which slows small fits."""
         parts = [cast(Kernel, kernel).batch_shape for kernel in self.data_kernels]
         shapes = {self._batch_shape, *parts}
         return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)

@@ -189,6 +189,14 @@ class BoostedHierarchy(ConditionedHierarchy):
     Its mean is MHGP's, which needs each level's own factor only. Its covariance is BHGP's, which
     includes the uncertainty of the means; the factors of all rows are computed when it is first
     evaluated. The arguments are those of :class:`ConditionedHierarchy`.
+
+    Example:
+        >>> X = torch.rand(10, 2, dtype=torch.double)
+        >>> ones = torch.ones(10, dtype=torch.double)
+        >>> level = torch.arange(10) // 5
+        >>> stack = BoostedHierarchy(X, X.sum(-1), level, 1e-4 * ones, X[:2] + 1, ones[:2])
+        >>> stack.variance(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
     """
 
     levels: ConditionedGPs

@@ -63,6 +63,17 @@ class SourceConditional(Conditioned, Module):
         kernel: The kernel over inputs and tasks.
         points: The source data.
         noise: Their noise.
+
+    Example:
+        >>> from gpytorch.constraints import Positive
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from botorch_transfer.kernels import HierarchicalKernel
+        >>> X = torch.rand(5, 2)
+        >>> points = SourcePoints(X, X.sum(-1), 0.1 * torch.ones(5), [5], ["monday"])
+        >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
+        >>> conditional = SourceConditional(kernel, points, SourceNoise([True], Positive())).eval()
+        >>> conditional.mean(torch.rand(3, 2)).shape
+        torch.Size([3])
     """
 
     _factor: SourceFactor | None = None
