@@ -9,7 +9,6 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import dedent, indent
 from typing import Any, ClassVar, TypeVar
 
 from botorch.exceptions.errors import InputDataError
@@ -25,36 +24,39 @@ logger = logging.getLogger(__name__)
 
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
-_ARGUMENTS = inspect.cleandoc("""
-    train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-    train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-    prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
-        ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
-    source_data: The source tasks, a sequence or a mapping from names: each a
-        ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-        ``Yvar`` (``n_i x 1``, known noise variances).
-    train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-    likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
-    covar_module: The residual kernel, of what the sources do not explain; by default a scaled RBF
-        kernel with a lengthscale for each input.
-    covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
-        lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
-    outcome_transform: The transform to the prior's units; by default the standardization by all
-        source and target outcomes together. ``None`` if the outcomes are in these units already.
-    input_transform: A frozen transform of the inputs, for instance
-        ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
-    task_feature: The index of a column of ``train_X`` that holds the task. The model ignores this
-        column, here and in the inputs of ``posterior``.
-    max_bytes: The memory that the joint model may take.
-""")
-"""What the arguments mean in any model that does not say otherwise."""
-
-_ERRORS = inspect.cleandoc("""
-    InputDataError: If the data are unfit; the message says what to do.
-    TypeError: If ``prior`` is a prior of another kind.
-""")
-
 T = TypeVar("T", bound=type)
+
+
+class _Shared:
+    """What the arguments and errors mean in any model that does not say otherwise.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
+        covar_module: The residual kernel, of what the sources do not explain; by default a scaled
+            RBF kernel with a lengthscale for each input.
+        covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
+            lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
+        outcome_transform: The transform to the prior's units; by default the standardization by
+            all source and target outcomes together. ``None`` if the outcomes are in these units
+            already.
+        input_transform: A frozen transform of the inputs, for instance
+            ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
+        task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
+            this column, here and in the inputs of ``posterior``.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says what to do.
+        TypeError: If ``prior`` is a prior of another kind.
+    """
 
 
 def shared_arguments(model_class: T) -> T:
@@ -74,10 +76,10 @@ def shared_arguments(model_class: T) -> T:
         True
     """
     if model_class.__doc__ is not None:  # as it is under ``python -OO``
-        doc, names = inspect.cleandoc(model_class.__doc__), constructor_arguments(model_class)
-        doc = _complete(doc, "Args", _entries(_ARGUMENTS), names)
-        errors = [name for name in _entries(_ERRORS) if name != "TypeError" or "prior" in names]
-        model_class.__doc__ = _complete(doc, "Raises", _entries(_ERRORS), errors)
+        names = constructor_arguments(model_class)
+        errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
+        doc = _complete(inspect.cleandoc(model_class.__doc__), "Args", names)
+        model_class.__doc__ = _complete(doc, "Raises", errors)
     return model_class
 
 
@@ -93,21 +95,21 @@ def constructor_arguments(model_class: Any) -> list[str]:
     return [name for name in inspect.getfullargspec(model_class).args if name != "self"]
 
 
-def _complete(doc: str, section: str, shared: dict[str, str], order: list[str]) -> str:
+def _complete(doc: str, section: str, order: list[str]) -> str:
     """Fills a section of a docstring: entries in the given order, shared or own, then the rest."""
-    head, own, tail = re.split(rf"^{section}:\n((?: {{4}}.*\n?)+)", doc, flags=re.MULTILINE)
-    own_entries = _entries(dedent(own))
-    entries = {**shared, **own_entries}
-    names = [name for name in order if name in entries]
-    names += [name for name in own_entries if name not in names]
+    shared = _section(inspect.getdoc(_Shared) or "", section)[1]
+    head, own, tail = _section(doc, section)
+    entries = shared | own
+    names = dict.fromkeys([*(name for name in order if name in entries), *own])
     body = "".join(entries[name] for name in names)
-    return f"{head}{section}:\n{indent(body, '    ')}{tail}"
+    return f"{head}{section}:\n{body}{tail}"
 
 
-def _entries(text: str) -> dict[str, str]:
-    """Splits ``name: what it is`` entries, whose further lines are indented, by name."""
-    entries = re.findall(r"^\S.*\n?(?: .*\n?)*", text, flags=re.MULTILINE)
-    return {entry.split(":")[0]: f"{entry.rstrip()}\n" for entry in entries}
+def _section(doc: str, section: str) -> tuple[str, dict[str, str], str]:
+    """Splits a docstring: what precedes a section, its entries by name, and what follows."""
+    head, text, tail = re.split(rf"^{section}:\n((?: {{4}}.*\n?)+)", doc, flags=re.MULTILINE)
+    entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", text, flags=re.MULTILINE)
+    return head, {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}, tail
 
 
 def without_task_feature(
