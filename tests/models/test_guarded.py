@@ -53,7 +53,7 @@ TRANSFER_MODELS = [
 
 
 def fit(model, num_restarts=0):
-    options = {"optimizer_kwargs": {"options": {"maxiter": 30}}}
+    options = {"optimizer_kwargs": {"options": {"maxiter": 15}}}
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll, num_restarts=num_restarts, **options)
     return model
@@ -92,7 +92,7 @@ def test_posterior_by_the_formula(transfer_model):
 @pytest.mark.parametrize("transfer_model", TRANSFER_MODELS)
 def test_works_with_every_transfer_model(transfer_model):
     build = partial(GuardedTransferGP, prior=FAMILY.sources(), transfer_model=transfer_model)
-    for n in (0, 1, 5):
+    for n in (0, 5):
         model = fit(build(*FAMILY.target(n)))
         assert isinstance(model.transfer, transfer_model)
         assert (model.prior is None) == issubclass(transfer_model, JointTransferGP)

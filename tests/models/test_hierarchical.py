@@ -152,11 +152,10 @@ def test_twin_after_fitting(model_class: type[HierarchicalGP], step: Step) -> No
     torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
 
 
-@pytest.mark.parametrize("num_points", [0, 4])
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_paths(model_class: type[HierarchicalGP], step: Step, num_points: int) -> None:
-    model, _ = draw_model(model_class, SIZES[2], num_points)
-    A, num = points(5, 2), 2048
+def test_paths(model_class: type[HierarchicalGP], step: Step) -> None:
+    model, _ = draw_model(model_class, SIZES[2], 4)
+    A, num = points(5, 2), 1024
     draws = draw_matheron_paths(model, torch.Size([num]))(A)
     posterior = model.posterior(A)
     mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
@@ -164,8 +163,8 @@ def test_paths(model_class: type[HierarchicalGP], step: Step, num_points: int) -
     error = (draws.mean(dim=0) - mean) / deviation * num**0.5
     assert error.abs().max() < 4.5
     error = (draws.mT.cov() - covariance) / (deviation * deviation.unsqueeze(-1))
-    # 4.5 standard errors of a variance, 0.14, and what random features are off.
-    assert error.abs().max() < 0.17
+    # 4.5 standard errors of a variance, 0.2, and what random features are off.
+    assert error.abs().max() < 0.23
 
 
 def test_other_propagation_is_refused() -> None:

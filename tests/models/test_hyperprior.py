@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -181,7 +182,9 @@ def values(folder):
     torch.testing.assert_close(torch.load(tmp_path / "found"), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_domains_instead_of_a_hyperprior():
+def test_domains_instead_of_a_hyperprior(monkeypatch):
+    quick = partial(NetworkOptions, num_steps=5)
+    monkeypatch.setattr("botorch_transfer.pretraining.hyperprior.hyperprior.NetworkOptions", quick)
     X, Y = data(3, 4)
     domains = [draw_domain([0.3], sizes=(5,)), draw_domain([0.5, 0.2], sizes=(5,))]
     learned = HyperpriorGP(X, Y, domains).prior
