@@ -373,6 +373,6 @@ def variants(
     for values, cases in ((everywhere, CASES), (representatives, REPRESENTATIVES)):
         for value in values:
             row = (value,) if single else value
-            label = "-".join(str(part) for part in row)
+            label = "-".join(getattr(part, "__name__", str(part)) for part in row)
             parameters += [pytest.param(case, *row, id=f"{case.name}-{label}") for case in cases]
     return pytest.mark.parametrize(f"case, {names}", parameters)
