@@ -22,14 +22,12 @@ from torch import Tensor
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.kernels.weights import EnsembleWeights
-from botorch_transfer.models.inputs import shared_arguments
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 
-@shared_arguments
 class EnsembleGP(SourcePosteriorGP):
     """Base class of the ensembles of source posteriors and the target's own GP.
 

@@ -41,7 +41,7 @@ from botorch_transfer.models.hyperprior import (
     hyperprior_mean,
     hyperprior_noise,
 )
-from botorch_transfer.models.inputs import check_target, shared_arguments
+from botorch_transfer.models.inputs import check_target
 from botorch_transfer.models.modular import resolve_prior
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
@@ -104,7 +104,6 @@ def mixture_of_single_points(
     return GaussianMixturePosterior(MultivariateNormal(mean, variance.unsqueeze(-1)))
 
 
-@shared_arguments
 class FullyBayesianHyperpriorGP(HyperpriorModel):
     r"""A GP averaged over what its hyperparameters may be, given a pre-trained hyperprior.
 

@@ -39,7 +39,7 @@ from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.models.ensemble import own_mean
-from botorch_transfer.models.inputs import PriorOrData, check_options, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData, check_options
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
@@ -167,7 +167,6 @@ def mixed(
     return MultivariateNormal(mean, to_linear_operator(covariance + between))
 
 
-@shared_arguments
 class GuardedTransferGP(TargetGP):
     """A transfer model guarded by a plain GP on the same target data.
 

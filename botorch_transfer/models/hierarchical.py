@@ -42,13 +42,12 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.kernels.hierarchy import BoostedHierarchy
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.models.inputs import PriorOrData, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.hierarchy import Propagate, SourceHierarchy
 
 
-@shared_arguments
 class HierarchicalGP(SourcePosteriorGP):
     """Base class of the hierarchical models: their prior, their mean and their residual kernel.
 
@@ -86,7 +85,6 @@ class HierarchicalGP(SourcePosteriorGP):
         return WeightedSumMean(prior.gps), residual
 
 
-@shared_arguments
 class SequentialHierarchicalGP(HierarchicalGP):
     r"""SHGP [Tighineanu2022hierarchical]_: levels pass on their means and their covariances.
 
@@ -133,7 +131,6 @@ class SequentialHierarchicalGP(HierarchicalGP):
         return self.covar_module.kernels[0]
 
 
-@shared_arguments
 class MeanHierarchicalGP(HierarchicalGP):
     r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means, as if these were certain.
 
@@ -237,7 +234,6 @@ class MeanHierarchicalGP(HierarchicalGP):
         return combined
 
 
-@shared_arguments
 class BoostedHierarchicalGP(HierarchicalGP):
     r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean with an honest covariance.
 

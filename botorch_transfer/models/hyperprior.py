@@ -33,7 +33,7 @@ from botorch_transfer.hyperpriors import Hyperparameter
 from botorch_transfer.hyperpriors.priors import log_density_prior, make_prior
 from botorch_transfer.hyperpriors.spec import start_and_bounds
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.models.inputs import PriorOrData, check_target, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
 
@@ -140,7 +140,6 @@ class HyperpriorModel(ModularTransferGP):
         return self.covar_module
 
 
-@shared_arguments
 class HyperpriorGP(HyperpriorModel):
     r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
 

@@ -9,7 +9,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from botorch.exceptions.errors import InputDataError
 from botorch.models.gp_regression import SingleTaskGP
@@ -24,63 +24,8 @@ logger = logging.getLogger(__name__)
 
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
-T = TypeVar("T", bound=type)
-
-
-class _Shared:
-    """What the arguments and errors mean in any model that does not say otherwise.
-
-    Args:
-        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
-            ``Yvar`` (``n_i x 1``, known noise variances).
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
-        covar_module: The residual kernel, of what the sources do not explain; by default a scaled
-            RBF kernel with a lengthscale for each input.
-        covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
-            lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
-        outcome_transform: The transform to the prior's units; by default the standardization by
-            all source and target outcomes together. ``None`` if the outcomes are in these units
-            already.
-        input_transform: A frozen transform of the inputs, for instance
-            ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
-        task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
-            this column, here and in the inputs of ``posterior``.
-        max_bytes: The memory that the joint model may take.
-
-    Raises:
-        InputDataError: If the data are unfit; the message says what to do.
-        TypeError: If ``prior`` is a prior of another kind.
-    """
-
-
-def shared_arguments(model_class: T) -> T:
-    """Completes a model's docstring with the arguments and errors that models share.
-
-    The class documents in ``Args:`` and ``Raises:`` what is its own. This decorator adds the other
-    arguments of its constructor, so that ``help`` and the API reference show all of them in order.
-
-    Args:
-        model_class: The class, with a section of each kind in its docstring.
-
-    Returns:
-        The class.
-
-    Example:
-        >>> "train_X: A" in ScaMLGP.__doc__
-        True
-    """
-    if model_class.__doc__ is not None:  # as it is under ``python -OO``
-        names = constructor_arguments(model_class)
-        errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
-        doc = _complete(inspect.cleandoc(model_class.__doc__), "Args", names)
-        model_class.__doc__ = _complete(doc, "Raises", errors)
-    return model_class
+_SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
+"""Finds a section of a docstring, as ``Args``, and its indented lines."""
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
@@ -96,20 +41,19 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str]) -> str:
-    """Fills a section of a docstring: entries in the given order, shared or own, then the rest."""
-    shared = _section(inspect.getdoc(_Shared) or "", section)[1]
-    head, own, tail = _section(doc, section)
-    entries = shared | own
+    """Fills a section of a docstring, if it has one: shared and own entries in the given order."""
+    own = _entries(doc, section)
+    entries = _entries(inspect.getdoc(ConstructedFromDatasets) or "", section) | own
     names = dict.fromkeys([*(name for name in order if name in entries), *own])
     body = "".join(entries[name] for name in names)
-    return f"{head}{section}:\n{body}{tail}"
+    return re.sub(_SECTION.format(section), lambda _: f"{section}:\n{body}", doc, flags=re.M)
 
 
-def _section(doc: str, section: str) -> tuple[str, dict[str, str], str]:
-    """Splits a docstring: what precedes a section, its entries by name, and what follows."""
-    head, text, tail = re.split(rf"^{section}:\n((?: {{4}}.*\n?)+)", doc, flags=re.MULTILINE)
-    entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", text, flags=re.MULTILINE)
-    return head, {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}, tail
+def _entries(doc: str, section: str) -> dict[str, str]:
+    """The entries of a docstring's section by name."""
+    found = re.search(_SECTION.format(section), doc, re.M)
+    entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", found[1] if found else "", re.M)
+    return {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}
 
 
 def without_task_feature(
@@ -127,15 +71,11 @@ def without_task_feature(
     """
     if task_feature is None:
         return transform
-    drop = FilterFeatures(_other_columns(num_columns, task_feature))
+    columns = arange(num_columns)
+    drop = FilterFeatures(columns[columns != task_feature % num_columns])
     if transform is None:
         return drop
     return ChainedInputTransform(drop_task_feature=drop, prior=transform)
-
-
-def _other_columns(num_columns: int, column: int) -> Tensor:
-    columns = arange(num_columns)
-    return columns[columns != column % num_columns]
 
 
 def split_target_and_sources(
@@ -151,24 +91,8 @@ def split_target_and_sources(
     """
     if not isinstance(dataset, MultiTaskDataset):
         return dataset, {}
-    stripped = {
-        name: _strip(task, dataset.task_feature_index) for name, task in dataset.datasets.items()
-    }
-    target = stripped.pop(dataset.target_outcome_name)
-    return target, stripped
-
-
-def _strip(dataset: SupervisedDataset, column: int | None) -> SupervisedDataset:
-    if column is None:
-        return dataset
-    kept = _other_columns(dataset.X.shape[-1], column)
-    return SupervisedDataset(
-        X=dataset.X[..., kept],
-        Y=dataset.Y,
-        Yvar=dataset.Yvar,
-        feature_names=[dataset.feature_names[index] for index in kept.tolist()],
-        outcome_names=dataset.outcome_names,
-    )
+    tasks = {name: dataset.get_dataset_without_task_feature(name) for name in dataset.datasets}
+    return tasks.pop(dataset.target_outcome_name), tasks
 
 
 def check_target(
@@ -191,12 +115,11 @@ def check_target(
         InputDataError: If something is wrong; the message says what to do.
         ValueError: If there is no such task column.
     """
-    given = {"train_X": train_X, "train_Y": train_Y, "train_Yvar": train_Yvar}
-    for name, tensor in given.items():
-        if tensor is not None:
-            _check_tensor(name, tensor)
-    for name, tensor in (("train_Y", train_Y), ("train_Yvar", train_Yvar)):
-        if tensor is not None and tensor.shape[:-1] != train_X.shape[:-1]:
+    for name, tensor in (("train_X", train_X), ("train_Y", train_Y), ("train_Yvar", train_Yvar)):
+        if tensor is None:
+            continue
+        _check_tensor(name, tensor)
+        if tensor.shape[:-1] != train_X.shape[:-1]:
             raise InputDataError(
                 f"{name} has shape {tuple(tensor.shape)}, but with train_X of shape "
                 f"{tuple(train_X.shape)} it must be {(*train_X.shape[:-1], 1)}."
@@ -206,7 +129,14 @@ def check_target(
             f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
             "model an outcome into a ModelListGP."
         )
-    _check_columns(train_X.shape[-1], dim, task_feature)
+    num_columns = train_X.shape[-1]
+    if task_feature is not None and not -num_columns <= task_feature < num_columns:
+        raise ValueError(
+            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
+        )
+    num_inputs = num_columns - (task_feature is not None)
+    if dim is not None and num_inputs != dim:
+        raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
@@ -239,21 +169,52 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
 
 
-def _check_columns(num_columns: int, dim: int | None, task_feature: int | None) -> None:
-    if task_feature is not None and not -num_columns <= task_feature < num_columns:
-        raise ValueError(
-            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
-        )
-    num_inputs = num_columns - (task_feature is not None)
-    if dim is not None and num_inputs != dim:
-        raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")
-
-
 class ConstructedFromDatasets(SingleTaskGP):
-    """A model whose third argument is its source tasks, constructed as BoTorch's models are."""
+    """A model whose third argument is its source tasks, constructed as BoTorch's models are.
+
+    The arguments below mean the same in every model that does not say otherwise. The docstring of a
+    subclass has in ``Args:`` and ``Raises:`` what is its own. It is completed by the arguments of
+    its constructor that are documented here, so that ``help`` and the API reference show all of
+    them in order.
+
+    Args:
+        train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
+        source_data: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
+        covar_module: The residual kernel, of what the sources do not explain; by default a scaled
+            RBF kernel with a lengthscale for each input.
+        covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
+            lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
+        outcome_transform: The transform to the prior's units; by default the standardization by
+            all source and target outcomes together. ``None`` if the outcomes are in these units
+            already.
+        input_transform: A frozen transform of the inputs, for instance
+            ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
+        task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
+            this column, here and in the inputs of ``posterior``.
+        max_bytes: The memory that the joint model may take.
+
+    Raises:
+        InputDataError: If the data are unfit; the message says what to do.
+        TypeError: If ``prior`` is a prior of another kind.
+    """
 
     source_argument: ClassVar[str]
     """The constructor's name for the source tasks."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__:  # there is none under ``python -OO``
+            names = constructor_arguments(cls)
+            errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
+            doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names)
+            cls.__doc__ = _complete(doc, "Raises", errors)
 
     @classmethod
     def construct_inputs(
@@ -300,11 +261,7 @@ class ConstructedFromDatasets(SingleTaskGP):
         if handed_over is not None and inside:
             logger.info("The given source tasks go before those of the MultiTaskDataset.")
         if categorical_features:
-            logger.info(
-                "%s takes the categorical features %s for ordered numbers.",
-                cls.__name__,
-                categorical_features,
-            )
+            logger.info(f"{cls.__name__} takes {categorical_features=} for ordered numbers.")
         inputs = super().construct_inputs(target)
         sources = inside if handed_over is None else handed_over
         return {**inputs, cls.source_argument: sources, **options}

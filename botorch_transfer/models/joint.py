@@ -46,7 +46,6 @@ from botorch_transfer.kernels.source_conditional import (
     SourceConditionalMean,
 )
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-from botorch_transfer.models.inputs import shared_arguments
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
@@ -56,7 +55,6 @@ MAX_RESTARTS = 2
 """The default number of further starts of a fit, where memory allows it: each repeats the model."""
 
 
-@shared_arguments
 class JointTransferGP(TargetGP):
     r"""The target's part of an exact GP over source and target tasks.
 

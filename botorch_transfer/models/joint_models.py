@@ -40,11 +40,9 @@ from botorch_transfer.kernels.task_kernels import (
     WeightedSourceKernel,
 )
 from botorch_transfer.kernels.weights import TaskWeights
-from botorch_transfer.models.inputs import shared_arguments
 from botorch_transfer.models.joint import JointTransferGP
 
 
-@shared_arguments
 class LinearCoregionalizationGP(JointTransferGP):
     r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
 
@@ -119,7 +117,9 @@ class LinearCoregionalizationGP(JointTransferGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        return LinearCoregionalizationKernel(data_kernels, num_tasks, self._rank, batch_shape)
+        return LinearCoregionalizationKernel(
+            data_kernels, num_tasks, self._rank, batch_shape=batch_shape
+        )
 
     @property
     def task_covariances(self) -> Tensor:
@@ -127,7 +127,6 @@ class LinearCoregionalizationGP(JointTransferGP):
         return self.conditional.kernel.task_covariances()
 
 
-@shared_arguments
 class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
     r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
 
@@ -178,7 +177,9 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         (data_kernel,) = data_kernels
-        return IntrinsicCoregionalizationKernel(data_kernel, num_tasks, self._rank, batch_shape)
+        return IntrinsicCoregionalizationKernel(
+            data_kernel, num_tasks, self._rank, batch_shape=batch_shape
+        )
 
     @property
     def task_covariances(self) -> Tensor:
@@ -191,7 +192,6 @@ def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
     return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
 
 
-@shared_arguments
 class JointHierarchicalGP(JointTransferGP):
     r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
 
@@ -230,7 +230,7 @@ class JointHierarchicalGP(JointTransferGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        return HierarchicalKernel(data_kernels, batch_shape)
+        return HierarchicalKernel(data_kernels, batch_shape=batch_shape)
 
     @property
     def residual_covar_module(self) -> Kernel:
@@ -252,7 +252,6 @@ class _IndependentSourcesGP(JointTransferGP):
         return self.covar_modules[-1]
 
 
-@shared_arguments
 class WeightedSourceGP(_IndependentSourcesGP):
     r"""WSGP [Tighineanu2022hierarchical]_: a joint GP with independent source tasks.
 
@@ -323,7 +322,6 @@ class WeightedSourceGP(_IndependentSourcesGP):
         return WeightedSourceKernel(data_kernels, weights, self._normalize)
 
 
-@shared_arguments
 class JointScaMLGP(_IndependentSourcesGP):
     r"""The joint GP behind ScaML-GP [Tighineanu2023scaml]_: weighted sources plus a residual.
 

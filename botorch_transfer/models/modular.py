@@ -26,7 +26,7 @@ from botorch_transfer.hyperpriors import (
     Hyperparameter,
 )
 from botorch_transfer.hyperpriors.spec import residual_kernel
-from botorch_transfer.models.inputs import PriorOrData, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
@@ -70,7 +70,6 @@ def resolve_prior(
     return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
 
 
-@shared_arguments
 class ModularTransferGP(TargetGP):
     r"""An exact GP on the target's inputs whose mean and kernel hold what a prior knows.
 
@@ -124,7 +123,6 @@ class ModularTransferGP(TargetGP):
         self.prior = prior.to(train_X)
 
 
-@shared_arguments
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of the models that combine source posteriors with a residual kernel.
 

@@ -28,7 +28,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors.spec import UnseenNoiseLikelihood
 from botorch_transfer.kernels.features import FeatureNetwork
-from botorch_transfer.models.inputs import PriorOrData, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
@@ -42,7 +42,6 @@ HYPERPARAMETER_STD = 0.3
 """The same for all other parameters; positive ones before their softplus, so about a third."""
 
 
-@shared_arguments
 class PretrainedGP(ModularTransferGP):
     r"""A GP whose mean, kernel and noise were pre-trained on source tasks [Wang2024hyperbo]_.
 

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.models.ensemble import EnsembleGP, disagreements, misranked_pairs
-from botorch_transfer.models.inputs import PriorOrData, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData
 
 MAX_ELEMENTS = 2**22
 """The size of the largest array of draws; larger ones are computed in parts."""
 
 
-@shared_arguments
 class RankWeightedGP(EnsembleGP):
     r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
 

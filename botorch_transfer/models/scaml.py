@@ -20,14 +20,12 @@ from torch import Tensor
 
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.kernels.weights import TaskWeights
-from botorch_transfer.models.inputs import shared_arguments
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
 
-@shared_arguments
 class ScaMLGP(SourcePosteriorGP):
     r"""ScaML-GP [Tighineanu2023scaml]_: source tasks, weighted, plus a residual.
 

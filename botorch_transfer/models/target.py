@@ -34,7 +34,6 @@ from botorch_transfer.models.fitting import fit_from_starts
 from botorch_transfer.models.inputs import (
     ConstructedFromDatasets,
     check_target,
-    shared_arguments,
     without_task_feature,
 )
 from botorch_transfer.pretraining.input_transforms import warn_outside_unit_cube
@@ -65,7 +64,6 @@ class LogLikelihoodTerm(AddedLossTerm):
         return {"_value": self._value.detach()}
 
 
-@shared_arguments
 class TargetGP(ConstructedFromDatasets):
     r"""Base class of the transfer models: a ``SingleTaskGP`` on the target's data.
 

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.models.ensemble import EnsembleGP, misranked_pairs
-from botorch_transfer.models.inputs import PriorOrData, shared_arguments
+from botorch_transfer.models.inputs import PriorOrData
 
 
-@shared_arguments
 class TwoStageTransferGP(EnsembleGP):
     r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP with a mean that the sources share.
 

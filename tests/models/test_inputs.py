@@ -12,7 +12,6 @@ from torch import Tensor
 from botorch_transfer.models.inputs import (
     ConstructedFromDatasets,
     check_target,
-    shared_arguments,
     split_target_and_sources,
     without_task_feature,
 )
@@ -128,8 +127,7 @@ def test_unfit_options_are_refused(options: dict, error: type[Exception], messag
         PlainTarget.construct_inputs(dataset, **options)
 
 
-@shared_arguments
-class Documented:
+class Documented(ConstructedFromDatasets):
     """A model.
 
     Args:
@@ -148,6 +146,10 @@ class Documented:
     def __init__(self, train_X: Tensor, train_Y: Tensor, prior: object, kernel: int) -> None: ...
 
 
+class Undocumented(Documented):
+    """A model without sections."""
+
+
 def test_shared_arguments_complete_a_docstring() -> None:
     assert Documented.__doc__ is not None
     head, arguments, errors, example = re.split("(?:Args|Raises|Example):\n", Documented.__doc__)
@@ -160,3 +162,4 @@ def test_shared_arguments_complete_a_docstring() -> None:
     names = [line.split(":")[0].strip() for line in errors.splitlines() if line[4:5].strip()]
     assert names == ["InputDataError", "TypeError", "ValueError"]
     assert example == "    >>> 1"
+    assert Undocumented.__doc__ == "A model without sections."

@@ -29,9 +29,7 @@ from botorch.sampling.pathwise.features.maps import FeatureMap
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
-from botorch.sampling.pathwise.utils import (
-    ChainedTransform,
-)
+from botorch.sampling.pathwise.utils import ChainedTransform
 from botorch.utils.sampling import draw_sobol_normal_samples
 from gpytorch.kernels import AdditiveKernel
 from torch import Tensor
