@@ -131,6 +131,19 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
 _INSTEAD = "use a modular model such as ScaMLGP, thin out the source data, or raise max_bytes"
 
 
+def joint_bytes(num_points: int, dtype: torch.dtype) -> int:
+    """Says how much memory a gradient of an exact GP's marginal likelihood takes.
+
+    Args:
+        num_points: Number of points of all tasks, the target included.
+        dtype: Data type of the model.
+
+    Returns:
+        A number of bytes.
+    """
+    return _MATRICES_IN_FLIGHT * num_points**2 * dtype.itemsize
+
+
 def check_joint_size(
     num_points: int,
     dtype: torch.dtype,
@@ -151,7 +164,7 @@ def check_joint_size(
     Example:
         >>> check_joint_size(1_000, torch.float64)
     """
-    needed = _MATRICES_IN_FLIGHT * num_points**2 * dtype.itemsize
+    needed = joint_bytes(num_points, dtype)
     if needed > max_bytes:
         raise InputDataError(
             f"The source and target tasks have {num_points:,} points together, for which an exact "

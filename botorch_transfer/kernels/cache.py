@@ -40,16 +40,10 @@ def same_inputs(x1: Tensor, x2: Tensor) -> bool:
     return not has_graph and x1.shape == x2.shape and torch.equal(x1, x2)
 
 
-def _version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place."""
-    # Inference tensors have no version: they cannot be changed where anybody sees the old value.
-    return 0 if tensor.is_inference() else tensor._version
-
-
 @dataclass(frozen=True)
 class _Memory:
     state: tuple[Tensor, ...] = ()
-    version: tuple[int, ...] = ()
+    version: tuple[tuple[int, int], ...] = ()
     entries: tuple[tuple[Tensor, Any], ...] = ()
 
 
@@ -81,7 +75,6 @@ class Cache:
         # Nothing writes into what is remembered, so copies share it.
         twin = Cache(self._size, self._max_elements)
         twin._memory = self._memory
-        memo[id(self)] = twin
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,10 +97,10 @@ class Cache:
         """
         if x.requires_grad:
             return function(x)
-        version = tuple(_version(tensor) for tensor in state)
+        # Inference tensors have no version: nobody changes them where the old value is known.
+        version = tuple((id(t), 0 if t.is_inference() else t._version) for t in state)
         memory = self._memory
-        known = zip(memory.state, state, strict=False)
-        if memory.version != version or not all(one is other for one, other in known):
+        if memory.version != version:
             memory = _Memory(state, version)
         for inputs, value in memory.entries:
             same_kind = inputs.dtype is x.dtype and inputs.device == x.device

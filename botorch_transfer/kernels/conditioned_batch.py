@@ -16,7 +16,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from botorch_transfer.kernels.stationary import (
     STATIONARY_FUNCTIONS,
@@ -54,6 +54,24 @@ def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
         name: None if child is None else shallow_copy(child, memo)
         for name, child in module._modules.items()
     }
+    return twin
+
+
+def select_batch(module: M, name: str, index: Any) -> M:
+    """Selects from the batch of a module with one parameter.
+
+    Args:
+        module: The module.
+        name: The parameter's name; its last dimension is not of the batch.
+        index: What to select from the batch, as an index of tensors.
+
+    Returns:
+        A copy with a parameter of its own.
+    """
+    index = index if isinstance(index, tuple) else (index,)
+    twin, parameter = shallow_copy(module), module.get_parameter(name)
+    selected = parameter.detach()[(*index, slice(None))].clone()
+    twin._parameters[name] = Parameter(selected, parameter.requires_grad)
     return twin
 
 
@@ -374,9 +392,7 @@ class ConditionedBatch(Conditioned, Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
-        twin = shallow_copy(self)
-        memo[id(self)] = twin
-        return twin
+        return shallow_copy(self)
 
 
 def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:

@@ -82,8 +82,8 @@ class CoregionalizationKernel(Kernel):
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs without task column.
         num_tasks: The number of tasks ``T``, target included.
-        batch_shape: The batch shape of the factors.
-        active_dims: The columns that the kernel looks at, task column last; all if omitted.
+        **kwargs: ``batch_shape``, that of the factors; and ``active_dims``, the columns that the
+            kernel looks at, task column last.
 
     Example:
         >>> class SharedKernel(CoregionalizationKernel):
@@ -101,15 +101,8 @@ class CoregionalizationKernel(Kernel):
     has_lengthscale = False
     data_kernels: ModuleList
 
-    def __init__(
-        self,
-        data_kernels: Sequence[Kernel],
-        num_tasks: int,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        active_dims: Sequence[int] | None = None,
-    ) -> None:
-        active = None if active_dims is None else tuple(active_dims)
-        super().__init__(batch_shape=batch_shape, active_dims=active)
+    def __init__(self, data_kernels: Sequence[Kernel], num_tasks: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.num_tasks = num_tasks
         self.data_kernels = ModuleList(data_kernels)
 

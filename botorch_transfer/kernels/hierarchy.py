@@ -35,7 +35,7 @@ with the stacked rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -95,8 +95,7 @@ class ConditionedHierarchy(ConditionedBatch):
         super().__init__(lengthscale, outputscale, kernel, task_names)
         if bool((level.diff() < 0).any()):
             raise ValueError("The rows must be in ascending order of their levels.")
-        if level_means is None:
-            level_means = torch.zeros_like(outputscale)
+        level_means = torch.zeros_like(outputscale) if level_means is None else level_means
         levels = torch.arange(len(outputscale), device=level.device)
         self.register(
             train_X=train_X,
@@ -110,20 +109,22 @@ class ConditionedHierarchy(ConditionedBatch):
             includes=levels.unsqueeze(-1) <= level,
         )
         self._rows = self._rows_of_levels()
+        residual = self.train_Y - self.level_means @ self.includes.to(self.train_Y)
         with torch.no_grad():
             self._factorize()
+            self.register(alpha=self.solve(residual.unsqueeze(0)))
 
     def _rows_of_levels(self) -> list[slice]:
         ends = torch.bincount(self.level, minlength=self.num_tasks).cumsum(0).tolist()
-        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        return [slice(*ends) for ends in pairwise([0, *ends])]
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._rows = self._rows_of_levels()
 
     def _factorize(self) -> None:
+        """Computes the factors that :meth:`solve` needs."""
         self.register(inverse_root=self._joint_factor())
-        self.register(alpha=self.solve(self._residual().unsqueeze(0)))
 
     def _joint_factor(self) -> Tensor:
         """Inverts the Cholesky factor of ``K``."""
@@ -143,10 +144,6 @@ class ConditionedHierarchy(ConditionedBatch):
         scaled2 = scaled1 if x2 is None else x2 / self.lengthscale[level]
         r2 = squared_distance(scaled1, scaled2)
         return self.function.value(r2, self.outputscale[level].log())
-
-    def _residual(self) -> Tensor:
-        """The outcomes less the prior mean of their level."""
-        return self.train_Y - self.level_means @ self.includes.to(self.train_Y)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
@@ -175,14 +172,6 @@ class ConditionedHierarchy(ConditionedBatch):
         return torch.cat(blocks, dim=-1).unsqueeze(0)
 
 
-@dataclass(frozen=True)
-class _Boost:
-    """The factors of all levels' data together, which only BHGP's covariance needs."""
-
-    inverse_root: Tensor
-    excess: Tensor
-
-
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
@@ -202,8 +191,15 @@ class BoostedHierarchy(ConditionedHierarchy):
     levels: ConditionedGPs
 
     def _factorize(self) -> None:
-        self.levels = self._own_gps()
-        self.register(alpha=self.solve(self._residual().unsqueeze(0)))
+        # Each level's difference as a GP of its own, with no outcomes yet.
+        X, noise = (
+            pad_sequence([part[rows] for rows in self._rows], batch_first=True)
+            for part in (self.train_X, self.noise)
+        )
+        sizes = torch.tensor([row.stop - row.start for row in self._rows])
+        mask = (torch.arange(X.shape[1]) < sizes.unsqueeze(-1)).to(X.device)
+        data = X, torch.zeros_like(noise), mask, self.lengthscale, self.outputscale, noise
+        self.levels = ConditionedGPs(*data, kernel=self.kernel, task_names=self._task_names)
         self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -213,25 +209,6 @@ class BoostedHierarchy(ConditionedHierarchy):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._boosts = Cache(size=1)  # a list in earlier versions
-
-    def _own_gps(self) -> ConditionedGPs:
-        """Each level's difference as a GP of its own, with no outcomes yet."""
-        X, Y, noise = (
-            pad_sequence([part[rows] for rows in self._rows], batch_first=True)
-            for part in (self.train_X, torch.zeros_like(self.train_Y), self.noise)
-        )
-        sizes = torch.tensor([row.stop - row.start for row in self._rows])
-        mask = (torch.arange(X.shape[1]) < sizes.unsqueeze(-1)).to(X.device)
-        return ConditionedGPs(
-            X,
-            Y,
-            mask,
-            self.lengthscale,
-            self.outputscale,
-            noise,
-            kernel=self.kernel,
-            task_names=self._task_names,
-        )
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
@@ -245,20 +222,15 @@ class BoostedHierarchy(ConditionedHierarchy):
             solved.append(coefficients)
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
-    def _boost(self) -> _Boost:
-        """The factors of all levels' data, computed once for an object and its copies."""
-        return self._boosts(lambda _: self._boosted(), self.train_X, self.alpha)
-
-    def _boosted(self) -> _Boost:
-        size = len(self.train_X)
-        check_joint_size(
-            size, torch.double, instead="use MeanHierarchicalGP, or thin out the source data"
-        )
+    def _boost(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """The factors of all levels' data together, which only BHGP's covariance needs."""
+        advice = "use MeanHierarchicalGP, or thin out the source data"
+        check_joint_size(len(X), torch.double, instead=advice)
         inverse_root = self._joint_factor()
-        eye = torch.eye(size).to(inverse_root)
+        eye = torch.eye(len(X)).to(inverse_root)
         root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
         coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
-        return _Boost(inverse_root, coefficients @ root)
+        return inverse_root, coefficients @ root
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -266,17 +238,13 @@ class BoostedHierarchy(ConditionedHierarchy):
         own = [self._kernel(level, x, self.train_X[row]) for level, row in rows]
         return torch.cat(own, dim=-1).unsqueeze(0)
 
-    def _own(self, crosses: list[Tensor]) -> Tensor:
-        """Takes each row's own kernel."""
-        pairs = zip(crosses, self._rows, strict=True)
-        own = [cross[:, : row.stop - row.start] for cross, row in pairs]
-        return torch.cat(own, dim=-1).unsqueeze(0)
-
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: rows that explain, then those that BHGP's coefficients add."""
-        boost, crosses = self._boost(), self._level_crosses(x)
-        explained = boost.inverse_root @ self._joint(crosses).mT
-        excess = boost.excess.mT @ self._own(crosses).mT - explained
+        inverse_root, excess_root = self._boosts(self._boost, self.train_X, self.alpha)
+        crosses = self._level_crosses(x)
+        own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
+        explained = inverse_root @ self._joint(crosses).mT
+        excess = excess_root.mT @ torch.cat(own, dim=-1).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:

@@ -118,17 +118,10 @@ class SourceConditional(Conditioned, Module):
         if self._has_graph:
             return self._factorize()
         # By value, because GPyTorch sets hyperparameters in ways that no version counter sees.
-        hyperparameters = torch.cat(
-            [
-                tensor.detach().flatten()
-                for module in (self.kernel, self.noise)
-                for tensor in (*module.parameters(), *module.buffers())
-            ]
-        )
-        points = self.points
-        return self._memory(
-            lambda _: self._factorize(), hyperparameters, points.X, points.Y, points.Yvar
-        )
+        modules = self.kernel, self.noise
+        tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+        hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        return self._memory(lambda _: self._factorize(), hyperparameters, *self.points.buffers())
 
     @contextmanager
     def factorized(self) -> Iterator[SourceFactor]:

@@ -16,7 +16,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
+from botorch_transfer.kernels.conditioned_batch import own_buffers, select_batch, shallow_copy
 from botorch_transfer.kernels.coregionalization import TaskPoints
 
 
@@ -40,19 +40,16 @@ class SourcePoints(Module):
         self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
     ) -> None:
         super().__init__()
-        self.register_buffer("X", X)
-        self.register_buffer("Y", Y)
-        self.register_buffer("Yvar", Yvar)
-        # In the state_dict, so that no other split of the points is loaded in silence.
-        self.register_buffer("task_sizes", torch.tensor(list(sizes), device=X.device))
+        # The sizes are in the state_dict, so that no other split of the points loads in silence.
+        task_sizes = torch.tensor(list(sizes), device=X.device)
+        for name, buffer in {"X": X, "Y": Y, "Yvar": Yvar, "task_sizes": task_sizes}.items():
+            self.register_buffer(name, buffer)
         self.sizes = tuple(sizes)
         self.names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
         # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
-        twin = shallow_copy(self)
-        memo[id(self)] = twin
-        return twin
+        return shallow_copy(self)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
@@ -142,10 +139,7 @@ class SourceNoise(GPyTorchModule):
 
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch."""
-        twin = shallow_copy(self)
-        selected = Parameter(self.raw_noise.data[index], requires_grad=self.raw_noise.requires_grad)
-        twin._parameters["raw_noise"] = selected
-        return twin
+        return select_batch(self, "raw_noise", index)
 
 
 def _get_noise(module: SourceNoise) -> Tensor:

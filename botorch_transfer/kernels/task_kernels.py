@@ -11,6 +11,7 @@ weighted in the target (WSGP, ScaML).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -34,8 +35,8 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
         data_kernels: ``Q`` kernels of unit variance.
         num_tasks: The number of tasks ``T``, target included.
         rank: The number of columns of each factor; ``T`` if omitted.
-        batch_shape: The batch shape.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
 
     Raises:
         ValueError: If the rank is not between 1 and the number of tasks.
@@ -49,17 +50,12 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
     raw_factors: Parameter
 
     def __init__(
-        self,
-        data_kernels: Sequence[Kernel],
-        num_tasks: int,
-        rank: int | None = None,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        active_dims: Sequence[int] | None = None,
+        self, data_kernels: Sequence[Kernel], num_tasks: int, rank: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(data_kernels, num_tasks, batch_shape, active_dims)
+        super().__init__(data_kernels, num_tasks, **kwargs)
         count = len(self.data_kernels)
         start = start_factor(num_tasks, rank) / count**0.5
-        shape = (*batch_shape, count, *start.shape)
+        shape = (*self._batch_shape, count, *start.shape)
         self.register_parameter("raw_factors", Parameter(start.expand(shape).clone()))
 
     @property
@@ -82,8 +78,8 @@ class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
         data_kernel: A kernel of unit variance.
         num_tasks: The number of tasks ``T``, target included.
         rank: The number of columns of the factor; ``T`` if omitted.
-        batch_shape: The batch shape.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
 
     Raises:
         ValueError: If the rank is not between 1 and the number of tasks.
@@ -95,14 +91,9 @@ class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
     """
 
     def __init__(
-        self,
-        data_kernel: Kernel,
-        num_tasks: int,
-        rank: int | None = None,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        active_dims: Sequence[int] | None = None,
+        self, data_kernel: Kernel, num_tasks: int, rank: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__([data_kernel], num_tasks, rank, batch_shape, active_dims)
+        super().__init__([data_kernel], num_tasks, rank, **kwargs)
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
@@ -142,8 +133,8 @@ class HierarchicalKernel(CoregionalizationKernel):
 
     Args:
         data_kernels: A kernel for each task, in their order, target last.
-        batch_shape: The batch shape.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
 
     Example:
         >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
@@ -152,13 +143,8 @@ class HierarchicalKernel(CoregionalizationKernel):
                 [0., 1.]])
     """
 
-    def __init__(
-        self,
-        data_kernels: Sequence[Kernel],
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        active_dims: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(data_kernels, len(data_kernels), batch_shape, active_dims)
+    def __init__(self, data_kernels: Sequence[Kernel], **kwargs: Any) -> None:
+        super().__init__(data_kernels, len(data_kernels), **kwargs)
 
     @property
     def support(self) -> list[list[bool]]:
@@ -178,16 +164,14 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
     """
 
     def __init__(
-        self,
-        data_kernels: Sequence[Kernel],
-        task_weights: TaskWeights,
-        active_dims: Sequence[int] | None = None,
+        self, data_kernels: Sequence[Kernel], task_weights: TaskWeights, **kwargs: Any
     ) -> None:
-        super().__init__(data_kernels, len(data_kernels), task_weights.batch_shape, active_dims)
+        kwargs["batch_shape"] = task_weights.batch_shape
+        super().__init__(data_kernels, len(data_kernels), **kwargs)
         self.task_weights = task_weights
 
     @property
@@ -227,7 +211,7 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
         task_weights: A weight for each source task.
         normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that it is the source task's own
             covariance whatever its weight.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
         >>> kernel = WeightedSourceKernel([RBFKernel(), RBFKernel()], TaskWeights(1))
@@ -241,9 +225,9 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
         data_kernels: Sequence[Kernel],
         task_weights: TaskWeights,
         normalize: bool = False,
-        active_dims: Sequence[int] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(data_kernels, task_weights, active_dims)
+        super().__init__(data_kernels, task_weights, **kwargs)
         self.normalize = normalize
 
     def task_factors(self) -> Tensor:
@@ -265,7 +249,7 @@ class ScaMLKernel(_IndependentSourcesKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        active_dims: The columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
         >>> kernel = ScaMLKernel([RBFKernel() for _ in range(3)], TaskWeights(2))

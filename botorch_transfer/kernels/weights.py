@@ -6,7 +6,6 @@ Read it for what :mod:`~botorch_transfer.kernels.weighted_sum` weighs source pos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import deepcopy
 from typing import Any, ClassVar, Self
 
 import torch
@@ -15,6 +14,8 @@ from gpytorch.module import Module
 from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
+
+from botorch_transfer.kernels.conditioned_batch import select_batch
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
@@ -38,12 +39,7 @@ class SourceWeights(Module, ABC):
 
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
-        index = index if isinstance(index, tuple) else (index,)
-        twin = deepcopy(self)
-        parameter = getattr(twin, self._parameter)
-        selected = parameter.detach()[(*index, slice(None))]
-        setattr(twin, self._parameter, Parameter(selected, parameter.requires_grad))
-        return twin
+        return select_batch(self, self._parameter, index)
 
 
 class TaskWeights(SourceWeights):
@@ -121,11 +117,7 @@ class EnsembleWeights(SourceWeights):
     _parameter = "shares"
     shares: Parameter
 
-    def __init__(
-        self,
-        num_tasks: int,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-    ) -> None:
+    def __init__(self, num_tasks: int, batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008
         super().__init__()
         start = torch.full((*batch_shape, num_tasks + 1), 1.0 / (num_tasks + 1))
         self.register_parameter("shares", Parameter(start, requires_grad=False))

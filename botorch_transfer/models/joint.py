@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
@@ -27,24 +26,15 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
-from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.data import (
-    MAX_JOINT_BYTES,
-    SourceData,
-    as_datasets,
-    check_joint_size,
-    task_names,
-)
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
+from botorch_transfer.data.datasets import check_joint_size, joint_bytes
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.kernels import SourceConditional, SourceConditionalKernel
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel
-from botorch_transfer.kernels.source_conditional import (
-    SourceConditional,
-    SourceConditionalKernel,
-    SourceConditionalMean,
-)
+from botorch_transfer.kernels.source_conditional import SourceConditionalMean
 from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
@@ -99,19 +89,16 @@ class JointTransferGP(TargetGP):
             covar_modules = self._default_kernels(num_tasks, dim, batch_shape)
         self._check_number(len(covar_modules), num_tasks)
         kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
-        self.num_restarts = _affordable_restarts(
-            [len(dataset.X) for dataset in datasets],
-            kernel.sources_are_independent,
-            train_X,
-            max_bytes,
-        )
+        self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
         input_transform = frozen_input_transform(input_transform)
         if isinstance(outcome_transform, DefaultType):
             outcomes = torch.cat([dataset.Y for dataset in datasets])
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
-        points = _standardized_points(datasets, input_transform)
-        known = [dataset.Yvar is not None for dataset in datasets]
-        prior = SOURCE_HYPERPARAMETERS.noise
+        tasks = PaddedTasks.from_datasets(datasets, input_transform)
+        tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
+        X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
+        points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
+        prior, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
         noise = SourceNoise(known, prior.constraint(), prior.prior(), batch_shape)
         conditional = SourceConditional(kernel, points, noise)
         super().__init__(
@@ -247,7 +234,14 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     Args:
         mll: The likelihood that is maximized meanwhile.
     """
-    fitted = set(_source_parameters(mll))
+    conditional, fitted = mll.model.conditional, set()
+    modules = conditional.kernel.data_kernels, conditional.noise
+    of_sources = [p for module in modules for p in module.parameters() if p.requires_grad]
+    if of_sources:
+        with torch.enable_grad():
+            value = conditional.train().factor().log_likelihood.sum()
+        gradients = torch.autograd.grad(value, of_sources, allow_unused=True)
+        fitted = {p for p, g in zip(of_sources, gradients, strict=True) if g is not None}
     frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
     for parameter in frozen:
         parameter.requires_grad_(False)
@@ -258,52 +252,21 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _source_parameters(mll: SourceMarginalLogLikelihood) -> list[Parameter]:
-    """The parameters of data kernels and source noise that ``log p(y_s)`` depends on."""
-    conditional = mll.model.conditional
-    candidates = [
-        parameter
-        for module in (conditional.kernel.data_kernels, conditional.noise)
-        for parameter in module.parameters()
-        if parameter.requires_grad
-    ]
-    if not candidates:
-        return []
-    with torch.enable_grad():
-        value = conditional.train().factor().log_likelihood.sum()
-    gradients = torch.autograd.grad(value, candidates, allow_unused=True)
-    return [p for p, gradient in zip(candidates, gradients, strict=True) if gradient is not None]
-
-
-def _standardized_points(
-    source_data: Sequence[SupervisedDataset], transform: InputTransform | None
-) -> SourcePoints:
-    tasks = PaddedTasks.from_datasets(source_data, transform)
-    tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
-    sizes, mask = tasks.num_points.tolist(), tasks.mask
-    return SourcePoints(
-        tasks.X[mask], tasks.Y[mask], tasks.Yvar[mask], sizes, task_names(source_data)
-    )
-
-
 def _affordable_restarts(
-    sizes: Sequence[int], independent: bool, train_X: Tensor, max_bytes: float
+    datasets: Sequence[SupervisedDataset],
+    kernel: CoregionalizationKernel,
+    train_X: Tensor,
+    max_bytes: float,
 ) -> int:
     """Refuses source data that are too large, and finds how many starts fit into memory."""
-    num_points = sum(sizes) + train_X.shape[-2]
-    # A dense matrix that takes the memory of the block diagonal one.
-    dense = math.isqrt(sum(size**2 for size in sizes)) + train_X.shape[-2]
-    size = dense if independent else num_points
-    if not _fits(size, train_X.dtype, max_bytes):
-        check_joint_size(num_points, train_X.dtype, max_bytes)
-    share = max_bytes / train_X.shape[:-2].numel()
-    numbers = range(MAX_RESTARTS, 0, -1)
-    return next((n for n in numbers if _fits(size, train_X.dtype, share / (n + 1))), 0)
-
-
-def _fits(num_points: int, dtype: torch.dtype, max_bytes: float) -> bool:
-    try:
-        check_joint_size(num_points, dtype, max_bytes)
-    except InputDataError:
-        return False
-    return True
+    *batch_shape, num_target_points, _ = train_X.shape
+    sizes = [len(dataset.X) for dataset in datasets]
+    num_points = dense = sum(sizes)
+    if kernel.sources_are_independent:
+        # A dense matrix that takes the memory of the block diagonal one.
+        dense = math.isqrt(sum(size**2 for size in sizes))
+    needed = joint_bytes(dense + num_target_points, train_X.dtype)
+    if needed > max_bytes:
+        check_joint_size(num_points + num_target_points, train_X.dtype, max_bytes)
+    starts = max_bytes / math.prod(batch_shape) / needed
+    return int(max(0, min(MAX_RESTARTS, starts - 1)))

@@ -36,7 +36,7 @@ KERNELS = {
     "linear": lambda b=(): LinearCoregionalizationKernel(
         data_kernels(b), T, batch_shape=torch.Size(b)
     ),
-    "hierarchical": lambda b=(): HierarchicalKernel(data_kernels(b), torch.Size(b)),
+    "hierarchical": lambda b=(): HierarchicalKernel(data_kernels(b), batch_shape=torch.Size(b)),
     "weighted": lambda b=(): WeightedSourceKernel(data_kernels(b), weights(b)),
     "ScaML": lambda b=(): ScaMLKernel(data_kernels(b), weights(b)),
 }

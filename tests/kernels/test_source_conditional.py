@@ -29,7 +29,7 @@ def build(kind="ScaML", batch_shape=()):
     if kind == "ScaML":
         kernel = ScaMLKernel(kernels, TaskWeights(2, shape))
     else:
-        kernel = HierarchicalKernel(kernels, shape)
+        kernel = HierarchicalKernel(kernels, batch_shape=shape)
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(8, 2, generator=generator, dtype=torch.double)
     points = SourcePoints(X, X.sum(-1).sin(), torch.zeros(8), SIZES, ["a", "b"])
