@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
 from ax.generators.utils import mk_discrete_choices
-from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.analytic import LogExpectedImprovement
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
@@ -125,9 +125,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     def _all_moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances of all outcomes, each ``batch_shape x m``."""
-        moments = [self._moments(model, X) for model in self.models]
-        mean, variance = (torch.stack(parts, dim=-1) for parts in zip(*moments, strict=True))
-        return mean, variance
+        means, variances = zip(*(self._moments(model, X) for model in self.models), strict=True)
+        return torch.stack(means, dim=-1), torch.stack(variances, dim=-1)
 
     def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of one outcome; the variance is also given the pending inputs."""
@@ -144,15 +143,19 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
     """Mean, and variance as if the outcomes at the pending inputs were known."""
-    pending = X_pending.expand(*X.shape[:-2], *X_pending.shape)
-    mvn = model.posterior(torch.cat([X, pending], dim=-2)).distribution
-    covariance = mvn.covariance_matrix
+    mean, covariance = _joint_moments(model, X, X_pending)
     inner, cross = covariance[..., 1:, 1:], covariance[..., 1:, :1]
     scale = inner.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
-    jitter = 1e-4 * scale * torch.eye(inner.shape[-1]).to(inner)
-    factor, _ = torch.linalg.cholesky_ex(inner + jitter)
+    factor = torch.linalg.cholesky_ex(inner + 1e-4 * scale * torch.eye(len(X_pending)).to(X)).L
     reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
-    return mvn.mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+    return mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+
+
+def _joint_moments(model: Any, X: Tensor, others: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the posterior at each single input and, after it, the others."""
+    inputs = torch.cat([X, others.expand(*X.shape[:-2], *others.shape)], dim=-2)
+    mvn = model.posterior(inputs, **options).distribution
+    return mvn.mean, mvn.covariance_matrix
 
 
 class NoiselessFantasies(Model):
@@ -191,7 +194,7 @@ class NoiselessFantasies(Model):
         self.X = X
         self.posterior_transform = posterior_transform
         with torch.no_grad():
-            posterior: Any = self._joint(X)
+            posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
             sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
             self.outcomes = sampler(posterior).squeeze(-1)
             mvn = posterior.distribution
@@ -206,41 +209,24 @@ class NoiselessFantasies(Model):
         """One."""
         return 1
 
-    @property
-    def best_outcomes(self) -> Tensor:
-        """Each member's best known outcome, a ``num_fantasies x 1`` tensor."""
-        return self.outcomes.amax(dim=-1, keepdim=True)
-
-    def _joint(self, X: Tensor) -> Any:
-        return self.model.posterior(X, posterior_transform=self.posterior_transform)
-
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> GPyTorchPosterior:
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> GPyTorchPosterior:
         """Evaluates the members' posteriors.
 
         Args:
             X: A ``batch_shape x 1 x d`` tensor of inputs.
-            output_indices: Ignored.
-            observation_noise: Ignored.
-            posterior_transform: Ignored.
+            *args: The other arguments of BoTorch's ``posterior`` are ignored.
+            **kwargs: They are ignored, too.
 
         Returns:
             Their posterior, of moments ``batch_shape x num_fantasies x 1 x 1``.
         """
-        known = self.X.expand(*X.shape[:-2], *self.X.shape)
-        mvn = self._joint(torch.cat([X, known], dim=-2)).distribution
-        covariance = mvn.covariance_matrix
+        transform = self.posterior_transform
+        mean, covariance = _joint_moments(self.model, X, self.X, posterior_transform=transform)
         cross = covariance[..., 1:, :1]
         weights = torch.linalg.solve_triangular(self.factor, cross, upper=False)
-        variance = covariance[..., :1, :1] - weights.square().sum(dim=-2, keepdim=True)
-        mean = mvn.mean[..., :1] + (weights.transpose(-1, -2) @ self.whitened).squeeze(-2)
-        variance = variance.clamp_min(1e-12).expand(*mean.shape[:-1], 1, 1).unsqueeze(-3)
-        variance = variance.expand(*mean.shape, 1, 1)
+        variance = covariance[..., 0, 0] - weights.square().sum(dim=(-2, -1))
+        mean = mean[..., :1] + (weights.transpose(-1, -2) @ self.whitened).squeeze(-2)
+        variance = variance.clamp_min(1e-12)[..., None, None, None].expand(*mean.shape, 1, 1)
         return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
 
 
@@ -271,18 +257,16 @@ def noisy_improvement(
         torch.Size([5])
     """
     transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
+    if is_ensemble(model):
+        return None
     with torch.no_grad():
-        posterior: Any = (
-            None
-            if is_ensemble(model)
-            else model.posterior(X_observed, posterior_transform=transform)
-        )
+        posterior = model.posterior(X_observed, posterior_transform=transform)
     if type(posterior) is not GPyTorchPosterior:
         return None
     sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
     best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
     fantasies = NoiselessFantasies(model, best, transform, seed=seed)
-    return LogExpectedImprovement(fantasies, best_f=fantasies.best_outcomes)
+    return LogExpectedImprovement(fantasies, best_f=fantasies.outcomes.amax(dim=-1, keepdim=True))
 
 
 class AvoidingAcquisition(AcquisitionFunction):
@@ -336,8 +320,7 @@ class AvoidingAcquisition(AcquisitionFunction):
     ) -> None:
         super().__init__(acquisition.model)
         self.acquisition = acquisition
-        widths = bounds[1] - bounds[0]
-        self.widths = torch.where(widths > 0, widths, 1.0)
+        self.widths = _widths(bounds)
         self.X_avoid = X_avoid
         self.radii = radii
         self.pending_radius = pending_radius
@@ -370,10 +353,8 @@ class AvoidingAcquisition(AcquisitionFunction):
         avoid, radii = self.X_avoid.to(X), self.radii.to(X)
         if self.X_pending is not None and self.pending_radius > 0:
             avoid = torch.cat([avoid, self.X_pending.to(X)])
-            radii = torch.cat(
-                [radii, radii.new_full(self.X_pending.shape[:1], self.pending_radius)]
-            )
-        X = self._rounded(X)
+            radii = torch.cat([radii, radii.new_full((len(self.X_pending),), self.pending_radius)])
+        X = _round_one_hot(X, self.one_hot)
         matters = ~avoid.isnan()
         parts = ((X.unsqueeze(-2) - avoid.nan_to_num()) / self.widths.to(X)).square() * matters
         if self.categorical:
@@ -384,12 +365,19 @@ class AvoidingAcquisition(AcquisitionFunction):
         value = self.acquisition(X)
         return self.floor + (value - self.floor) * factors.prod(dim=-1)
 
-    def _rounded(self, X: Tensor) -> Tensor:
-        """Rounds each one-hot block to its largest input; the other inputs keep their gradients."""
-        for block in self.one_hot:
-            chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
-            X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
-        return X
+
+def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
+    """Rounds each one-hot block to its largest input; the other inputs keep their gradients."""
+    for block in blocks:
+        chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
+        X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
+    return X
+
+
+def _widths(bounds: Tensor) -> Tensor:
+    """The widths of a search space; one where there is none."""
+    widths = bounds[1] - bounds[0]
+    return torch.where(widths > 0, widths, 1.0)
 
 
 def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
@@ -408,8 +396,7 @@ def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
         >>> failure_radii(X, torch.tensor([[0.0], [1.0]]), 0.01)
         tensor([0.0200, 0.0200, 0.0100])
     """
-    widths = bounds[1] - bounds[0]
-    unit = X / torch.where(widths > 0, widths, 1.0)
+    unit = X / _widths(bounds)
     distances = (unit.unsqueeze(-2) - unit).nan_to_num().norm(dim=-1)
     count = (distances < 10 * radius).sum(dim=-1)
     return radius * count.clamp(max=10).to(X)
@@ -427,17 +414,14 @@ class TransferAcquisition(Acquisition):
     """
 
     def _instantiate_acquisition(self) -> None:
-        acquisition: Any = None
+        model, weights = self._model, self._objective_weights
+        acquisition: AcquisitionFunction | None = None
         if self.X_observed is None:
-            acquisition = PriorUpperConfidenceBound(
-                self._model,
-                self._objective_weights,
-                self._outcome_constraints,
-                self.X_pending,
-                X_reference=self._spread_out(self.search_space_digest, None),
-            )
+            reference = self._spread_out(self.search_space_digest, None)
+            given = self._outcome_constraints, self.X_pending
+            acquisition = PriorUpperConfidenceBound(model, weights, *given, X_reference=reference)
         elif self._is_plain_improvement():
-            acquisition = noisy_improvement(self._model, self._objective_weights, self.X_observed)
+            acquisition = noisy_improvement(model, weights, self.X_observed)
         if acquisition is None:
             super()._instantiate_acquisition()
             return
@@ -475,18 +459,22 @@ class TransferAcquisition(Acquisition):
             # A short burn-in is enough in few dimensions. One restart at a time, as SLSQP takes a
             # batch for one problem, and the restart with the steepest gradient moves all others.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
-        avoid = failed, waiting = self._inputs("failed"), self._inputs("pending")
+        failed, waiting = (
+            self._tensor(self.options.get(kind, [])).view(-1, len(search_space_digest.bounds))
+            for kind in ("failed", "pending")
+        )
+        avoid = torch.cat([failed, waiting])
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
-        if not sampled and (n > 1 or any(len(X) > 0 for X in avoid)):
+        if not sampled and (n > 1 or len(avoid) > 0):
             # The floor is a high quantile of the acquisition, except where few other points may
             # exceed it: within constraints, or among few categories of which some failed.
             constrained = inequality_constraints or kwargs.get("equality_constraints")
             categories = _one_hot_blocks(search_space_digest.feature_names)
-            hierarchical = any(bool(X.isnan().any()) for X in avoid)
+            hierarchical = bool(avoid.isnan().any())
             share = 0.0 if constrained or categories or hierarchical else 0.9
             self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
             # In discrete spaces, Ax excludes these points themselves.
-            self.X_pending = torch.cat([*avoid, *([] if pending is None else [pending])])
+            self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
             return super().optimize(
                 n,
@@ -513,10 +501,12 @@ class TransferAcquisition(Acquisition):
         shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
         failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
         radii = failure_radii(failed, bounds, failed_radius)
-        radii = torch.cat([radii, radii.new_full(pending.shape[:1], pending_radius)])
+        radii = torch.cat([radii, radii.new_full((len(pending),), pending_radius)])
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
             # In discrete spaces, only the points themselves are avoided.
-            step = 0.9 * min(_smallest_step(values) for values in space.discrete_choices.values())
+            gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
+            shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
+            step = 0.9 * float(min(shortest, default=1.0))
             radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
         with torch.no_grad():
             floor = self.acqf(self._spread_out(space, fixed_features).unsqueeze(-2)).quantile(share)
@@ -531,10 +521,6 @@ class TransferAcquisition(Acquisition):
             _one_hot_blocks(space.feature_names),
         )
 
-    def _inputs(self, kind: str) -> Tensor:
-        inputs = self._tensor(self.options.get(kind, []))
-        return inputs.view(-1, len(self.search_space_digest.bounds))
-
     def _spread_out(
         self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
     ) -> Tensor:
@@ -544,9 +530,8 @@ class TransferAcquisition(Acquisition):
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
-        for block in _one_hot_blocks(space.feature_names):
-            # Predictions between categories mean nothing.
-            X[:, block] = one_hot(X[:, block].argmax(dim=-1), len(block)).to(X)
+        # Predictions between categories mean nothing.
+        X = _round_one_hot(X, _one_hot_blocks(space.feature_names))
         for index, value in {**space.target_values, **(fixed_features or {})}.items():
             X[:, index] = value
         return X
@@ -557,16 +542,6 @@ class TransferAcquisition(Acquisition):
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
     """The columns of each one-hot choice."""
-    blocks: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        choice, infix, _ = name.rpartition(OH_PARAM_INFIX)
-        if infix:
-            blocks.setdefault(choice, []).append(index)
-    return list(blocks.values())
-
-
-def _smallest_step(values: Sequence[float]) -> float:
-    """The smallest distance between two values, as a share of their range."""
-    ordered = sorted(values)
-    steps = [b - a for a, b in pairwise(ordered)]
-    return min(steps) / (ordered[-1] - ordered[0]) if steps else 1.0
+    origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty of other columns
+    choices = filter(None, dict.fromkeys(origins))
+    return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

@@ -5,10 +5,10 @@ see what Ax does differently where there is a history: :class:`TransferMixin` ha
 share, :class:`TransferAdapter` serves tables and priors, :class:`AuxiliaryTransferAdapter` Ax's own
 auxiliary experiments.
 
-These override what is private to Ax: ``_fit``, ``_gen``, ``_set_kwargs_to_save`` of ``Adapter``,
-``_convert_experiment_data`` of ``TorchAdapter``, ``_get_task_datasets`` of
-``TransferLearningAdapter``; and they read ``_experiment``, ``_optimization_config`` and
-``generator._surrogate``.
+These override what is private to Ax: ``_fit``, ``_gen``, ``_get_transformed_gen_args`` and
+``_set_kwargs_to_save`` of ``Adapter``, ``_convert_experiment_data`` of ``TorchAdapter``,
+``_get_task_datasets`` of ``TransferLearningAdapter``; and they read ``_experiment``,
+``_optimization_config`` and ``generator._surrogate``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.adapter.transforms.one_hot import OneHot
-from ax.core.experiment import Experiment
-from ax.core.generator_run import GeneratorRun
-from ax.core.observation import ObservationFeatures
-from ax.core.optimization_config import OptimizationConfig
-from ax.core.search_space import SearchSpace, SearchSpaceDigest
+from ax.core import Experiment, ObservationFeatures, OptimizationConfig, SearchSpace
+from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
 from botorch.models.gp_regression import SingleTaskGP
@@ -124,33 +121,18 @@ class TransferMixin(ABC):
             adapter_kwargs = {**adapter_kwargs, "history": history.key}
         super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)  # type: ignore[misc]
 
-    def gen(
-        self,
-        n: int,
-        search_space: SearchSpace | None = None,
-        optimization_config: OptimizationConfig | None = None,
-        pending_observations: dict[str, list[ObservationFeatures]] | None = None,
-        fixed_features: ObservationFeatures | None = None,
-        model_gen_options: dict[str, Any] | None = None,
-    ) -> GeneratorRun:
-        """Generates candidates; see Ax's ``Adapter.gen``.
+    def _get_transformed_gen_args(self, *args: Any, **given: Any) -> Any:
+        """Removes abandoned trials, which Ax takes for pending, and metrics without any outcome.
 
-        Failed and abandoned trials are not suggested again; Ax takes the latter for pending. Before
-        the first outcome, only metrics with history count.
+        Before the first outcome, only metrics with history count.
         """
-        pending = without_abandoned(self._experiment, pending_observations)
-        config = optimization_config or self._optimization_config
+        pending = given.get("pending_observations")
+        given["pending_observations"] = without_abandoned(self._experiment, pending)
+        config = given.get("optimization_config") or self._optimization_config
         data: Any = self.get_training_data()  # type: ignore[attr-defined]
         if config is not None and not has_outcomes(data):
-            optimization_config = restricted_to(config, self.outcomes)
-        return super().gen(  # type: ignore[misc]
-            n=n,
-            search_space=search_space,
-            optimization_config=optimization_config,
-            pending_observations=pending or None,
-            fixed_features=fixed_features,
-            model_gen_options=model_gen_options,
-        )
+            given["optimization_config"] = restricted_to(config, self.outcomes)
+        return super()._get_transformed_gen_args(*args, **given)  # type: ignore[misc]
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
         """Tells the acquisition which inputs failed or are pending, in the model's space.
@@ -177,15 +159,14 @@ class TransferMixin(ABC):
     def _rows(
         self, features: list[ObservationFeatures], fixed: ObservationFeatures | None
     ) -> list[list[float]]:
+        """Each different point, in the order of the columns; NaN in columns that do not matter."""
         known: dict[str, Any] = {} if fixed is None else dict(fixed.parameters)
-        points = [
-            known | feature.parameters | dict.fromkeys(self._inactive(feature), math.nan)
-            for feature in features
-        ]
         names: list[str] = self.parameters  # type: ignore[attr-defined]
-        rows = {
-            str(row): row for row in ([float(point[name]) for name in names] for point in points)
-        }
+        rows: dict[str, list[float]] = {}
+        for feature in features:
+            point = known | feature.parameters | dict.fromkeys(self._inactive(feature), math.nan)
+            row = [float(point[name]) for name in names]
+            rows[str(row)] = row
         return list(rows.values())
 
     def _inactive(self, feature: ObservationFeatures) -> set[str]:
@@ -228,14 +209,14 @@ class TransferAdapter(TransferMixin, TorchAdapter):
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
-        found: Moments = {}
         if self.history is not None:
-            for name in self.history.metrics(self._metrics()):
-                found[name] = self.history.moments(name)
-        signs = directions(self._optimization_config)
-        for name, prior in self.priors.items():
-            found[name] = prior_moments(prior, signs.get(name, 1.0))
-        return found
+            known = self.history.metrics(self._metrics())
+            return {name: self.history.moments(name) for name in known}
+        return {name: prior_moments(prior, self._sign(name)) for name, prior in self.priors.items()}
+
+    def _sign(self, metric: str) -> float:
+        """-1 for a metric to minimize: priors are about its negative."""
+        return directions(self._optimization_config).get(metric, 1.0)
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         for name in self.priors:
@@ -256,44 +237,32 @@ class TransferAdapter(TransferMixin, TorchAdapter):
         columns = observed["mean"] if not observed.empty else {}
         present = [n for n in outcomes if n in columns and columns[n].notna().any()]
         absent = {n for n in (*outcomes, *self._optimized()) if n in known and n not in present}
-        datasets: dict[str, SupervisedDataset] = {}
-        metadata: list[Any] | None = None
-        if present:
-            found, names, metadata = super()._convert_experiment_data(
-                experiment_data, present, parameters, search_space_digest
-            )
-            datasets = dict(zip(names, found, strict=True))
-        ordered = sorted([*datasets, *absent])
-        if metadata is not None:
-            described = dict(zip(datasets, metadata, strict=True))
-            metadata = [described.get(name, []) for name in ordered]
-        made = [self._with_sources(name, datasets.get(name), parameters) for name in ordered]
-        return made, ordered, metadata
-
-    def _with_sources(
-        self, metric: str, dataset: SupervisedDataset | None, parameters: list[str]
-    ) -> SupervisedDataset:
-        known = self.history_moments()
-        if dataset is not None and metric not in known:
-            return dataset
-        dataset = dataset or _no_data(parameters, metric, self.device)
-        return TransferDataset(
-            X=dataset.X,
-            Y=dataset.Y,
-            Yvar=dataset.Yvar,
-            feature_names=parameters,
-            outcome_names=[metric],
-            group_indices=dataset.group_indices,
-            transferred=self._transferred(metric, parameters),
+        found, names, metadata = super()._convert_experiment_data(
+            experiment_data, present, parameters, search_space_digest
         )
+        datasets = dict(zip(names, found, strict=True))
+        described = dict(zip(names, metadata or [], strict=False))
+        for name in known.keys() & {*names, *absent}:
+            dataset = datasets.get(name) or _no_data(parameters, name, self.device)
+            datasets[name] = TransferDataset(
+                dataset.X,
+                dataset.Y,
+                Yvar=dataset.Yvar,
+                feature_names=parameters,
+                outcome_names=[name],
+                group_indices=dataset.group_indices,
+                transferred=self._transferred(name, parameters),
+            )
+        ordered = sorted(datasets)
+        every = None if metadata is None else [described.get(name, []) for name in ordered]
+        return [datasets[name] for name in ordered], ordered, every
 
     def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         mean, std = t.Ymean[metric], t.Ystd[metric]
         if metric in self.priors:
             refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
-            sign = directions(self._optimization_config).get(metric, 1.0)
-            return Transferred(self.priors[metric], sign, mean, std)
+            return Transferred(self.priors[metric], self._sign(metric), mean, std)
         assert self.history is not None
         sources = encode_runs(
             self.history, metric, self.model_space, self.transforms, parameters, mean, std
@@ -338,10 +307,8 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         Returns:
             The data of each outcome.
         """
-        return [
-            self._together(dataset, outcome, parameters)
-            for dataset, outcome in zip(datasets, self.outcomes, strict=True)
-        ]
+        given = zip(datasets, self.outcomes, strict=True)
+        return [self._together(dataset, outcome, parameters) for dataset, outcome in given]
 
     def _together(
         self, target: SupervisedDataset | None, outcome: str, parameters: list[str]
@@ -364,12 +331,10 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
-        found = {
-            name: auxiliary_outcomes(self.auxiliary_sources, name)
-            for name in metrics_of(self._target)
-        }
         moments: Moments = {
-            name: moments_of(outcomes) for name, outcomes in found.items() if outcomes is not None
+            name: moments_of(outcomes)
+            for name in metrics_of(self._target)
+            if (outcomes := auxiliary_outcomes(self.auxiliary_sources, name)) is not None
         }
         for source in self.auxiliary_sources:
             # While Ax transforms the data of an old experiment, that one is ``_experiment``.

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from ax.api.client import Client
+from ax.core import Experiment
 from ax.core.auxiliary import AuxiliaryExperimentPurpose
 from ax.core.auxiliary_source import AuxiliarySource
-from ax.core.experiment import Experiment
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.experiments import experiment_of, save_again
@@ -43,12 +43,12 @@ class AuxiliaryHistory:
 
     @classmethod
     def from_experiments(
-        cls, experiments: Sequence[Experiment | AuxiliarySource]
+        cls, experiments: Sequence[Client | Experiment | AuxiliarySource]
     ) -> AuxiliaryHistory:
         """Makes a history of experiments, or of Ax's ``AuxiliarySource``s, which also map names.
 
         Args:
-            experiments: The old experiments, with data.
+            experiments: The old experiments, or their clients, with data.
 
         Returns:
             The history.
@@ -57,7 +57,7 @@ class AuxiliaryHistory:
             UserInputError: If one has no data, or two have one name.
         """
         sources = [
-            given if isinstance(given, AuxiliarySource) else AuxiliarySource(given)
+            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
             for given in experiments
         ]
         names = [source.experiment.name for source in sources]
@@ -157,7 +157,6 @@ def attach_history(
         <enum 'TrialStatus'>.COMPLETED
         >>> attach_history(new, [old])
     """
-    given = [experiment_of(old) if isinstance(old, Client) else old for old in experiments]
-    AuxiliaryHistory.from_experiments(given).attach(experiment_of(target))
+    AuxiliaryHistory.from_experiments(experiments).attach(experiment_of(target))
     if isinstance(target, Client):
         save_again(target)

@@ -19,16 +19,8 @@ from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, DerivedParameterConfig, RangeParameterConfig
-from ax.core.experiment import Experiment
-from ax.core.observation import ObservationFeatures
-from ax.core.parameter import (
-    ChoiceParameter,
-    DerivedParameter,
-    FixedParameter,
-    Parameter,
-    RangeParameter,
-)
-from ax.core.search_space import SearchSpace
+from ax.core import ChoiceParameter, Experiment, ObservationFeatures, Parameter, SearchSpace
+from ax.core.parameter import DerivedParameter, FixedParameter, RangeParameter
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
 from torch import Tensor
@@ -76,10 +68,8 @@ def encode_runs(
         tunable = list(search_space.tunable_parameters)  # Ax derives the others from these
         runs = history.runs(metric, tunable, optional=dependent)
         fixed = _fixed_values(search_space, history)
-        features = [
-            ObservationFeatures(_active_values(search_space, {**run, **fixed}))
-            for run in runs.parameters
-        ]
+        raw = [_active_values(search_space, run | fixed) for run in runs.parameters]
+        features = [ObservationFeatures(values) for values in raw]
         for transform in transforms.values():
             features = transform.transform_observation_features(features)
         rows = [[float(cast(float, row.parameters[p])) for p in parameters] for row in features]
@@ -111,10 +101,10 @@ def _by_task(
 
 def _fixed_values(search_space: SearchSpace, history: TransferHistory) -> dict[str, Any]:
     """The values of fixed parameters; refuses old runs with another value of one."""
-    space = search_space.parameters
+    space, columns = search_space.parameters, {} if history.positional else history.columns
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
     for name, fixed_value in fixed.items():
-        for value in () if history.positional else history.columns.get(name, ()):
+        for value in columns.get(name, ()):
             if value is not None and not _same(fixed_value, value):
                 raise UserInputError(
                     f"An old run has {name}={value!r}, and the experiment's is fixed to "
@@ -139,14 +129,11 @@ def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]
 
 
 def _label(column: str, search_space: SearchSpace) -> str:
-    raw = search_space.parameters.get(column)
-    if raw is None:
-        origins = [name for name in search_space.parameters if column.startswith(name)]
-        raw = search_space.parameters[max(origins, key=len)]
+    origin = max(filter(column.startswith, search_space.parameters), key=len)
+    raw = search_space.parameters[origin]
     if isinstance(raw, ChoiceParameter):
         return f"{column} of {raw.values}"
-    scale = "log " if isinstance(raw, RangeParameter) and raw.log_scale else ""
-    return f"{scale}{column}"
+    return f"log {column}" if isinstance(raw, RangeParameter) and raw.log_scale else column
 
 
 def refuse_other_inputs(
@@ -206,21 +193,16 @@ def _same(choice: Any, value: Any) -> bool:
     return bool(choice == value)
 
 
-def _choice(parameter: ChoiceParameter, value: Any) -> Any:
-    """The parameter's choice that equals a table's value."""
-    for choice in parameter.values:
-        if _same(choice, value):
-            return choice
-    raise UserInputError(
-        f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add the "
-        "choice, or leave such runs out."
-    )
-
-
 def _value(parameter: Parameter, value: Any) -> Any:
     """Checks a value and casts it to what the parameter takes."""
     if isinstance(parameter, ChoiceParameter):
-        return _choice(parameter, value)
+        for choice in parameter.values:
+            if _same(choice, value):
+                return choice
+        raise UserInputError(
+            f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add "
+            "the choice, or leave such runs out."
+        )
     taken: Any
     try:
         taken = parameter.cast(value)

@@ -11,16 +11,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ax.api.client import Client
-from ax.core.arm import Arm
+from ax.core import Arm, BatchTrial, Experiment, Objective, ObservationFeatures, SearchSpace
 from ax.core.base_trial import BaseTrial
-from ax.core.batch_trial import BatchTrial
-from ax.core.experiment import Experiment
-from ax.core.objective import Objective
-from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
 from ax.core.parameter import DerivedParameter
-from ax.core.search_space import SearchSpace
 from ax.exceptions.core import UserInputError
 
 
@@ -29,9 +24,7 @@ def experiment_of(target: Client | Experiment) -> Experiment:
     return target._experiment if isinstance(target, Client) else target
 
 
-def search_space_of(
-    space: Client | Experiment | SearchSpace | Sequence[Any],
-) -> SearchSpace:
+def search_space_of(space: Client | Experiment | SearchSpace | Sequence[Any]) -> SearchSpace:
     """The search space of a client, an experiment, or a list of parameter configurations."""
     if isinstance(space, SearchSpace):
         return space
@@ -79,9 +72,9 @@ def failed_arms(experiment: Experiment) -> list[Arm]:
     """The arms within bounds that failed or were abandoned, unless another trial completed them."""
     trials = experiment.trials.values()
     done = {arm.signature for t in trials if t.status.is_completed for arm in _used(t)}
-    arms = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
-    arms += [arm for t in trials for arm in _abandoned(t)]
-    unusable = {arm.signature: arm for arm in arms if arm.signature not in done}
+    lost = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
+    lost += [arm for t in trials for arm in _abandoned(t)]
+    unusable = {arm.signature: arm for arm in lost if arm.signature not in done}
     return [arm for arm in unusable.values() if _in_bounds(experiment, arm)]
 
 
@@ -131,12 +124,9 @@ def without_abandoned(
     Returns:
         The arms that still run, by metric.
     """
-    abandoned = {t.index for t in experiment.trials.values() if t.status.is_abandoned}
-    arms = {
-        (t.index, Arm(arm.parameters).signature)
-        for t in experiment.trials.values()
-        for arm in _abandoned(t)
-    }
+    trials = experiment.trials.values()
+    abandoned = {t.index for t in trials if t.status.is_abandoned}
+    arms = {(t.index, Arm(arm.parameters).signature) for t in trials for arm in _abandoned(t)}
 
     def is_awaited(features: ObservationFeatures) -> bool:
         arm = (features.trial_index, Arm(features.parameters).signature)
@@ -179,9 +169,8 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     def is_known(constraint: OutcomeConstraint) -> bool:
         return set(constraint.metric_signatures) <= set(metrics) and not constraint.relative
 
-    changes: dict[str, Any] = {
-        "outcome_constraints": list(filter(is_known, config.outcome_constraints))
-    }
+    constraints = list(filter(is_known, config.outcome_constraints))
+    changes: dict[str, Any] = {"outcome_constraints": constraints}
     if len(known) > 1 and isinstance(config, MultiObjectiveOptimizationConfig):
         changes["objective_thresholds"] = list(filter(is_known, config.objective_thresholds))
     if len(known) == len(parts):
@@ -192,6 +181,5 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         metric_name_to_signature=mapping,
         _parsed=([name for part in known for name, _ in part], known),
     )
-    if len(known) == 1:
-        return OptimizationConfig(objective=kept, **changes)
-    return config.clone_with_args(objective=kept, **changes)
+    make = OptimizationConfig if len(known) == 1 else config.clone_with_args
+    return make(objective=kept, **changes)

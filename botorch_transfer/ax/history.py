@@ -35,10 +35,6 @@ def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     return columns
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
 def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
     X, Y, *rest = (part.detach().cpu().numpy() for part in data)
     shapes = [part.shape for part in (Y, *rest)]
@@ -153,10 +149,13 @@ class TransferHistory:
             )
         columns = _plain_columns(frame)
         columns[str(task)] = [str(name) for name in columns[str(task)]]
-        odd = {name for name, values in columns.items() if not all(map(_is_plain, values))}
-        if odd:
-            logger.info("Left out columns without numbers or text: %s.", sorted(odd))
-        kept = {name: values for name, values in columns.items() if name not in odd}
+        kept = {
+            name: values
+            for name, values in columns.items()
+            if all(isinstance(value, bool | int | float | str | None) for value in values)
+        }
+        if odd := sorted(columns.keys() - kept.keys()):
+            logger.info("Left out columns without numbers or text: %s.", odd)
         return cls(kept, str(task), missing)
 
     @classmethod
@@ -178,12 +177,8 @@ class TransferHistory:
             >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
             TransferHistory(4 runs of 1 tasks)
         """
-        frames = [
-            _frame(name, data, metric)
-            for metric, tasks in metrics.items()
-            for name, data in tasks.items()
-        ]
-        if not frames or all(frame.empty for frame in frames):
+        frames = [_frame(*item, metric) for metric in metrics for item in metrics[metric].items()]
+        if all(frame.empty for frame in frames):
             raise UserInputError("The history has no runs: leave it out to start without one.")
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
             raise UserInputError("The old tasks differ in their numbers of inputs.")
@@ -205,13 +200,12 @@ class TransferHistory:
         """
         if isinstance(history, TransferHistory):
             return history
-        found = cls._known.get(history)
-        if found is None:
+        if history not in cls._known:
             raise UserInputError(
                 f"The history {history!r} is not in memory: it is stored with the generation "
                 "strategy, so load that first."
             )
-        return found
+        return cls._known[history]
 
     def metrics(self, names: Sequence[str]) -> list[str]:
         """Selects the metrics that the history has."""
@@ -244,8 +238,7 @@ class TransferHistory:
             name: self._values(name, str(position) if self.positional else name, name in optional)
             for position, name in enumerate(parameters)
         }
-        sem_column = f"{metric}_sem"
-        means = self._outcomes(metric)
+        sem_column, means = f"{metric}_sem", self._outcomes(metric)
         sems = self._numbers(sem_column) if sem_column in self.columns else means * np.nan
         finite = np.isfinite(means)
         if not finite.all():
@@ -256,12 +249,9 @@ class TransferHistory:
                 f"if {metric!r} is known without noise, or that its noise is unknown."
             )
         kept = np.flatnonzero(finite)
-        return OldRuns(
-            tasks=[self.columns[self.task][row] for row in kept],
-            parameters=[{name: columns[name][row] for name in parameters} for row in kept],
-            means=means[kept],
-            sems=sems[kept],
-        )
+        tasks = [self.columns[self.task][row] for row in kept]
+        values = [{name: columns[name][row] for name in parameters} for row in kept]
+        return OldRuns(tasks, values, means[kept], sems[kept])
 
     def _outcomes(self, metric: str) -> np.ndarray:
         outcomes = self._numbers(metric)
@@ -283,15 +273,14 @@ class TransferHistory:
                 f"{self.task!r} is a parameter of the search space, and the history's column with "
                 "the names of old tasks: name that column otherwise, by task=..."
             )
-        width = sum(name.isdigit() for name in self.columns) if self.positional else None
-        if width is not None and width > len(parameters):
+        width = sum(name.isdigit() for name in self.columns)
+        if self.positional and width > len(parameters):
             raise UserInputError(
                 f"The history's tensors have {width} columns, and the search space has the "
                 f"{len(parameters)} parameters {list(parameters)}: give one column for each, in "
                 "that order."
             )
-        unknown = sorted(set(self.missing) - set(parameters))
-        if unknown:
+        if unknown := sorted(set(self.missing) - set(parameters)):
             raise UserInputError(
                 f"missing={{...}} has values of {unknown}, which are no parameters of the search "
                 f"space: it has {list(parameters)}."
@@ -306,13 +295,8 @@ class TransferHistory:
 
     def to_json(self) -> dict[str, Any]:
         """What Ax's storage keeps."""
-        return {
-            "__type": type(self).__name__,
-            "columns": self.columns,
-            "task": self.task,
-            "missing": self.missing,
-            "positional": self.positional,
-        }
+        arguments = {name: value for name, value in vars(self).items() if name != "key"}
+        return {"__type": type(self).__name__, **arguments}
 
     def __deepcopy__(self, memo: Any) -> TransferHistory:
         return self

@@ -26,9 +26,8 @@ from torch import Tensor
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
-from botorch_transfer.models.guarded import GuardedTransferGP
+from botorch_transfer.models import GuardedTransferGP, ScaMLGP
 from botorch_transfer.models.inputs import split_target_and_sources
-from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
 from botorch_transfer.pretraining.memo import Memo
@@ -119,20 +118,23 @@ def transfer_model_inputs(
         UserInputError: If source tasks have other parameters than the target.
     """
     options = dict(options)
-    task_column = None
+    target, task_column = dataset, None
     if isinstance(dataset, MultiTaskDataset):
-        _refuse_other_parameters(dataset)
-        given = Transferred(split_target_and_sources(dataset)[1])
         target = dataset.datasets[dataset.target_outcome_name]
+        known, tasks = set(target.feature_names), dataset.datasets.values()
+        refuse_parameters({n for t in tasks for n in known.symmetric_difference(t.feature_names)})
+        given = Transferred(split_target_and_sources(dataset)[1])
         task_column = dataset.task_feature_index
     elif isinstance(dataset, TransferDataset) and dataset.transferred is not None:
-        given, target = dataset.transferred, dataset
+        given = dataset.transferred
     else:
         prior = options.pop("prior", None)
         given = Transferred(options.pop("source_data", None) if prior is None else prior)
-        target = dataset
+    if target.Yvar is not None and not target.Yvar.isfinite().all():
+        logger.info("Only some trials have a standard error: the noise is inferred.")
+        target = with_noise(target, None)
     inputs = model_class.construct_inputs(
-        _with_all_noise_or_none(target), prior=given.sources, **options
+        with_noise(target, target.Yvar), prior=given.sources, **options
     )
     sources = inputs.pop(model_class.source_argument)
     if task_column is not None:
@@ -145,12 +147,10 @@ def transfer_model_inputs(
         inputs["input_transform"] = transform
     if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
         discrete = [*search_space.ordinal_features, *search_space.categorical_features]
-        context = default_context(len(search_space.bounds), discrete)
-        if guarded is model_class:
-            inputs["context"] = context
-        else:
-            of_guarded = {"context": context, **(options.get("transfer_options") or {})}
-            inputs["transfer_options"] = of_guarded
+        described: dict[str, Any] = {"context": default_context(len(search_space.bounds), discrete)}
+        if guarded is not model_class:
+            described = {"transfer_options": described | (options.get("transfer_options") or {})}
+        inputs |= described
     if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
         inputs["outcome_transform"] = _outcome_transform(prior, given)
     return inputs
@@ -165,22 +165,6 @@ def with_noise(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDat
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
     )
-
-
-def _with_all_noise_or_none(dataset: SupervisedDataset) -> SupervisedDataset:
-    if dataset.Yvar is None or bool(dataset.Yvar.isfinite().all()):
-        return with_noise(dataset, dataset.Yvar)
-    logger.info("Only some trials have a standard error: the noise is inferred.")
-    return with_noise(dataset, None)
-
-
-def _refuse_other_parameters(dataset: MultiTaskDataset) -> None:
-    if dataset.has_heterogeneous_features:
-        target = set(dataset.datasets[dataset.target_outcome_name].feature_names)
-        tasks = dataset.datasets.values()
-        refuse_parameters(
-            {n for task in tasks for n in target.symmetric_difference(task.feature_names)}
-        )
 
 
 def refuse_parameters(names: Iterable[str]) -> None:

@@ -15,7 +15,6 @@ from ax.adapter.registry import (
     MBM_X_trans_base,
 )
 from ax.adapter.torch import TorchAdapter
-from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.adapter.transforms.metadata_to_task import MetadataToTask
 from ax.core.search_space import SearchSpaceDigest
@@ -65,23 +64,17 @@ def transfer_inputs_for_ax(
     inputs = transfer_model_inputs(
         botorch_model_class, dataset, search_space_digest, model_config.model_options
     )
-    parts = _construct_submodules(
-        replace(model_config, input_transform_classes=None),
-        dataset,
-        search_space_digest,
-        botorch_model_class,
-    )
+    config = replace(model_config, input_transform_classes=None)
+    parts = _construct_submodules(config, dataset, search_space_digest, botorch_model_class)
     return inputs | {name: part for name, part in parts.items() if part is not None}
 
 
 def register() -> None:
     """Registers the package with Ax; called when ``botorch_transfer.ax`` is imported."""
-    setups: dict[str, tuple[type[TorchAdapter], list[type[Transform]]]] = {
-        TransferGenerators.TRANSFER.value: (TransferAdapter, []),
-        TransferGenerators.AUXILIARY.value: (AuxiliaryTransferAdapter, [MetadataToTask]),
-    }
-    for key, (adapter, further) in setups.items():
-        GENERATOR_KEY_TO_GENERATOR_SETUP[key] = GeneratorSetup(
+    adapters: list[type[TorchAdapter]] = [TransferAdapter, AuxiliaryTransferAdapter]
+    for generator, adapter in zip(TransferGenerators, adapters, strict=True):
+        further = [MetadataToTask] if adapter is AuxiliaryTransferAdapter else []
+        GENERATOR_KEY_TO_GENERATOR_SETUP[generator.value] = GeneratorSetup(
             adapter_class=adapter,
             generator_class=BoTorchGenerator,
             transforms=[*MBM_X_trans_base, *further, Derelativize, StandardizeByHistory],

@@ -10,8 +10,8 @@ import pandas as pd
 from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
+from ax.core import Experiment
 from ax.core.auxiliary_source import AuxiliarySource
-from ax.core.experiment import Experiment
 from ax.core.experiment_status import ExperimentStatus
 from ax.exceptions.core import UserInputError
 from ax.generation_strategy.generation_node import GenerationNode
@@ -20,7 +20,6 @@ from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
 from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
@@ -128,16 +127,21 @@ def transfer_generation_strategy(
     table = isinstance(history, pd.DataFrame)
     _refuse_idle(missing is not None and not table, "missing", "tables")
     _refuse_idle(task != "task" and not table, "task", "tables")
-    generator, adapter_options = _adapter(model, history, prior or {}, task, missing, model_options)
-    in_memory = generator is TransferGenerators.TRANSFER and prior is None
-    _refuse_idle(bool(pretraining) and not in_memory, "pretraining", "tables and tensors")
-    config = ModelConfig(
-        botorch_model_class=model,
-        model_options=dict(model_options or {}),
-        name=model.__name__,
-    )
+    options, name = dict(model_options or {}), model.__name__
+    adapter_options: dict[str, Any]
+    if history is None:
+        guarded, files = guarded_class(model, options), dict(prior or {})
+        priors = {metric: describe_prior_file(path, guarded) for metric, path in files.items()}
+        adapter_options = {"priors": priors}
+    else:
+        adapter_options = {"history": _read(history, task, missing)}
+    of_experiments = isinstance(adapter_options.get("history"), AuxiliaryHistory)
+    generator = TransferGenerators.AUXILIARY if of_experiments else TransferGenerators.TRANSFER
     if pretraining:
+        _refuse_idle(history is None or of_experiments, "pretraining", "tables and tensors")
         adapter_options["pretraining"] = dict(pretraining)
+    config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
+    optimizer = OPTIMIZER_OPTIONS | dict(optimizer_options or {})
     spec = GeneratorSpec(
         generator_enum=generator,
         generator_kwargs={
@@ -145,19 +149,15 @@ def transfer_generation_strategy(
             **adapter_options,
             **(generator_options or {}),
         },
-        generator_gen_kwargs={
-            "model_gen_options": {
-                "optimizer_kwargs": {**OPTIMIZER_OPTIONS, **(optimizer_options or {})}
-            }
-        },
+        generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
     )
     node = GenerationNode(
-        name=model.__name__,
+        name=name,
         generator_specs=[spec],
         should_deduplicate=True,
         suggested_experiment_status=ExperimentStatus.OPTIMIZATION,
     )
-    return GenerationStrategy(name=f"Transfer: {model.__name__}", nodes=[node])
+    return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
 def _check_arguments(model: Any, history: Any, prior: Any) -> None:
@@ -188,24 +188,13 @@ def _refuse_idle(idle: bool, option: str, what: str) -> None:
         raise UserInputError(f"{option} is only for histories that are {what}: leave it out.")
 
 
-def _adapter(
-    model: type[TargetGP],
-    history: History | None,
-    prior: Mapping[str, Path],
-    task: str,
-    missing: Mapping[str, Any] | None,
-    model_options: Mapping[str, Any] | None,
-) -> tuple[TransferGenerators, dict[str, Any]]:
-    """Chooses the adapter, and what to tell it of the old runs."""
-    if history is None:
-        guarded = guarded_class(model, model_options or {})
-        priors = {name: describe_prior_file(path, guarded) for name, path in prior.items()}
-        return TransferGenerators.TRANSFER, {"priors": priors}
+def _read(
+    history: History, task: str, missing: Mapping[str, Any] | None
+) -> TransferHistory | AuxiliaryHistory:
     if isinstance(history, pd.DataFrame):
-        history = TransferHistory.from_frame(history, task, missing)
-    elif isinstance(history, Mapping):
-        history = TransferHistory.from_tensors(history)
+        return TransferHistory.from_frame(history, task, missing)
+    if isinstance(history, Mapping):
+        return TransferHistory.from_tensors(history)
     if isinstance(history, TransferHistory):
-        return TransferGenerators.TRANSFER, {"history": history}
-    experiments = [experiment_of(old) if isinstance(old, Client) else old for old in history]
-    return TransferGenerators.AUXILIARY, {"history": AuxiliaryHistory.from_experiments(experiments)}
+        return history
+    return AuxiliaryHistory.from_experiments(history)
