@@ -18,85 +18,69 @@ from types import ModuleType
 from typing import Any
 
 _TABLE = """
-ax.acquisition: ax._internals.acquisition ax.avoidance ax.improvement
-ax.adapter: ax._internals.adapter ax._internals.auxiliary_adapter ax._internals.shared
-ax.auxiliary: ax.attaching
-ax.encoding: ax.spaces
-ax.history: ax.tables
-ax.model_inputs: ax.dataset ax.prior_files
-ax.registration: ax._internals ax._internals.registration
-ax.experiments: ax._internals.clients ax._internals.objectives ax.optimization
-hyperpriors.priors: hyperpriors.families hyperpriors.log_density hyperpriors.maximum_likelihood
-hyperpriors.spec: hyperpriors.bounds kernels.residual models.likelihoods
-kernels.cache: kernels.input_cache
-kernels.features: kernels.feature_network means.features
+ax.acquisition: ._internals.acquisition .avoidance .improvement
+ax.adapter: ._internals.adapter ._internals.auxiliary_adapter ._internals.shared
+ax.auxiliary: .attaching
+ax.encoding: .spaces
+ax.history: .tables
+ax.model_inputs: .dataset .prior_files
+ax.registration: ._internals ._internals.registration
+ax.experiments: ._internals.clients ._internals.objectives .optimization
+hyperpriors.priors: .families .log_density .maximum_likelihood
+hyperpriors.spec: .bounds kernels.residual models.likelihoods
+kernels.cache: .input_cache
+kernels.features: .feature_network means.features
 kernels.gaussian: pretraining.cholesky pretraining.stationary_nll
-kernels.source_conditional: kernels.source_factor means.source_conditional
-kernels.stationary: kernels.dense
-kernels.task_kernels: kernels.free_coregionalization kernels.hierarchical_coregionalization
-    kernels.weighted_sources
+kernels.source_conditional: .source_factor means.source_conditional
+kernels.stationary: .dense
+kernels.task_kernels: .free_coregionalization .hierarchical_coregionalization .weighted_sources
 kernels.weighted_sum: means.weighted_sum
-kernels.weights: kernels.ensemble_weights kernels.task_weights
-models.ensemble: models.ranking
-models.fully_bayesian: models.hyperparameter_ensemble models.single_points
-models.guarded: models.guard_rule models.mixture models.paired
-models.hierarchical: models.adjusted_hierarchical models.boosted_hierarchical
-    models.mean_hierarchical models.sequential_hierarchical
-models.hyperprior: models.hyperprior_modules
-models.inputs: models.construction
-models.joint: models.source_likelihood
-models.joint_models: models.joint_coregionalization models.joint_hierarchical models.joint_scaml
-    models.joint_weighted_source
-models.pathwise.paths: models.path_parts
-models.pathwise.samplers: models.ensemble_pathwise models.guarded_pathwise
-    models.mean_hierarchical_pathwise
-models.pathwise.sources: models.joint_pathwise models.pretrained_pathwise
-models.report: models.source_evidence
-models.target: models.finetuning models.leave_one_out models.loss_terms
+kernels.weights: .ensemble_weights .task_weights
+models.ensemble: .ranking .rank_weighted .two_stage
+models.fully_bayesian: .hyperparameter_ensemble .single_points
+models.guarded: .guard_rule .mixture .paired
+models.hierarchical: .adjusted_hierarchical .boosted_hierarchical .mean_hierarchical
+    .sequential_hierarchical
+models.hyperprior: .hyperprior_modules
+models.inputs: .construction
+models.joint: .source_likelihood
+models.joint_models: .joint_coregionalization .joint_hierarchical .joint_scaml
+    .joint_weighted_source
+models.pathwise.paths: .path_parts
+models.pathwise.samplers: .ensemble_pathwise .guarded_pathwise .mean_hierarchical_pathwise
+models.pathwise.sources: .joint_pathwise .pretrained_pathwise
+models.report: .source_evidence
+models.target: .finetuning .leave_one_out .loss_terms
 outcome_transforms: outcome_warping
 plotting: palette
-pretraining.hyperprior.domain_fit: pretraining.domain_fit pretraining.domain_objective
-    pretraining.sub_samples
+pretraining.hyperprior.domain_fit: .domain_fit .domain_objective .sub_samples
 pretraining.hyperprior.estimates: hyperpriors.draws hyperpriors.estimates
-pretraining.hyperprior.hyperprior: pretraining.domain_checks
-    pretraining.hyperparameter_distribution
-pretraining.hyperprior.network: hyperpriors.context_gamma hyperpriors.context_network
-    pretraining.network_fit
-pretraining.hyperprior.validation: pretraining.hierarchical_nll pretraining.importance
-    pretraining.leave_one_domain_out
-pretraining.optimizers: pretraining.flat_parameters pretraining.random_batches
-    pretraining.remembered_loss pretraining.vector_adam
-pretraining.parallel: _threads pretraining.jobs pretraining.memory
-pretraining.pretrained.checkpoints: pretraining.checkpoints pretraining.learning_curve
-pretraining.pretrained.fit: pretraining.gradient_fit pretraining.held_out
-    pretraining.pretraining_options
-pretraining.pretrained.objectives: pretraining.matching_groups pretraining.objectives
-    pretraining.source_loss pretraining.training_tasks
-pretraining.pretrained.parts: pretraining.gp_parts pretraining.presets
-pretraining.pretrained.prior: pretraining.frozen_gp pretraining.preset_gp
-    pretraining.pretrained_prior pretraining.stored_gp
-pretraining.source_gps.agreement: pretraining.agreement pretraining.relatedness
-pretraining.source_gps.conditioned_prior: pretraining.conditioned_prior
-pretraining.source_gps.from_models: pretraining.from_models
-pretraining.source_gps.hierarchy: pretraining.source_hierarchy
-pretraining.source_gps.map_fit: pretraining.map_fit pretraining.map_objective
-pretraining.tasks: pretraining.outcome_scale pretraining.padding
+pretraining.hyperprior.hyperprior: .domain_checks .hyperparameter_distribution
+pretraining.hyperprior.network: hyperpriors.context_gamma hyperpriors.context_network .network_fit
+pretraining.hyperprior.validation: .hierarchical_nll .importance .leave_one_domain_out
+pretraining.optimizers: .flat_parameters .random_batches .remembered_loss .vector_adam
+pretraining.parallel: _threads .jobs .memory
+pretraining.pretrained.checkpoints: .checkpoints .learning_curve
+pretraining.pretrained.fit: .gradient_fit .held_out .pretraining_options
+pretraining.pretrained.objectives: .matching_groups .objectives .source_loss .training_tasks
+pretraining.pretrained.parts: .gp_parts .presets
+pretraining.pretrained.prior: .frozen_gp .preset_gp .pretrained_prior .stored_gp
+pretraining.source_gps.agreement: .agreement .relatedness
+pretraining.source_gps.conditioned_prior: .conditioned_prior
+pretraining.source_gps.from_models: .from_models
+pretraining.source_gps.hierarchy: .source_hierarchy
+pretraining.source_gps.map_fit: .map_fit .map_objective
+pretraining.tasks: .outcome_scale .padding
 search_space: _space
-search_space.choice: _space.choice
-search_space.numeric: _space.numeric
-search_space.parameter: _space.parameter
-search_space.simplex: _space.simplex
+search_space.parameters: _space.choice _space.numeric _space.parameter _space.simplex
 search_space.space: _space.checks _space.json_format _space.layout
-test_functions.families: test_functions.alpine test_functions.branin test_functions.forrester
-    test_functions.hartmann
+test_functions.families: .alpine .branin .family .forrester .gaussian_process .hartmann
 """
-"""Each new module, a colon, and the old modules that are part of it now, below the package."""
+"""Each new module, and the old ones that are part of it now; ``.name`` is of its top package."""
 
 MOVED: dict[str, str] = {
-    old: new
-    for new, olds in (
-        entry.split(":") for entry in _TABLE.replace("\n    ", " ").split("\n") if entry
-    )
+    f"{new.partition('.')[0]}{old}" if old.startswith(".") else old: new
+    for new, olds in (line.split(":") for line in _TABLE.replace("\n    ", " ").split("\n") if line)
     for old in olds.split()
 }
 """New module paths by old ones, both without the package's name."""

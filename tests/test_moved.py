@@ -68,7 +68,7 @@ def test_an_import_warns_once_and_shows_the_line_that_imports():
 @pytest.mark.usefixtures("_as_new")
 def test_a_pickle_warns_where_it_is_loaded():
     pickled = b"cbotorch_transfer._space.numeric\nFloatParameter\n."
-    with pytest.warns(DeprecationWarning, match="search_space.numeric") as caught:
+    with pytest.warns(DeprecationWarning, match="search_space.parameters") as caught:
         assert pickle.loads(pickled) is botorch_transfer.FloatParameter
     assert {warning.filename for warning in caught} == {__file__}
 
@@ -76,7 +76,7 @@ def test_a_pickle_warns_where_it_is_loaded():
 @pytest.mark.usefixtures("_as_new")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_renamed_class_is_found_by_its_old_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(RENAMED, "search_space.numeric:RealParameter", "FloatParameter")
+    monkeypatch.setitem(RENAMED, "search_space.parameters:RealParameter", "FloatParameter")
     old = importlib.import_module("botorch_transfer._space.numeric")
     assert old.RealParameter is botorch_transfer.FloatParameter
     with pytest.raises(AttributeError, match="IrrationalParameter"):

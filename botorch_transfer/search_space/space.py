@@ -17,14 +17,19 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, Series
-from pandas.api.types import is_integer_dtype, is_object_dtype
+from pandas import DataFrame, Series, concat
+from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
-from botorch_transfer.search_space.choice import CategoricalParameter, OrdinalParameter
-from botorch_transfer.search_space.numeric import FloatParameter, IntegerParameter
-from botorch_transfer.search_space.parameter import Array, Parameter
-from botorch_transfer.search_space.simplex import SimplexParameter
+from botorch_transfer.search_space.parameters import (
+    Array,
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    Parameter,
+    SimplexParameter,
+)
 
 MAX_LISTED_VALUES = 1_000
 """Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
@@ -218,10 +223,14 @@ class SearchSpace:
         for parameter, columns in self._places:
             active = self._active(parameter, unit)
             unit[:, columns] = parameter.neutral
-            if active.any():
-                _check_columns(parameter, frame)
-                rows = frame.loc[active, list(parameter.columns)]
-                unit[active, columns] = parameter.encode(rows)
+            if not active.any():
+                continue
+            if absent := [column for column in parameter.columns if column not in frame.columns]:
+                raise InputDataError(
+                    f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
+                    "it, or take the parameter out of the search space."
+                )
+            unit[active, columns] = parameter.encode(frame.loc[active, list(parameter.columns)])
         return torch.from_numpy(unit)
 
     def decode(self, X: Tensor) -> DataFrame:
@@ -241,15 +250,14 @@ class SearchSpace:
             ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
         """
         unit = self._as_unit(X)
-        decoded: dict[str, Series] = {}
+        decoded: list[DataFrame] = []
         for parameter, columns in self._places:
             active = self._active(parameter, unit)
             values = parameter.decode(unit[:, columns])
-            for name in parameter.columns:
-                decoded[name] = values[name]
-                if parameter.active_if is not None:
-                    decoded[name] = _blank(values[name], ~active)
-        return DataFrame(decoded)
+            if parameter.active_if is not None:
+                values = DataFrame({name: _blank(v, ~active) for name, v in values.items()})
+            decoded.append(values)
+        return concat(decoded, axis=1)
 
     def round(self, X: Tensor) -> Tensor:
         """Moves points of the unit cube to the encoding of the configuration that they decode to.
@@ -322,10 +330,8 @@ class SearchSpace:
     @property
     def _places(self) -> list[tuple[Parameter, slice]]:
         """Each parameter with its columns of the encoding."""
-        widths = [len(parameter.feature_names) for parameter in self.parameters]
-        ends = np.cumsum(widths).tolist()
-        starts = [0, *ends[:-1]]
-        return list(zip(self.parameters, map(slice, starts, ends), strict=True))
+        ends = np.cumsum([len(parameter.feature_names) for parameter in self.parameters]).tolist()
+        return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
         """Tells in which of ``n`` rows of the encoding a parameter is active.
@@ -372,22 +378,11 @@ class SearchSpace:
         return unit.clip(0.0, 1.0)
 
 
-def _check_columns(parameter: Parameter, frame: DataFrame) -> None:
-    absent = [column for column in parameter.columns if column not in frame.columns]
-    if absent:
-        raise InputDataError(
-            f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add it, or "
-            "take the parameter out of the search space."
-        )
-
-
 def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
     """Empty the cells of inactive rows: <NA> for integers, None for objects, NaN for floats."""
     if is_integer_dtype(column.dtype):
-        return column.astype("Int64").mask(inactive)
-    if is_object_dtype(column.dtype):
-        return column.mask(inactive, None)
-    return column.mask(inactive)
+        column = column.astype("Int64")
+    return column.mask(inactive, None)
 
 
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
@@ -410,11 +405,11 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
         ("column", [column for parameter in parameters for column in parameter.columns]),
         ("feature", [name for parameter in parameters for name in parameter.feature_names]),
     ):
-        repeated = [name for rank, name in enumerate(names) if name in names[:rank]]
-        if repeated:
-            raise ValueError(
-                f"The search space has more than one {kind} {repeated[0]!r}: names must differ."
-            )
+        for rank, name in enumerate(names):
+            if name in names[:rank]:
+                raise ValueError(
+                    f"The search space has more than one {kind} {name!r}: names must differ."
+                )
 
 
 def _check_condition(
@@ -424,8 +419,8 @@ def _check_condition(
     parents = {parent.name: parent for parent in earlier}
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
-            known = any(p.name == name for p in later)
-            reason = "is not defined before it" if known else "is not in the search space"
+            defined_later = any(p.name == name for p in later)
+            reason = "is not defined before it" if defined_later else "is not in the search space"
             raise ValueError(
                 f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
                 f"{reason}: list parents first."
@@ -435,8 +430,7 @@ def _check_condition(
                 f"Parameter {parameter.name!r} depends on {name!r}, which is continuous: only "
                 "categorical, ordinal and integer parameters can switch others on."
             )
-        unknown = [value for value in values if not parents[name].contains(value)]
-        if unknown:
+        if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(
                 f"Parameter {parameter.name!r} is active if {name!r} is {unknown[0]!r}, which "
                 f"is not one of its values: correct the active_if of {parameter.name!r}."

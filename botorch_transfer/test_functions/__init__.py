@@ -4,12 +4,12 @@ from botorch_transfer.test_functions.families import (
     AlpineFamily,
     BraninFamily,
     ForresterFamily,
+    GaussianProcessFamily,
     Hartmann3Family,
     Hartmann6Family,
     HartmannFamily,
+    TaskFamily,
 )
-from botorch_transfer.test_functions.family import TaskFamily
-from botorch_transfer.test_functions.gaussian_process import GaussianProcessFamily
 from botorch_transfer.test_functions.super_datasets import (
     LARGE_SUPER_DATASET,
     SMALL_SUPER_DATASET,

@@ -1,8 +1,12 @@
-"""The families of synthetic tasks of the ScaML-GP and hierarchical GP papers.
+r"""Families of synthetic tasks: test functions of BoTorch's kind with parameters to draw.
 
-Each class is a family: Alpine, Branin, Forrester, and Hartmann in three and six dimensions. An
-object is one task of it. All functions are to be minimized; negate them for models.
+Each class is a family, an object is one task of it. :class:`TaskFamily` draws tasks and finds their
+optima. Alpine, Branin, Forrester, and Hartmann in three and six dimensions are families of the
+ScaML-GP and hierarchical GP papers; :class:`GaussianProcessFamily` draws tasks from a Gaussian
+process. All functions are to be minimized; negate them for models.
 
+.. [Rahimi2007random]
+    A. Rahimi and B. Recht. Random Features for Large-Scale Kernel Machines. NeurIPS 2007.
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
     AISTATS 2022. arXiv:2111.11223.
@@ -14,12 +18,162 @@ object is one task of it. All functions are to be minimized; negate them for mod
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 import torch
+from botorch.sampling.pathwise.features.generators import gen_kernel_features
+from botorch.test_functions.synthetic import Hartmann, SyntheticTestFunction
+from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from scipy.optimize import minimize
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
-from botorch_transfer.test_functions.family import TaskFamily
+LENGTHSCALE = 0.3
+NUM_RAW, NUM_STARTS = 2048, 16
+SAME_VALUE, SAME_POINT = 1e-6, 1e-3
+"""Relative to the values' spread, and to the sides of the box."""
+
+
+class TaskFamily(SyntheticTestFunction):
+    """One task of a family of related test functions.
+
+    The class is the family, an object is one task of it. A subclass gives the intervals that its
+    parameters are drawn from. No formula gives the optimum of a drawn task, so it is searched for
+    when it is first asked for.
+
+    Args:
+        noise_std: The standard deviation of the observation noise.
+        negate: Whether to negate the function, so that it is to be maximized.
+        bounds: Other bounds than the family's, as pairs of a lower and an upper one.
+        dtype: The dtype of the bounds.
+
+    Example:
+        >>> from botorch_transfer.test_functions import ForresterFamily
+        >>> target, sources = ForresterFamily.sample_problem(num_sources=2, seed=0, negate=True)
+        >>> history = {name: task.sample_data(20, seed=1) for name, task in sources.items()}
+        >>> SourceGPs.fit(history, num_restarts=0).task_names
+        ('source 0', 'source 1')
+    """
+
+    study_noise_std: ClassVar[float] = 0.1
+    """The standard deviation of the observation noise in studies: the papers', if there is one."""
+    _ranges: ClassVar[dict[str, tuple[float, float]]]
+    """The interval that each parameter is drawn from, uniformly."""
+
+    def __init__(
+        self,
+        noise_std: float | None = None,
+        negate: bool = False,
+        bounds: list[tuple[float, float]] | None = None,
+        dtype: torch.dtype = torch.double,
+    ) -> None:
+        self.continuous_inds = list(range(self.dim))
+        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+
+    @classmethod
+    def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
+        """Draws tasks of the family.
+
+        Args:
+            num_tasks: Their number.
+            seed: The seed; the first tasks are the same whatever their number.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The tasks.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        unit = torch.rand(num_tasks, len(cls._ranges), generator=generator, dtype=torch.double)
+        lower, upper = torch.tensor(list(cls._ranges.values()), dtype=torch.double).T
+        draws = (lower + (upper - lower) * unit).tolist()
+        return [cls(**dict(zip(cls._ranges, values, strict=True)), **options) for values in draws]
+
+    @classmethod
+    def sample_problem(
+        cls, num_sources: int, seed: int, **options: Any
+    ) -> tuple[Self, dict[str, Self]]:
+        """Draws what one run of the papers' studies needs.
+
+        Args:
+            num_sources: The number of source tasks.
+            seed: The seed.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The target task, and the source tasks by name.
+        """
+        target, *sources = cls.sample(num_sources + 1, seed, **options)
+        return target, {f"source {number}": task for number, task in enumerate(sources)}
+
+    def sample_data(self, num_points: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Evaluates the task at points drawn uniformly: source data for a model.
+
+        Args:
+            num_points: The number of points ``n``.
+            seed: The seed of points and noise; the global generator is left alone.
+
+        Returns:
+            Inputs scaled to the unit cube, ``n x d``, and outcomes, ``n x 1``, noisy if the task
+            is, and negated if the task is.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        bounds = cast(Tensor, self.bounds)
+        unit = torch.rand(num_points, self.dim, generator=generator, dtype=torch.double).to(bounds)
+        values = self._evaluate_true(bounds[0] + (bounds[1] - bounds[0]) * unit)
+        if self.noise_std is not None:
+            error = torch.randn(num_points, generator=generator, dtype=torch.double)
+            values = values + cast(float, self.noise_std) * error.to(bounds)
+        return unit, (-values if self.negate else values).unsqueeze(-1)
+
+    @property
+    def _optimal_value(self) -> float:  # type: ignore[override]  # read by `optimal_value`
+        return self._minima[1]
+
+    @property
+    def optimizers(self) -> Tensor:
+        """A ``k x d`` tensor of the points where the best value is reached, as far as found."""
+        return self._minima[0].to(cast(Tensor, self.bounds))
+
+    @cached_property
+    def _minima(self) -> tuple[Tensor, float]:
+        """The minimizers and the least value, by gradients from the best of many points."""
+        lower, upper = cast(Tensor, self.bounds).double().cpu()
+        sobol = SobolEngine(self.dim, scramble=True, seed=0).draw(NUM_RAW, dtype=torch.double)
+        X = lower + (upper - lower) * sobol
+        with torch.no_grad():
+            values = self._evaluate_true(X)
+        guesses = self._guesses().to(X).clamp(lower, upper)
+        starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
+        box = list(zip(lower.tolist(), upper.tolist(), strict=True))
+        found = [
+            minimize(self._value_and_gradient, x.numpy(), jac=True, bounds=box) for x in starts
+        ]
+        least = min(float(result.fun) for result in found)
+        tolerance = SAME_VALUE * float(values.std())
+        best = np.array([result.x for result in found if result.fun <= least + tolerance])
+        return _distinct(torch.from_numpy(best), SAME_POINT * (upper - lower)), least
+
+    def _value_and_gradient(self, x: Any) -> tuple[float, Any]:
+        point = torch.tensor(x, dtype=torch.double, requires_grad=True)
+        value = self._evaluate_true(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return float(value.detach()), gradient.numpy()
+
+    def _guesses(self) -> Tensor:
+        """Points that the search for the optimum starts from in any case, ``k x d``."""
+        return torch.empty(0, self.dim)
+
+
+def _distinct(X: Tensor, tolerance: Tensor) -> Tensor:
+    """The rows of ``X`` without those that are near an earlier one."""
+    kept: list[Tensor] = []
+    for x in X:
+        if all(bool(((x - other).abs() > tolerance).any()) for other in kept):
+            kept.append(x)
+    return torch.stack(kept)
 
 
 class AlpineFamily(TaskFamily):
@@ -48,7 +202,6 @@ class AlpineFamily(TaskFamily):
     """The sources' shifts."""
 
     dim = 1
-    study_noise_std = 0.1
     _bounds = [(-10.0, 10.0)]  # noqa: RUF012
     _check_grad_at_opt = False
 
@@ -186,7 +339,6 @@ class ForresterFamily(TaskFamily):
     """
 
     dim = 1
-    study_noise_std = 0.1
     _bounds = [(0.0, 1.0)]  # noqa: RUF012
     _check_grad_at_opt = False
     _ranges: ClassVar[dict[str, tuple[float, float]]] = {
@@ -203,9 +355,6 @@ class ForresterFamily(TaskFamily):
         x = X.squeeze(-1)
         wave = (6 * x - 2).square() * (12 * x - 4).sin()
         return self.a * wave + self.b * (x - 0.5) - self.c
-
-
-Matrix = tuple[tuple[float, ...], ...]
 
 
 class HartmannFamily(TaskFamily):
@@ -230,9 +379,7 @@ class HartmannFamily(TaskFamily):
         True
     """
 
-    study_noise_std = 0.1
-    _A: ClassVar[Matrix]
-    _P: ClassVar[Matrix]
+    _hartmann: ClassVar[Hartmann]
     _ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "alpha_1": (1.00, 1.02),
         "alpha_2": (1.18, 1.20),
@@ -253,10 +400,11 @@ class HartmannFamily(TaskFamily):
 
     def _guesses(self) -> Tensor:
         # In six dimensions two narrow bumps compete for the optimum: begin at the bumps' centers.
-        return torch.tensor(self._P, dtype=torch.double)
+        return cast(Tensor, self._hartmann.P) / 10_000
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        A, P, alpha = (torch.tensor(values).to(X) for values in (self._A, self._P, self.alpha))
+        A, P, alpha = cast(Tensor, self._hartmann.A), self._guesses(), torch.tensor(self.alpha)
+        A, P, alpha = A.to(X), P.to(X), alpha.to(X)
         distance = (A * (X.unsqueeze(-2) - P).square()).sum(dim=-1)
         return -(alpha * torch.exp(-distance)).sum(dim=-1)
 
@@ -272,13 +420,7 @@ class Hartmann3Family(HartmannFamily):
 
     dim = 3
     _bounds = [(0.0, 1.0)] * 3
-    _A = ((3.0, 10.0, 30.0), (0.1, 10.0, 35.0), (3.0, 10.0, 30.0), (0.1, 10.0, 35.0))
-    _P = (
-        (0.3689, 0.1170, 0.2673),
-        (0.4699, 0.4387, 0.7470),
-        (0.1091, 0.8732, 0.5547),
-        (0.0381, 0.5743, 0.8828),
-    )
+    _hartmann = Hartmann(dim=3)
 
 
 class Hartmann6Family(HartmannFamily):
@@ -296,15 +438,107 @@ class Hartmann6Family(HartmannFamily):
 
     dim = 6
     _bounds = [(0.0, 1.0)] * 6
-    _A = (
-        (10.0, 3.0, 17.0, 3.5, 1.7, 8.0),
-        (0.05, 10.0, 17.0, 0.1, 8.0, 14.0),
-        (3.0, 3.5, 1.7, 10.0, 17.0, 8.0),
-        (17.0, 8.0, 0.05, 10.0, 0.1, 14.0),
-    )
-    _P = (
-        (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886),
-        (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991),
-        (0.2348, 0.1451, 0.3522, 0.2883, 0.3047, 0.6650),
-        (0.4047, 0.8828, 0.8732, 0.5743, 0.1091, 0.0381),
-    )
+    _hartmann = Hartmann(dim=6)
+
+
+class GaussianProcessFamily(TaskFamily):
+    r"""A task drawn from a Gaussian process, so that a model may know the truth about it.
+
+    .. code-block:: text
+
+        f_i(x) = √ρ g_0(x) + √(1 - ρ) g_i(x),    g_0, g_1, … ~ GP(0, k)
+
+    on the unit cube, to be minimized. Given ``g_0``, the tasks are draws of one Gaussian process
+    with the mean ``√ρ g_0`` and the kernel ``(1 - ρ) k``; without, any two tasks have the
+    correlation ``ρ`` at every point. Draws are made of Fourier features of the kernel
+    [Rahimi2007random]_, so they are smooth, cheap functions. Take :meth:`sample`, not the
+    constructor.
+
+    Args:
+        frequencies: An ``m x d`` tensor of the features' frequencies.
+        weights: A ``2 m`` tensor of the weights of their sines and cosines.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> target, sources = GaussianProcessFamily.sample_problem(
+        ...     num_sources=3, seed=0, dim=2, covar_module=MaternKernel(nu=2.5), correlation=0.8
+        ... )
+        >>> X, Y = sources["source 0"].sample_data(20, seed=0)
+        >>> X.shape
+        torch.Size([20, 2])
+    """
+
+    _check_grad_at_opt = False
+
+    def __init__(self, frequencies: Tensor, weights: Tensor, **options: Any) -> None:
+        self.dim = frequencies.shape[-1]
+        self._bounds = [(0.0, 1.0)] * self.dim
+        super().__init__(**options)
+        self.register_buffer("frequencies", frequencies)
+        self.register_buffer("weights", weights)
+
+    @classmethod
+    def sample(
+        cls,
+        num_tasks: int,
+        seed: int,
+        dim: int = 2,
+        covar_module: Kernel | None = None,
+        correlation: float = 0.9,
+        num_features: int = 1024,
+        **options: Any,
+    ) -> list[Self]:
+        """Draws tasks of the family.
+
+        Args:
+            num_tasks: Their number.
+            seed: The seed; the first tasks are the same whatever their number.
+            dim: The number of inputs ``d``.
+            covar_module: An RBF or Matérn kernel, scaled or not; by default RBF with the
+                lengthscale 0.3.
+            correlation: The correlation ``ρ`` between tasks, from 0 (unrelated) to 1 (the same).
+            num_features: The number of features ``2 m``.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The tasks.
+
+        Raises:
+            ValueError: If the correlation is not between 0 and 1, or the kernel is another one.
+        """
+        if not 0 <= correlation <= 1:
+            raise ValueError(f"The correlation between tasks is {correlation}: give 0 to 1.")
+        frequencies, scale = _spectrum(covar_module, dim, num_features, seed)
+        generator = torch.Generator().manual_seed(seed)
+        draws = [
+            scale * torch.randn(2 * len(frequencies), generator=generator, dtype=torch.double)
+            for _ in range(num_tasks + 1)
+        ]
+        shared = math.sqrt(correlation) * draws[0]
+        own = math.sqrt(1 - correlation)
+        return [cls(frequencies, shared + own * weights, **options) for weights in draws[1:]]
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        angles = X @ cast(Tensor, self.frequencies).to(X).T
+        return torch.cat([angles.sin(), angles.cos()], dim=-1) @ cast(Tensor, self.weights).to(X)
+
+
+def _spectrum(
+    covar_module: Kernel | None, dim: int, num_features: int, seed: int
+) -> tuple[Tensor, float]:
+    """Frequencies drawn from a kernel's spectral density, and the weights' standard deviation."""
+    variance, kernel = 1.0, covar_module
+    if kernel is None:
+        kernel = RBFKernel()
+        kernel.lengthscale = LENGTHSCALE
+    if isinstance(kernel, ScaleKernel):
+        variance, kernel = kernel.outputscale.item(), kernel.base_kernel
+    if not isinstance(kernel, RBFKernel | MaternKernel) or kernel.active_dims is not None:
+        raise ValueError(
+            f"No tasks can be drawn for the kernel {type(kernel).__name__}: take an RBF or Matérn "
+            "kernel over all inputs, scaled or not."
+        )
+    with manual_seed(seed), torch.no_grad():
+        features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
+        frequencies = features.weight.double() / kernel.lengthscale.double()
+    return frequencies.cpu(), math.sqrt(2 * variance / num_features)

@@ -179,7 +179,7 @@ def test_hartmann_parameters_are_in_the_papers_ranges(family):
 def test_hartmann_six_dimensions_have_the_optimum_in_one_of_two_places():
     tasks = [Hartmann6Family(1.01, 1.19, *weights) for weights in [(3.0, 3.2), (2.8, 3.4)]]
     places = torch.cat([task.optimizers for task in tasks])
-    centers = torch.tensor(Hartmann6Family._P, dtype=torch.double)
+    centers = Hartmann6Family._hartmann.P.double() / 10_000
     nearest = torch.cdist(places, centers).argmin(dim=-1)
     assert nearest.tolist() == [2, 3]
 

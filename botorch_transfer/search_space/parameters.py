@@ -1,0 +1,687 @@
+"""The parameters of a search space: floats, integers, ordinals, categoricals and compositions.
+
+Read this for how a parameter reads its columns of a table and where it places them in the unit
+cube, or to add a kind of parameter: :class:`Parameter` says what one must do.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from pandas import CategoricalDtype, DataFrame, Series, to_numeric
+
+Array = NDArray[np.float64]
+ActiveIf = Mapping[str, Any]
+
+
+class Parameter(ABC):
+    """One parameter: some columns of a table of runs, and their place in the unit cube.
+
+    A parameter knows nothing about the others. The search space decides in which rows it is active,
+    and hands over active rows only.
+    """
+
+    name: str
+    active_if: ActiveIf | None
+
+    def __post_init__(self) -> None:
+        """Writes the condition with tuples of values; one bare value becomes a tuple of one."""
+        if self.active_if is None:
+            return
+        condition = {
+            parent: tuple(values)
+            if isinstance(values, Iterable) and not isinstance(values, str)
+            else (values,)
+            for parent, values in self.active_if.items()
+        }
+        if not condition or not all(condition.values()):
+            raise ValueError(
+                f"Parameter {self.name!r} has an empty active_if: name a parent parameter and at "
+                "least one of its values, or leave active_if out."
+            )
+        object.__setattr__(self, "active_if", condition)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table that hold this parameter."""
+        return (self.name,)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of the encoding."""
+        return [self.name]
+
+    @property
+    def neutral(self) -> Array:
+        """Encoding of a row in which the parameter is inactive; shape ``w``."""
+        return np.array([0.5])
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """Number of different values; ``None`` for a continuous parameter."""
+
+    @abstractmethod
+    def encode(self, frame: DataFrame) -> Array:
+        """Places the values in ``frame`` in the unit cube.
+
+        Args:
+            frame: ``n`` rows with at least the columns of this parameter, none of them missing.
+
+        Returns:
+            An ``n x w`` array in the unit cube, ``w`` the number of feature names.
+        """
+
+    @abstractmethod
+    def decode(self, unit: Array) -> DataFrame:
+        """Finds the values nearest to points of the unit cube.
+
+        Args:
+            unit: An ``n x w`` array in the unit cube.
+
+        Returns:
+            A table with ``n`` rows and the columns of this parameter.
+        """
+
+    def unit_grid(self) -> Array:
+        """Encodings of all values, ``size x w``; only for finite parameters.
+
+        Raises:
+            NotImplementedError: If the parameter is continuous.
+        """
+        raise NotImplementedError
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws points whose decoded values are uniform on the parameter's scale.
+
+        Args:
+            n: How many.
+            rng: NumPy's generator of random numbers.
+
+        Returns:
+            An ``n x w`` array in the unit cube.
+        """
+        return rng.random((n, len(self.feature_names)))
+
+    def contains(self, value: Hashable) -> bool:
+        """Tells whether a value is one of this parameter's; never true for a continuous one.
+
+        Args:
+            value: A value in the ``active_if`` of another parameter.
+        """
+        return False
+
+
+def read_values(column: Series) -> Series:
+    """Reads a column as plain objects or numbers; refuses missing values."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        row, count = _first(column, missing)
+        raise InputDataError(
+            f"Parameter {column.name!r} has no value in row {row}{count}, where it is active: fill "
+            "it in, drop these rows, or describe when the parameter is inactive by active_if."
+        )
+    return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
+
+
+def read_numbers(column: Series) -> Array:
+    """Reads a column as an array of ``n`` float64; refuses missing values and text."""
+    column = read_values(column)
+    numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    refuse_where(np.isnan(numbers), column, "not a number: convert the column")
+    return numbers
+
+
+def relative_tolerance(column: Series) -> float:
+    """The largest relative error of a value that counts as a rounding error."""
+    return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
+
+
+def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
+    """Raises an ``InputDataError`` about the first row where ``bad`` is true, if there is one."""
+    if not bad.any():
+        return
+    row, count = _first(column, bad)
+    value = column.iloc[int(np.argmax(bad))]
+    value = value.item() if isinstance(value, np.generic) else value
+    raise InputDataError(f"Parameter {column.name!r} is {value!r} in row {row}{count}, {problem}.")
+
+
+def _first(column: Series, bad: NDArray[np.bool_]) -> tuple[Any, str]:
+    others = int(bad.sum()) - 1
+    counts = {0: "", 1: " (and one more row)"}
+    return column.index[int(np.argmax(bad))], counts.get(others, f" (and {others:,} more rows)")
+
+
+class _RangeParameter(Parameter):
+    """Base class of parameters with a range: checks the range, and reads columns within it."""
+
+    lower: float
+    upper: float
+    log: bool | Literal["1-x"]
+    _margin: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lower, upper = self.lower, self.upper
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise ValueError(
+                f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
+                "give finite bounds, the lower one below the upper one."
+            )
+        if self.log is True and lower <= 0:
+            raise ValueError(
+                f"Parameter {self.name!r} has log=True and the lower bound {lower}: a logarithmic "
+                "scale needs a positive one."
+            )
+
+    def _read(self, column: Series, each_bound: bool = False) -> Array:
+        """Reads ``n`` numbers, clipped to the range; refuses what lies outside of it.
+
+        Rounding errors are forgiven. They are relative to the larger bound (-1e-17 is a rounded 0),
+        or to each bound by itself, as bounds of a logarithmic scale may be many orders of magnitude
+        apart.
+        """
+        numbers, tolerance = read_numbers(column), relative_tolerance(column)
+        bounds = np.array([self.lower, self.upper], dtype=np.float64)
+        sizes = np.abs(bounds) if each_bound else np.abs(bounds).max().repeat(2)
+        below, above = bounds + tolerance * sizes * [-1, 1]
+        refuse_where(
+            (numbers < below) | (numbers > above),
+            column,
+            f"outside of its range [{self.lower}, {self.upper}]: widen its range in the search "
+            "space or drop these rows",
+        )
+        return numbers.clip(self.lower, self.upper)
+
+    def _scale(self, values: Array) -> Array:
+        if self.log == "1-x":
+            return -np.log1p(-values)
+        return np.log(values) if self.log else values
+
+    def _unscale(self, unit: Array) -> Array:
+        """Brings points of the unit interval back to the parameter's range."""
+        start, end = self._ends
+        scaled = start + unit * (end - start)
+        if self.log == "1-x":
+            return -np.expm1(-scaled)
+        return np.exp(scaled) if self.log else scaled
+
+    @property
+    def _ends(self) -> Array:
+        """What 0 and 1 are on the parameter's scale."""
+        return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
+
+
+@dataclass(frozen=True)
+class FloatParameter(_RangeParameter):
+    """A real number in a range; use ``log=True`` where the order of magnitude matters.
+
+    Args:
+        name: Column of the table that holds the parameter.
+        lower: Smallest value.
+        upper: Largest value.
+        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
+            suits momentum-like parameters: 0.9, 0.99 and 0.999 are equally far apart.
+        active_if: Mapping from the name of a parent parameter, defined earlier in the space, to the
+            values of the parent for which this parameter is active; several parents must all agree.
+
+    Raises:
+        ValueError: If the range is empty or not finite, or is not positive on a logarithmic scale.
+
+    Example:
+        >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name
+        'learning_rate'
+    """
+
+    name: str
+    lower: float
+    upper: float
+    log: bool | Literal["1-x"] = False
+    active_if: ActiveIf | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.log not in (True, False, "1-x"):
+            raise ValueError(
+                f"Parameter {self.name!r} has log={self.log!r}: use True, False or '1-x'."
+            )
+        if self.log == "1-x" and self.upper >= 1:
+            raise ValueError(
+                f"Parameter {self.name!r} has log='1-x' and the upper bound {self.upper}: the "
+                "logarithm of 1 - x needs one below 1."
+            )
+
+    @property
+    def size(self) -> None:
+        """``None``: a continuous parameter."""
+        return
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Scales values to the unit interval; see ``Parameter.encode``."""
+        start, end = self._ends
+        scaled = self._scale(self._read(frame[self.name], each_bound=self.log is True))
+        return ((scaled - start) / (end - start)).clip(0.0, 1.0)[:, None]
+
+    def decode(self, unit: Array) -> DataFrame:
+        """Scales back to the parameter's range; see ``Parameter.decode``."""
+        return DataFrame({self.name: self._unscale(unit[:, 0]).clip(self.lower, self.upper)})
+
+
+@dataclass(frozen=True)
+class IntegerParameter(_RangeParameter):
+    r"""A whole number in a range.
+
+    Every integer ``k`` owns a cell ``[b_k, b_{k+1})`` of the unit interval. Cells have equal widths
+    or, with ``log=True``, the widths of ``[k - 1/2, k + 1/2)`` on the logarithmic scale. Decoding
+    looks up the cell, so uniform points give every integer its share, the end values included.
+    Encoding places ``k`` inside its own cell at
+
+        u_k = b_k / (b_k + 1 - b_{k+1}),
+
+    the share of the other cells that lies below it. The end values are then exactly 0 and 1, as
+    BoTorch's mixed optimizer requires, and equal cells give ``(k - lower) / (upper - lower)``.
+
+    Args:
+        name: Column of the table that holds the parameter.
+        lower: Smallest value.
+        upper: Largest value.
+        log: Whether the scale is logarithmic.
+        active_if: Mapping from the name of a parent parameter to the values for which this one is
+            active.
+
+    Raises:
+        ValueError: If the bounds are not integers, the range is empty, or not positive with
+            ``log=True``.
+
+    Example:
+        >>> IntegerParameter("max_depth", 1, 12).size
+        12
+    """
+
+    name: str
+    lower: int
+    upper: int
+    log: bool = False
+    active_if: ActiveIf | None = field(default=None, hash=False)
+    _margin = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lower != int(self.lower) or self.upper != int(self.upper):
+            raise ValueError(
+                f"Parameter {self.name!r} has the bounds {self.lower} and {self.upper}: an integer "
+                "parameter needs whole numbers; use FloatParameter otherwise."
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of integers in the range."""
+        return int(self.upper) - int(self.lower) + 1
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Places integers in the unit interval; see ``Parameter.encode``."""
+        column = frame[self.name]
+        numbers = self._read(column)
+        integers = np.rint(numbers)
+        error = np.abs(numbers - integers) / np.maximum(1.0, np.abs(numbers))
+        problem = "not an integer: round it or use FloatParameter"
+        refuse_where(error > relative_tolerance(column), column, problem)
+        return self._place(integers)[:, None]
+
+    def decode(self, unit: Array) -> DataFrame:
+        """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
+        u = unit[:, 0]
+        integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
+        # An integer may lie within a rounding error of its cell's edge: take it if it is that near.
+        nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
+        distances = np.abs(self._place(nearby) - u)
+        nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
+        snapped = np.where(distances.min(axis=0) <= 1e-7, nearest, integers)
+        return DataFrame({self.name: snapped.astype(np.int64)})
+
+    def unit_grid(self) -> Array:
+        """Encodings of all integers of the range, ``size x 1``."""
+        return self._place(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
+
+    def contains(self, value: Hashable) -> bool:
+        """Whether ``value`` is an integer of the range."""
+        return (
+            isinstance(value, Real)  # NumPy's, too
+            and self.lower <= value <= self.upper
+            and value == int(value)
+        )
+
+    def _place(self, integers: Array) -> Array:
+        start, end = self._ends
+        below = self._scale(integers - 0.5) - start
+        above = end - self._scale(integers + 0.5)
+        return below / (below + above)
+
+
+class _ListedParameter(Parameter):
+    """Base class of parameters with a list of values: checks the list, and looks values up."""
+
+    values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, values = self.name, self.values
+        if isinstance(values, str):
+            raise ValueError(
+                f"Parameter {name!r} has the text {values!r} as its values: give a list of values."
+            )
+        if not (values := tuple(values)):
+            raise ValueError(f"Parameter {name!r} has no values: give at least one.")
+        for rank, value in enumerate(values):
+            if value in values[:rank]:
+                raise ValueError(f"Parameter {name!r} repeats the value {value!r}: list it once.")
+        object.__setattr__(self, "values", values)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.values)
+
+    def contains(self, value: Hashable) -> bool:
+        """Whether ``value`` is one of the values."""
+        return value in self.values
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position in the list of each of ``n`` values."""
+        column = read_values(column)
+        rank_of = {value: rank for rank, value in enumerate(self.values)}
+        ranks = np.array([rank_of.get(value, -1) for value in column], dtype=np.intp)
+        self._refuse_unknown(ranks < 0, column)
+        return ranks
+
+    def _refuse_unknown(self, unknown: NDArray[np.bool_], column: Series) -> None:
+        listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
+        problem = f"not one of {listed}: add it to the search space or drop these rows"
+        refuse_where(unknown, column, problem)
+
+    def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
+        """The values of these ranks, each of its own Python type."""
+        lookup = np.empty(self.size, dtype=object)
+        lookup[:] = self.values
+        return DataFrame({self.name: Series(lookup[ranks], dtype=object)})
+
+
+@dataclass(frozen=True)
+class OrdinalParameter(_ListedParameter):
+    """One of a list of ordered values, such as batch sizes, or ``("low", "medium", "high")``.
+
+    Values are equally spaced from 0 to 1 by rank, whatever their size; with ``log=True`` they lie
+    at their scaled logarithms. Decoding picks the value in whose cell a point lies. Equally spaced
+    values have cells of equal size, the first and the last one included.
+
+    Args:
+        name: Column of the table that holds the parameter.
+        values: All values in order; numbers must increase by more than rounding errors (1e-9).
+        log: Whether to place the values, which must be positive numbers, by their logarithms.
+        active_if: Mapping from the name of a parent parameter to the values for which this one is
+            active.
+
+    Raises:
+        ValueError: If there are no values, repeated ones, decreasing numbers, or ``log=True`` with
+            values that aren't positive numbers.
+
+    Example:
+        >>> OrdinalParameter("batch_size", (8, 16, 32, 64), log=True).size
+        4
+    """
+
+    name: str
+    values: Sequence[Any]
+    log: bool = False
+    active_if: ActiveIf | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._numeric and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all():
+            raise ValueError(
+                f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
+                "order and further apart than rounding errors, or use CategoricalParameter if they "
+                "have no order."
+            )
+        if self.log and not (self._numeric and self.values[0] > 0):
+            raise ValueError(
+                f"Parameter {self.name!r} has log=True and the values {self.values}: a "
+                "logarithmic scale needs positive numbers."
+            )
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Places values in the unit interval; see ``Parameter.encode``."""
+        return self._positions[self._ranks(frame[self.name])][:, None]
+
+    def decode(self, unit: Array) -> DataFrame:
+        """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
+        ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
+        if self._numeric:
+            return DataFrame({self.name: np.array(self.values)[ranks]})
+        return self._take(ranks)
+
+    def unit_grid(self) -> Array:
+        """Encodings of all values, ``size x 1``."""
+        return self._positions[:, None]
+
+    @property
+    def _numeric(self) -> bool:
+        return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
+
+    @property
+    def _numbers(self) -> Array:
+        return np.array(self.values, dtype=np.float64)
+
+    @property
+    def _positions(self) -> Array:
+        if self.size == 1:
+            return np.array([0.5])
+        scale = np.log(self._numbers) if self.log else np.arange(self.size)
+        return (scale - scale[0]) / (scale[-1] - scale[0])
+
+    @property
+    def _edges(self) -> Array:
+        """Where the cell of one value ends and that of the next one begins; shape ``size - 1``.
+
+        Edges lie halfway between the values, on a scale that goes on by half a gap at both ends.
+        They are then scaled back to the unit interval, and kept between their two values where gaps
+        are very unequal.
+        """
+        if self.size == 1:
+            return np.empty(0)
+        positions = self._positions
+        gaps = np.diff(positions)
+        before, after = gaps[0] / 2, gaps[-1] / 2
+        edges = (positions[:-1] + gaps / 2 + before) / (1 + before + after)
+        margin = gaps * 1e-3
+        return edges.clip(positions[:-1] + margin, positions[1:] - margin)
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position of each of ``n`` values; forgives numbers their rounding errors."""
+        if not self._numeric:
+            return super()._ranks(column)
+        numbers, values = read_numbers(column), self._numbers
+        ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
+        # Errors are relative to the value, and to the smallest step where the value is near zero.
+        size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
+        wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
+        self._refuse_unknown(wrong, column)
+        return ranks
+
+
+@dataclass(frozen=True)
+class CategoricalParameter(_ListedParameter):
+    """One of a list of values without an order; one column of the encoding for each (one-hot).
+
+    Args:
+        name: Column of the table that holds the parameter.
+        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1.
+        active_if: Mapping from the name of a parent parameter to the values for which this one is
+            active.
+
+    Raises:
+        ValueError: If there are no values or repeated ones.
+
+    Example:
+        >>> CategoricalParameter("kernel", ("rbf", "poly")).feature_names
+        ['kernel=rbf', 'kernel=poly']
+    """
+
+    name: str
+    values: Sequence[Any]
+    active_if: ActiveIf | None = field(default=None, hash=False)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name a value."""
+        return [f"{self.name}={value}" for value in self.values]
+
+    @property
+    def neutral(self) -> Array:
+        """Equal shares."""
+        return np.full(self.size, 1 / self.size)
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Writes values as one-hot rows; see ``Parameter.encode``."""
+        return np.eye(self.size)[self._ranks(frame[self.name])]
+
+    def decode(self, unit: Array) -> DataFrame:
+        """Takes the value with the largest share; see ``Parameter.decode``."""
+        return self._take(unit.argmax(axis=1))
+
+    def unit_grid(self) -> Array:
+        """Encodings of all values, ``size x size``."""
+        return np.eye(self.size)
+
+
+@dataclass(frozen=True)
+class SimplexParameter(Parameter):
+    """Fractions of a whole: one column of the table and one of the encoding for each component.
+
+    Fractions are their own encoding, and ``SearchSpace.equality_constraints`` tells BoTorch's
+    optimizers that they sum to one. Decoding scales shares to a sum of one or, where there is a
+    ``step``, to the multiples of it that are nearest (largest remainders are rounded up).
+
+    Args:
+        name: Name of the whole; no column of the table.
+        components: Columns of the table that hold the fractions, at least two.
+        step: Grid of the fractions, such as 0.1; a whole number of steps makes one. ``None``:
+            continuous.
+        active_if: Mapping from the name of a parent parameter to the values for which this one is
+            active.
+
+    Raises:
+        ValueError: If there are fewer than two components, repeated ones, or the step doesn't
+            divide one.
+
+    Example:
+        >>> SimplexParameter("alloy", ("Ni", "Fe", "Co"), step=0.5).size
+        6
+    """
+
+    name: str
+    components: Sequence[str]
+    step: float | None = None
+    active_if: ActiveIf | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "components", tuple(self.components))
+        if len(self.components) < 2 or len(set(self.components)) < len(self.components):
+            raise ValueError(
+                f"Parameter {self.name!r} has the components {self.components}: give at least two "
+                "different ones."
+            )
+        if self.step is not None and not (
+            0 < self.step <= 1 and abs(1 / self.step - self._steps) < 1e-6
+        ):
+            raise ValueError(
+                f"Parameter {self.name!r} has the step {self.step}: a whole number of steps must "
+                "make one."
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The components."""
+        return tuple(self.components)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The components."""
+        return list(self.components)
+
+    @property
+    def neutral(self) -> Array:
+        """Equal shares."""
+        return np.full(len(self.components), 1 / len(self.components))
+
+    @property
+    def size(self) -> int | None:
+        """Number of compositions, if there is a step."""
+        parts = len(self.components)
+        return None if self.step is None else math.comb(self._steps + parts - 1, parts - 1)
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Checks and copies fractions; see ``Parameter.encode``."""
+        fractions = np.stack([self._read(frame[name]) for name in self.components], axis=1)
+        total = Series(fractions.sum(axis=1), index=frame.index, name=self.name)
+        refuse_where(
+            np.abs(total.to_numpy() - 1) > 1e-6,
+            total,
+            f"the sum of {', '.join(self.components)}, which must be 1: correct or drop these rows",
+        )
+        return self._normalize(fractions)
+
+    def decode(self, unit: Array) -> DataFrame:
+        """Scales shares to a sum of one; see ``Parameter.decode``."""
+        return DataFrame(self._normalize(unit), columns=list(self.components))
+
+    def unit_grid(self) -> Array:
+        """Encodings of all compositions, ``size x w`` ("stars and bars")."""
+        parts = len(self.components)
+        slots = self._steps + parts - 1
+        bars = np.array(list(combinations(range(slots), parts - 1)))
+        walls = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, slots)))
+        return (np.diff(walls, axis=1) - 1)[::-1] / self._steps
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws ``n`` compositions uniformly from the simplex; decoding moves them to the grid."""
+        return rng.dirichlet(np.ones(len(self.components)), size=n)
+
+    @property
+    def _steps(self) -> int:
+        return round(1 / self.step) if self.step else 0
+
+    def _read(self, column: Series) -> Array:
+        numbers = read_numbers(column)
+        problem = "not a fraction between 0 and 1: correct or drop these rows"
+        refuse_where((numbers < -1e-6) | (numbers > 1 + 1e-6), column, problem)
+        if self.step is not None:
+            steps = numbers * self._steps
+            problem = f"not a multiple of the step {self.step}: correct the step or drop these rows"
+            refuse_where(np.abs(steps - np.rint(steps)) > 1e-6, column, problem)
+        return numbers
+
+    def _normalize(self, shares: Array) -> Array:
+        shares = shares.clip(0.0, 1.0)
+        total = shares.sum(axis=1, keepdims=True)
+        shares = np.where(total > 0, shares / np.where(total > 0, total, 1), self.neutral)
+        return shares if self.step is None else self._round(shares)
+
+    def _round(self, shares: Array) -> Array:
+        scaled = shares * self._steps
+        # A share that is a whole number of steps keeps its last step in spite of rounding errors.
+        whole = np.floor(scaled + 1e-9)
+        lacking = self._steps - whole.sum(axis=1, keepdims=True)
+        order = np.argsort(whole - scaled, axis=1, kind="stable").argsort(axis=1)
+        return (whole + (order < lacking)) / self._steps
