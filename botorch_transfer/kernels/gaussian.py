@@ -243,30 +243,14 @@ def stationary_nll_and_gradient(
         residual, noise = torch.where(mask, residual, 0.0), torch.where(mask, noise, 0.0)
     batch = X / kernel.lengthscale, kernel.scale.log(), residual, noise, mask, covariance
     num_rows = max(1, max_elements // max(1, X.shape[-2] ** 2))
-    blocks = [
+    blocks: list[list[Any]] = [
         [None if part is None else part[first : first + num_rows] for part in batch]
         for first in range(0, len(X), num_rows)
     ]
     with torch.no_grad():
         parts = [_evaluate(kernel.name, *block) for block in blocks]
-    value, *gradient = (
-        found[0] if len(parts) == 1 else torch.cat(found) for found in zip(*parts, strict=True)
-    )
+    value, *gradient = map(torch.cat, zip(*parts, strict=True))
     return value, StationaryGradient(*gradient)
-
-
-def _evaluate(name: str, *block: Any) -> tuple[Tensor, ...]:
-    value, factored = _factorize(name, *block)
-    gradient, mask, covariance = _gradient(factored), block[-2], block[-1]
-    G = gradient.covariance
-    if mask is not None:
-        gradient = gradient._replace(noise=gradient.noise * mask)
-        G = G if covariance is None else G * _inside(mask)
-    if covariance is None:
-        return value, *gradient._replace(covariance=G.new_empty(len(G), 0, 0))
-    # The derivative in ln s is what the noise and the further covariance leave of tr(G K).
-    log_scale = gradient.log_scale - (G * covariance).sum(dim=(-2, -1))
-    return value, *gradient._replace(log_scale=log_scale, covariance=G)
 
 
 def stationary_nll(
@@ -299,6 +283,9 @@ def stationary_nll(
     residual = Y - mean
     if mask is not None:
         residual, noise = torch.where(mask, residual, 0.0), torch.where(mask, noise, 0.0)
+    if not torch.is_grad_enabled():
+        scaled, log_scale = X / kernel.lengthscale, kernel.scale.log()
+        return _evaluate(kernel.name, scaled, log_scale, residual, noise, mask, gradient=False)[0]
     value: Any = _StationaryNLL.apply(
         residual, X, kernel.lengthscale, kernel.scale, noise, mask, kernel.name
     )
@@ -317,16 +304,16 @@ class _StationaryNLL(torch.autograd.Function):
         mask: Tensor | None,
         name: str,
     ) -> Tensor:
-        value, factored = _factorize(name, X / lengthscale, scale.log(), residual, noise, mask)
-        ctx.save_for_backward(lengthscale, scale, *factored)
+        value, *gradient = _evaluate(name, X / lengthscale, scale.log(), residual, noise, mask)
+        ctx.save_for_backward(lengthscale, scale, *gradient)
         ctx.noise_shape = noise.shape
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        lengthscale, scale, *factored = ctx.saved_tensors
-        gradient = _gradient(_Factored(*factored))
+        lengthscale, scale, *parts = ctx.saved_tensors
+        gradient = StationaryGradient(*parts)
         weight, weights = grad_outputs[0], grad_outputs[0].unsqueeze(-1)
         for_lengthscale = (weights * gradient.log_lengthscale).unsqueeze(-2)
         return (
@@ -340,18 +327,7 @@ class _StationaryNLL(torch.autograd.Function):
         )
 
 
-class _Factored(NamedTuple):
-    """What the gradient needs of an evaluation."""
-
-    scaled: Tensor
-    derivative: Tensor
-    inverse: Tensor
-    alpha: Tensor
-    noise: Tensor  # with the jitter, which is no part of the kernel either
-    excess: Tensor  # N - rᵀα
-
-
-def _factorize(
+def _evaluate(
     name: str,
     scaled: Tensor,
     log_scale: Tensor,
@@ -359,8 +335,9 @@ def _factorize(
     noise: Tensor,
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
-) -> tuple[Tensor, _Factored]:
-    """Evaluates the value; residual and noise are zero at the padding."""
+    gradient: bool = True,
+) -> tuple[Tensor, ...]:
+    """Evaluates the value, and maybe its gradient; residual and noise are zero at the padding."""
     r2 = squared_distance(scaled, scaled)
     K, derivative = stationary_function(name).value_and_derivative(r2, log_scale[..., None, None])
     count: Tensor | int = residual.shape[-1]
@@ -375,36 +352,43 @@ def _factorize(
     size = K.shape[-1]
     if size % 128 == 0 and not K.is_cuda:
         # Columns of such a length compete for the same lines of a processor's cache: with one more
-        # row and column, factor and inverse take half the time.
+        # row and column, the factor takes a third of the time.
         K = torch.nn.functional.pad(K, (0, 1, 0, 1))
         K[..., -1, -1] = 1.0
     root, jitter = _cholesky_and_jitter(K)
+    constant, root = _half_log_det(root) + _HALF_LOG_2PI * count, root[..., :size, :size]
+    column = residual.unsqueeze(-1)
+    if not gradient:
+        whitened = torch.linalg.solve_triangular(root, column, upper=False)
+        return (0.5 * whitened.square().sum(dim=(-2, -1)) + constant,)
     # Transposed, as PyTorch returns it column by column: the kernel's derivative goes by rows.
-    inverse = torch.cholesky_inverse(root).mT[..., :size, :size]
-    alpha = torch.linalg.vecdot(inverse, residual.unsqueeze(-2))
-    fit = torch.linalg.vecdot(residual, alpha)
-    value = 0.5 * fit + _half_log_det(root) + _HALF_LOG_2PI * count
-    if jitter is not None:
-        noise = noise + (jitter.unsqueeze(-1) if mask is None else jitter.unsqueeze(-1) * mask)
-    return value, _Factored(scaled, derivative, inverse, alpha, noise, count - fit)
+    inverse = torch.cholesky_inverse(root).mT
+    alpha = inverse @ column
+    fit = (alpha * column).sum(dim=(-2, -1))
+    # 2G: every pass over a large array costs as much, so the small results are halved instead.
+    twice = torch.addcmul(inverse, alpha, alpha.mT, value=-1)
+    for_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
+    inputs = gradient_in_inputs(twice * derivative, scaled).mul_(2.0)
+    # The jitter is no part of the kernel either.
+    added = noise if jitter is None else noise + jitter.unsqueeze(-1)
+    if mask is not None:
+        for_noise = for_noise * mask
+    # The derivative in ln s is what noise and further covariance leave of tr(G K).
+    for_log_scale = 0.5 * (count - fit) - (for_noise * added).sum(dim=-1)
+    G = twice.new_empty(len(twice), 0, 0)
+    if covariance is not None:
+        G = 0.5 * twice if mask is None else 0.5 * twice * _inside(mask)
+        for_log_scale = for_log_scale - (G * covariance).sum(dim=(-2, -1))
+    return 0.5 * fit + constant, *StationaryGradient(
+        mean=-alpha.squeeze(-1),
+        inputs=inputs,
+        log_lengthscale=-torch.linalg.vecdot(inputs, scaled, dim=-2),
+        log_scale=for_log_scale,
+        noise=for_noise,
+        covariance=G,
+    )
 
 
 def _inside(mask: Tensor) -> Tensor:
     """Which elements of the covariance matrices belong to two points of a task."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)
-
-
-def _gradient(factored: _Factored) -> StationaryGradient:
-    scaled, derivative, inverse, alpha, noise, excess = factored
-    columns = alpha.unsqueeze(-1)
-    G = torch.addcmul(inverse, columns, columns.mT, value=-1).mul_(0.5)
-    diagonal = G.diagonal(dim1=-2, dim2=-1)
-    inputs = gradient_in_inputs(G * derivative, scaled).mul_(4.0)
-    return StationaryGradient(
-        mean=-alpha,
-        inputs=inputs,
-        log_lengthscale=-torch.linalg.vecdot(inputs, scaled, dim=-2),
-        log_scale=0.5 * excess - (diagonal * noise).sum(dim=-1),
-        noise=diagonal,
-        covariance=G,
-    )

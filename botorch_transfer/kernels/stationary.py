@@ -8,7 +8,7 @@ between inputs in units of their lengthscales:
 .. code-block:: text
 
     kernel                t           k(r²)                    dk/dr²
-    rbf                   r² / 2      exp(-t)                  -1/2 exp(-t)
+    rbf                   r²          exp(-t/2)                -1/2 exp(-t/2)
     matern12 (ν = 1/2)    r           exp(-t)                  -1/(2t) exp(-t)
     matern32 (ν = 3/2)    √3 r        (1 + t) exp(-t)          -3/2 exp(-t)
     matern52 (ν = 5/2)    √5 r        (1 + t + t²/3) exp(-t)   -5/6 (1 + t) exp(-t)
@@ -35,10 +35,11 @@ class StationaryFunction:
 
     Args:
         exponent: Maps ``r²`` to ``t``.
-        value_factor: Maps ``t`` and ``exp(-t)`` to ``k``.
-        derivative_factor: Maps ``t`` and ``exp(-t)`` to ``dk/dr²``.
+        value_factor: Maps ``t`` and ``exp(-rate t)`` to ``k``.
+        derivative_factor: Maps ``t`` and ``exp(-rate t)`` to ``dk/dr²``.
         make_kernel: Builds the GPyTorch kernel of the same name from ``ard_num_dims=`` and
             ``batch_shape=``.
+        rate: The factor of ``t`` in the exponential.
 
     Example:
         >>> function = stationary_function("rbf")
@@ -50,6 +51,7 @@ class StationaryFunction:
     value_factor: Callable[[Tensor, Tensor], Tensor]
     derivative_factor: Callable[[Tensor, Tensor], Tensor]
     make_kernel: Callable[..., Kernel]
+    rate: float = 1.0
 
     def value(self, r2: Tensor, log_scale: Tensor) -> Tensor:
         """Evaluates the kernel.
@@ -63,7 +65,7 @@ class StationaryFunction:
             A tensor of covariances, differentiable in both arguments.
         """
         t = self.exponent(r2)
-        return self.value_factor(t, (log_scale - t).exp_())
+        return self.value_factor(t, torch.sub(log_scale, t, alpha=self.rate).exp_())
 
     def value_and_derivative(self, r2: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the kernel and its derivative with respect to the squared distance.
@@ -77,7 +79,7 @@ class StationaryFunction:
             zero; there it is set to zero, as coincident points do not depend on the lengthscale.
         """
         t = self.exponent(r2)
-        decay = (log_scale - t).exp_()
+        decay = torch.sub(log_scale, t, alpha=self.rate).exp_()
         derivative = self.derivative_factor(t, decay)
         return self.value_factor(t, decay), derivative
 
@@ -95,7 +97,8 @@ def _matern(nu: float, value: Callable[..., Tensor], derivative: Callable[..., T
 
 STATIONARY_FUNCTIONS: dict[str, StationaryFunction] = {
     "rbf": StationaryFunction(
-        exponent=lambda r2: 0.5 * r2,
+        exponent=lambda r2: r2,
+        rate=0.5,
         value_factor=lambda t, decay: decay,
         derivative_factor=lambda t, decay: -0.5 * decay,
         make_kernel=RBFKernel,
@@ -291,4 +294,5 @@ def gradient_in_inputs(H: Tensor, x: Tensor) -> Tensor:
     Returns:
         A ``... x n x d`` tensor.
     """
-    return (H.sum(dim=-1, keepdim=True) * x).sub_(H @ x)
+    products = H @ torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+    return (products[..., -1:] * x).sub_(products[..., :-1])

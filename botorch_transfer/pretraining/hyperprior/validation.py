@@ -16,8 +16,8 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_transfer.data import Domain, SourceData, as_datasets
-from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, cholesky_or_nan, log_density
-from botorch_transfer.kernels.stationary import squared_distance, stationary_function
+from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, stationary_nll
+from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.hyperprior import (
     Hyperprior,
@@ -26,6 +26,7 @@ from botorch_transfer.pretraining.hyperprior.hyperprior import (
 )
 
 
+@torch.no_grad()
 def log_likelihoods(
     draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
 ) -> Tensor:
@@ -49,28 +50,14 @@ def log_likelihoods(
         torch.Size([3])
     """
     X, Y = X.double(), Y.double()
-    Yvar = None if Yvar is None else Yvar.double()
     num_rows = max(1, BLOCK_ELEMENTS // max(1, len(X) ** 2))
-    parts = [
-        _log_likelihoods(draws[start : start + num_rows].to(X), X, Y, Yvar, kernel)
-        for start in range(0, len(draws), num_rows)
-    ]
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def _log_likelihoods(
-    draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
-) -> Tensor:
-    scaled = X / draws.lengthscale.unsqueeze(-2)
-    log_scale = draws.outputscale.log()[:, None, None]
-    covariance = stationary_function(kernel).value(squared_distance(scaled, scaled), log_scale)
-    noise = draws.noise.unsqueeze(-1) if Yvar is None else Yvar
-    covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
-    root = cholesky_or_nan(covariance)
-    residual = (Y - draws.constant.unsqueeze(-1)).unsqueeze(-1)
-    whitened = torch.linalg.solve_triangular(root, residual, upper=False)
-    return log_density(root, whitened).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    values = []
+    for start in range(0, len(draws), num_rows):
+        some = draws[start : start + num_rows].to(X)
+        stationary = Stationary(kernel, some.lengthscale.unsqueeze(-2), some.outputscale)
+        noise = some.noise.unsqueeze(-1) if Yvar is None else Yvar.double()
+        values.append(-stationary_nll(some.constant.unsqueeze(-1), X, stationary, noise, Y))
+    return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:
