@@ -421,3 +421,19 @@ def test_both_are_conditioned(n):
     posterior = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
     posterior(conditioned.transfer(FOUR_X).mean, transfer(FOUR_X).mean)
     assert not torch.equal(conditioned.plain(FOUR_X).mean, transfer(FOUR_X).mean)
+
+
+def test_leave_one_out_is_that_of_the_mixture():
+    X, Y = FAMILY.target(5)
+    model = fit(GuardedTransferGP(X, Y / 10, PRIOR, outcome_transform=None))
+    model.transfer_weight.data.fill_(0.4)
+    predictions = model.eval().loo_posterior(observation_noise=False)
+    for point in range(5):
+        rows = torch.arange(5) != point
+        twin = GuardedTransferGP(X[rows], Y[rows] / 10, PRIOR, outcome_transform=None)
+        copy_hyperparameters(model, twin)
+        expected = twin.posterior(X[point : point + 1])
+        torch.testing.assert_close(predictions.mean[point], expected.mean)
+        torch.testing.assert_close(
+            predictions.variance[point], expected.variance, rtol=1e-4, atol=1e-8
+        )
