@@ -3,12 +3,11 @@ from __future__ import annotations
 import torch
 
 from botorch_transfer import GuardedTransferGP
-from botorch_transfer.models.pathwise.paths import (
+from botorch_transfer.models.pathwise import (
     MeanPath,
     ScaledPath,
     centred_posterior_paths,
-    centred_prior_paths,
-    sum_of_paths,
+    kernel_paths,
 )
 from tests.families import ShiftedSines
 
@@ -35,14 +34,15 @@ def test_factors_are_one_a_draw():
     factor = torch.tensor([1.0, -2.0], dtype=torch.double)
     draws = ScaledPath(mean, factor)(TEST_X)
     torch.testing.assert_close(draws, factor.unsqueeze(-1) * mean(TEST_X))
-    assert torch.equal(sum_of_paths([draws, draws[0]]), draws + draws[0])
 
 
 @torch.no_grad()
 def test_centred_paths_have_the_plain_gps_covariance():
     model = build()
     torch.manual_seed(0)
-    prior = centred_prior_paths(model, torch.Size([2000]), num_features=2048)
+    prior = kernel_paths(
+        model, model.covar_module, sample_shape=torch.Size([2000]), num_features=2048
+    )
     assert centred_posterior_paths(build(0), prior) is prior
     draws = centred_posterior_paths(model, prior)(TEST_X)
     expected = model.plain(TEST_X).covariance_matrix
