@@ -46,9 +46,8 @@ models.inputs: .construction
 models.joint: .source_likelihood
 models.joint_models: .joint_coregionalization .joint_hierarchical .joint_scaml
     .joint_weighted_source
-models.pathwise.paths: .path_parts
-models.pathwise.samplers: .ensemble_pathwise .guarded_pathwise .mean_hierarchical_pathwise
-models.pathwise.sources: .joint_pathwise .pretrained_pathwise
+models.pathwise: .path_parts .ensemble_pathwise .guarded_pathwise .joint_pathwise
+    .mean_hierarchical_pathwise .pretrained_pathwise
 models.report: .source_evidence
 models.target: .finetuning .leave_one_out .loss_terms
 outcome_transforms: outcome_warping
@@ -90,6 +89,7 @@ RENAMED: dict[str, str] = {
     "kernels.cache:InputCache": "Cache",
     "kernels.source_conditional:FactorMemory": "Cache",
     "models.fully_bayesian:HyperparameterEnsembleGP": "FullyBayesianHyperpriorGP",
+    "models.pathwise:LinearFeatureMap": "gen_linear_features",
     "models.target:PullToPretrained": "LogLikelihoodTerm",
     "models.guarded:PairedGP": "GuardedTransferGP",
     "models.hierarchical:AdjustedHierarchicalGP": "HierarchicalGP",
