@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -31,7 +31,7 @@ from botorch_transfer.pretraining.input_transforms import (
     warn_outside_unit_cube,
 )
 from botorch_transfer.pretraining.memo import Memo
-from botorch_transfer.pretraining.optimizers import adam_steps, minimize_batched
+from botorch_transfer.pretraining.optimizers import RandomBatches, adam_steps, minimize_batched
 from botorch_transfer.pretraining.parallel import run_jobs
 from botorch_transfer.pretraining.source_gps.map_fit import (
     MAPOptions,
@@ -40,7 +40,6 @@ from botorch_transfer.pretraining.source_gps.map_fit import (
     negative_log_likelihood,
 )
 from botorch_transfer.pretraining.tasks import (
-    MAX_PADDED_BYTES,
     OutcomeScale,
     PaddedTasks,
     check_padded_size,
@@ -104,46 +103,6 @@ def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Ten
     return 0.5 * distance.square().sum(dim=-1), distance / spread
 
 
-class SubSampler:
-    """Draws points of each task in random order, and shuffles them when too few are left.
-
-    Args:
-        tasks: The padded tasks.
-        size: How many points of each task to draw at a time; all of a task that has fewer.
-        seed: The seed.
-    """
-
-    def __init__(self, tasks: PaddedTasks, size: int, seed: int) -> None:
-        self.tasks = tasks
-        self.size = min(size, tasks.X.shape[-2])
-        self.generator = torch.Generator().manual_seed(seed)
-        self.position = tasks.X.shape[-2]
-
-    def draw(self) -> PaddedTasks:
-        """Draws the next points of each task."""
-        tasks, sizes = self.tasks, self.tasks.num_points.unsqueeze(-1)
-        if self.position + self.size > tasks.X.shape[-2]:
-            self._shuffle()
-        columns = torch.arange(self.size, device=tasks.X.device)
-        mask = columns < sizes
-        chosen = self.order.gather(-1, (self.position + columns) % sizes)
-        self.position += self.size
-        return replace(
-            tasks,
-            X=tasks.X.take_along_dim(chosen.unsqueeze(-1), dim=-2),
-            Y=tasks.Y.gather(-1, chosen) * mask,
-            Yvar=tasks.Yvar.gather(-1, chosen) * mask,
-            mask=mask,
-        )
-
-    def _shuffle(self) -> None:
-        random = torch.rand(self.tasks.mask.shape, generator=self.generator)
-        # Padding goes last.
-        random = random.to(self.tasks.X).masked_fill(~self.tasks.mask, 2.0)
-        self.order = random.argsort(dim=-1)
-        self.position = 0
-
-
 Optimizer = Literal["auto", "lbfgs", "adam"]
 
 DOMAIN_HYPERPARAMETERS = GPHyperparameters(
@@ -164,7 +123,7 @@ _finished = Memo(size=4096)
 
 
 @dataclass(frozen=True)
-class DomainFitOptions:
+class DomainFitOptions(MAPOptions):
     """How the hyperparameters of the domains are fitted.
 
     Args:
@@ -202,21 +161,19 @@ class DomainFitOptions:
     learning_rate: float = 1e-3
     batch_size: int = 50
     lengthscale_spread: float = 1.5
-    seed: int = 0
     chunk_elements: int = 2**22
-    max_bytes: float = MAX_PADDED_BYTES
-    n_jobs: int | None = 1
-    progress: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.optimizer not in get_args(Optimizer):
             names = ", ".join(repr(name) for name in get_args(Optimizer))
             raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose one of {names}.")
-        numbers = (self.max_points, self.max_iter, self.num_steps, self.batch_size)
-        if self.num_restarts < 0 or min(*numbers, self.chunk_elements) < 1:
-            raise ValueError("num_restarts must not be negative; other numbers must be positive.")
-        if not 0 < self.learning_rate < math.inf or not self.lengthscale_spread > 0:
-            raise ValueError("learning_rate and lengthscale_spread must be positive.")
+        numbers = (self.max_points, self.num_steps, self.batch_size, self.lengthscale_spread)
+        if not (min(numbers) > 0 and 0 < self.learning_rate < math.inf):
+            raise ValueError(
+                "max_points, num_steps, batch_size, learning_rate and lengthscale_spread must be "
+                "positive."
+            )
 
 
 def fit_domains(
@@ -270,16 +227,11 @@ def fit_domains(
         outputscale=parts[:, 1],
         noise=parts[:, 2],
         dims=torch.tensor([domain.dim for domain in domains]),
-        context=torch.cat([_context(domain) for domain in domains]),
+        context=torch.cat([cast(Tensor, domain.context).double().cpu() for domain in domains]),
         log_likelihood=parts[:, 3],
         outcome_mean=outcome[:, 0],
         outcome_std=outcome[:, 1],
     )
-
-
-def _context(domain: Domain) -> Tensor:
-    assert domain.context is not None  # the constructor fills it in
-    return domain.context.double().cpu()
 
 
 def _prepare(
@@ -347,12 +299,12 @@ def _minimize_by_sub_samples(
     """Runs Adam on sub-samples. The value is not known: no step sees all points."""
     theta = Parameter(_starts(tasks, options)[:1])
     bounds = _bounds(tasks.X.shape[-1]).to(theta)
-    sampler = SubSampler(tasks, options.batch_size, options.seed)
+    batches = RandomBatches(tasks, options.batch_size, seed=options.seed)
     num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
     num_points = float(tasks.num_points.sum())
 
-    def evaluate(_: int) -> Tensor:
-        value, gradient = domain_negative_log_likelihood(theta.detach(), sampler.draw(), kernel)
+    def evaluate(step: int) -> Tensor:
+        value, gradient = domain_negative_log_likelihood(theta.detach(), batches[step], kernel)
         penalty, slope = _penalty(theta.detach(), options)
         theta.grad = gradient / num_drawn + slope / num_points
         return value / num_drawn + penalty / num_points
@@ -370,8 +322,7 @@ def _penalty(theta: Tensor, options: DomainFitOptions) -> tuple[Tensor, Tensor]:
 
 def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:
     """Draws the starts, all with the outcomes' mean as constant."""
-    map_options = MAPOptions(num_restarts=options.num_restarts, seed=options.seed)
-    drawn = draw_starts(DOMAIN_HYPERPARAMETERS, tasks.X.shape[-1], map_options)
+    drawn = draw_starts(DOMAIN_HYPERPARAMETERS, tasks.X.shape[-1], options)
     return torch.cat([drawn, drawn.new_zeros(len(drawn), 1)], dim=-1).to(tasks.X.device)
 
 

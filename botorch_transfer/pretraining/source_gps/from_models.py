@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from botorch.models import SingleTaskGP
@@ -16,10 +16,10 @@ from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.transforms.outcome import Standardize, StratifiedStandardize
 from botorch.sampling.pathwise.utils import get_train_inputs, get_train_targets
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.kernels.stationary import Stationary
@@ -53,18 +53,7 @@ class ReadModels:
     standardized: bool
 
 
-@dataclass(frozen=True)
-class _ReadModel:
-    kernel: str
-    X: Tensor
-    Y: Tensor
-    noise: Tensor
-    lengthscale: Tensor
-    outputscale: Tensor
-    mean_constant: Tensor
-    outcome_mean: Tensor
-    outcome_std: Tensor
-    standardized: bool
+_NUMBERS = ("lengthscale", "outputscale", "mean_constant", "outcome_mean", "outcome_std")
 
 
 def read_models(
@@ -100,112 +89,88 @@ def read_models(
             _read_model(name, model, input_transform)
             for name, model in zip(names, named.values(), strict=True)
         ]
-    _check_agreement(names, read)
-    return ReadModels(
-        names=names,
-        kernel=read[0].kernel,
-        tasks=PaddedTasks(
-            X=pad_sequence([task.X for task in read], batch_first=True),
-            Y=pad_sequence([task.Y for task in read], batch_first=True),
-            Yvar=pad_sequence([task.noise for task in read], batch_first=True),
-            mask=pad_sequence([torch.ones_like(task.Y).bool() for task in read], batch_first=True),
-            fixed_noise=torch.ones(len(read), dtype=torch.bool, device=read[0].X.device),
-        ),
-        lengthscale=torch.stack([task.lengthscale for task in read]),
-        outputscale=torch.stack([task.outputscale for task in read]),
-        mean_constant=torch.stack([task.mean_constant for task in read]),
-        outcome_mean=torch.stack([task.outcome_mean for task in read]),
-        outcome_std=torch.stack([task.outcome_std for task in read]),
-        standardized=read[0].standardized,
+    _check_agreement(read)
+    padded = (
+        pad_sequence([getattr(one.tasks, part)[0] for one in read], batch_first=True)
+        for part in ("X", "Y", "Yvar", "mask")
     )
+    fixed_noise = torch.cat([one.tasks.fixed_noise for one in read])
+    numbers = {name: torch.cat([getattr(one, name) for one in read]) for name in _NUMBERS}
+    return replace(read[0], names=names, tasks=PaddedTasks(*padded, fixed_noise), **numbers)
 
 
-def _check_agreement(names: Sequence[str], read: Sequence[_ReadModel]) -> None:
-    for name, task in zip(names, read, strict=True):
-        for what, mine, first in (
-            ("kernel", task.kernel, read[0].kernel),
-            ("number of inputs", task.X.shape[-1], read[0].X.shape[-1]),
-            ("dtype", task.X.dtype, read[0].X.dtype),
-            ("device", task.X.device, read[0].X.device),
-            ("use of Standardize", task.standardized, read[0].standardized),
-        ):
-            if mine != first:
+def _check_agreement(read: Sequence[ReadModels]) -> None:
+    properties = [
+        {
+            "kernel": one.kernel,
+            "number of inputs": one.tasks.X.shape[-1],
+            "dtype": one.tasks.X.dtype,
+            "device": one.tasks.X.device,
+            "use of Standardize": one.standardized,
+        }
+        for one in read
+    ]
+    for one, mine in zip(read, properties, strict=True):
+        for what, first in properties[0].items():
+            if mine[what] != first:
                 raise ValueError(
-                    f"The models must agree in their {what}: that of {name!r} is {mine}, that of "
-                    f"{names[0]!r} is {first}."
+                    f"The models must agree in their {what}: that of {one.names[0]!r} is "
+                    f"{mine[what]}, that of {read[0].names[0]!r} is {first}."
                 )
 
 
 def _read_model(
     name: str, model: SingleTaskGP, input_transform: InputTransform | None
-) -> _ReadModel:
+) -> ReadModels:
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
         raise ValueError(
             f"{name!r} is no SingleTaskGP with one outcome and no batch: only such GPs can be "
             "taken over."
         )
-    (X,) = get_train_inputs(model, transformed=False)
-    Y = get_train_targets(model, transformed=True)
-    kernel, lengthscale, outputscale = _read_kernel(name, model.covar_module, X)
-    coefficient = _normalize_coefficient(repr(name), getattr(model, "input_transform", None), X)
-    prior_coefficient = _normalize_coefficient("The prior", input_transform, X)
-    outcome_mean, outcome_std = _read_standardize(name, model, Y)
-    return _ReadModel(
-        kernel=kernel,
-        X=X if input_transform is None else input_transform(X),
-        Y=Y,
-        noise=_read_noise(name, model, Y),
-        # A lengthscale is a difference of inputs: it scales as they do, and does not shift.
-        lengthscale=lengthscale * coefficient / prior_coefficient,
-        outputscale=outputscale,
-        mean_constant=_read_mean(name, model, Y),
-        outcome_mean=outcome_mean,
-        outcome_std=outcome_std,
-        standardized=hasattr(model, "outcome_transform"),
-    )
-
-
-def _read_kernel(name: str, kernel: Kernel, X: Tensor) -> tuple[str, Tensor, Tensor]:
+    kernel, mean, likelihood = model.covar_module, model.mean_module, model.likelihood
     found = Stationary.of(kernel)
     if found is None:
+        raise _unfit(name, kernel, "RBF and Matérn kernels on all inputs, scaled or not,")
+    if not isinstance(mean, ConstantMean | ZeroMean):
+        raise _unfit(name, mean, "zero and constant means")
+    if not isinstance(likelihood, FixedNoiseGaussianLikelihood | GaussianLikelihood):
+        raise _unfit(name, likelihood, "Gaussian noise, known or inferred,")
+    standardize = getattr(model, "outcome_transform", None)
+    if isinstance(standardize, StratifiedStandardize) or not isinstance(
+        standardize, Standardize | None
+    ):
         raise ValueError(
-            f"{name!r} has a {type(kernel).__name__}: only RBF and Matérn kernels on all inputs, "
-            "scaled or not, can be taken over."
+            f"{name!r} has the outcome transform {type(standardize).__name__}: only Standardize "
+            "can be folded in."
         )
-    lengthscale = found.lengthscale.reshape(-1).expand(X.shape[-1])
-    return found.name, lengthscale, found.scale.reshape(())
-
-
-def _read_mean(name: str, model: SingleTaskGP, Y: Tensor) -> Tensor:
-    if isinstance(model.mean_module, ConstantMean):
-        return model.mean_module.constant.reshape(())
-    if isinstance(model.mean_module, ZeroMean):
-        return Y.new_zeros(())
-    raise ValueError(
-        f"{name!r} has a {type(model.mean_module).__name__}: only zero and constant means can be "
-        "taken over."
+    (X,) = get_train_inputs(model, transformed=False)
+    Y = get_train_targets(model, transformed=True)
+    coefficient = _normalize_coefficient(repr(name), getattr(model, "input_transform", None), X)
+    prior_coefficient = _normalize_coefficient("The prior", input_transform, X)
+    zero, one = Y.new_zeros(1), Y.new_ones(1)
+    return ReadModels(
+        names=[name],
+        kernel=found.name,
+        tasks=PaddedTasks(
+            X=(X if input_transform is None else input_transform(X)).unsqueeze(0),
+            Y=Y.unsqueeze(0),
+            Yvar=likelihood.noise.expand(Y.shape).unsqueeze(0),
+            mask=torch.ones_like(Y, dtype=torch.bool).unsqueeze(0),
+            fixed_noise=one.bool(),
+        ),
+        # A lengthscale is a difference of inputs: it scales as they do, and does not shift.
+        lengthscale=found.lengthscale.reshape(1, -1) * coefficient / prior_coefficient,
+        outputscale=found.scale.reshape(1),
+        mean_constant=mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
+        outcome_mean=zero if standardize is None else standardize.means.reshape(1),
+        outcome_std=one if standardize is None else standardize.stdvs.reshape(1),
+        standardized=standardize is not None,
     )
 
 
-def _read_noise(name: str, model: SingleTaskGP, Y: Tensor) -> Tensor:
-    if isinstance(model.likelihood, FixedNoiseGaussianLikelihood | GaussianLikelihood):
-        return model.likelihood.noise.expand(Y.shape)
-    raise ValueError(
-        f"{name!r} has a {type(model.likelihood).__name__}: only Gaussian noise, known or "
-        "inferred, can be taken over."
-    )
-
-
-def _read_standardize(name: str, model: SingleTaskGP, Y: Tensor) -> tuple[Tensor, Tensor]:
-    transform = getattr(model, "outcome_transform", None)
-    if transform is None:
-        return Y.new_zeros(()), Y.new_ones(())
-    if not isinstance(transform, Standardize) or isinstance(transform, StratifiedStandardize):
-        raise ValueError(
-            f"{name!r} has the outcome transform {type(transform).__name__}: only Standardize can "
-            "be folded in."
-        )
-    return transform.means.reshape(()), transform.stdvs.reshape(())
+def _unfit(name: str, part: Module, allowed: str) -> ValueError:
+    kind = type(part).__name__
+    return ValueError(f"{name!r} has a {kind}: only {allowed} can be taken over.")
 
 
 def _normalize_coefficient(owner: str, transform: InputTransform | None, X: Tensor) -> Tensor:
