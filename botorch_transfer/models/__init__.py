@@ -1,6 +1,7 @@
 """BoTorch models whose prior comes from source tasks."""
 
 from botorch_transfer.models import pathwise  # noqa: F401  (registers the samplers)
+from botorch_transfer.models.ensemble import RankWeightedGP, TwoStageTransferGP
 from botorch_transfer.models.fully_bayesian import FullyBayesianHyperpriorGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import (
@@ -17,9 +18,7 @@ from botorch_transfer.models.joint_models import (
     WeightedSourceGP,
 )
 from botorch_transfer.models.pretrained import PretrainedGP
-from botorch_transfer.models.rank_weighted import RankWeightedGP
 from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.two_stage import TwoStageTransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",

@@ -35,16 +35,14 @@ from torch.distributions import Normal
 from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
 from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining.source_gps.agreement import source_agreement, tasks_agree
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps import SourceGPs, source_agreement, tasks_agree
 
 Moments = tuple[Tensor, Tensor]
 """Means and variances, ``batch_shape x n`` tensors."""
@@ -136,9 +134,7 @@ def prior_evidence(
 
 def _log_density(errors: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
     """The log density of errors under a prior covariance and an unknown level: ``batch_shape``."""
-    eye = torch.eye(errors.shape[-1], dtype=torch.double, device=errors.device)
-    covariance = covariance.double() + 1.0 + noise.double().diag_embed() + 1e-6 * eye
-    root = psd_safe_cholesky(covariance)
+    root = psd_safe_cholesky(covariance.double() + 1.0 + (noise.double() + 1e-6).diag_embed())
     whitened = torch.linalg.solve_triangular(root, errors.double().unsqueeze(-1), upper=False)
     return log_density(root, whitened)
 
@@ -272,8 +268,7 @@ class GuardedTransferGP(TargetGP):
         self.num_inputs = transfer.num_inputs
         self.transfer = transfer
         self.rule = GuardRule() if rule is None else rule
-        start = torch.ones(batch_shape)
-        self.register_parameter("transfer_weight", Parameter(start, requires_grad=False))
+        self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
         self.to(train_X)
         self._starts = {
             name: parameter.detach().clone()
@@ -350,7 +345,7 @@ class GuardedTransferGP(TargetGP):
 
     def _is_credible(self) -> bool:
         """Whether the source tasks, before any target point, are worth following."""
-        sources = getattr(self.transfer, "prior", None)
+        sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
         return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
@@ -369,8 +364,6 @@ class GuardedTransferGP(TargetGP):
 
     def _evidence(self) -> Tensor:
         (X,), Y = self.train_inputs, self.train_targets
-        if self.num_target_points == 0:
-            return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
             return leave_one_out_evidence(Y, *self._both_left_out())
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():

@@ -25,7 +25,7 @@ hyperpriors are those of ScaML-GP, because the paper's maximum likelihood overfi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -44,8 +44,7 @@ from botorch_transfer.kernels.hierarchy import BoostedHierarchy
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP, resolve_prior
-from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
-from botorch_transfer.pretraining.source_gps.hierarchy import Propagate, SourceHierarchy
+from botorch_transfer.pretraining.source_gps import ConditionedPrior, Propagate, SourceHierarchy
 
 
 class HierarchicalGP(SourcePosteriorGP):
@@ -182,17 +181,8 @@ class MeanHierarchicalGP(HierarchicalGP):
     ) -> None:
         if deviation_weight is not None and not deviation_weight > 0:
             raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
-        super().__init__(
-            train_X,
-            train_Y,
-            prior,
-            train_Yvar,
-            likelihood,
-            covar_module,
-            outcome_transform,
-            input_transform,
-            task_feature,
-        )
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
         self.deviation_weight = deviation_weight
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
@@ -222,12 +212,11 @@ class MeanHierarchicalGP(HierarchicalGP):
         Returns:
             A ``batch_shape x q`` tensor.
         """
-        gps = self.prior.gps
-        assert isinstance(gps, BoostedHierarchy)
         sizes = [*self.prior.num_points.tolist(), num_points]
+        gps = cast(BoostedHierarchy, self.prior.gps)
+        variances = (*gps.level_variances(X).unbind(dim=-2), residual)
         # A power of zero has no gradient.
-        variances = [gps.level_variances(X).clamp_min(1e-12), residual.clamp_min(1e-12)]
-        combined, *others = [*variances[0].unbind(dim=-2), variances[1]]
+        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
         for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
             beta = self.deviation_weight * above / (self.deviation_weight * above + below)
             combined = variance**beta * combined ** (1 - beta)

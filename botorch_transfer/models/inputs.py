@@ -252,16 +252,16 @@ class ConstructedFromDatasets(SingleTaskGP):
             raise InputDataError("Give either a prior or source_data, not both.")
         check_options(cls, options)
         target, inside = split_target_and_sources(training_data)
-        handed_over = source_data if prior is None else prior
-        if handed_over is None and not inside:
-            raise InputDataError(
-                f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
-                "MultiTaskDataset that has them."
-            )
-        if handed_over is not None and inside:
+        sources = source_data if prior is None else prior
+        if sources is None:
+            if not inside:
+                raise InputDataError(
+                    f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
+                    "MultiTaskDataset that has them."
+                )
+            sources = inside
+        elif inside:
             logger.info("The given source tasks go before those of the MultiTaskDataset.")
         if categorical_features:
             logger.info(f"{cls.__name__} takes {categorical_features=} for ordered numbers.")
-        inputs = super().construct_inputs(target)
-        sources = inside if handed_over is None else handed_over
-        return {**inputs, cls.source_argument: sources, **options}
+        return {**super().construct_inputs(target), cls.source_argument: sources, **options}

@@ -20,17 +20,12 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors import (
-    RESIDUAL_HYPERPARAMETERS,
-    GPHyperparameters,
-    Hyperparameter,
-)
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, GPHyperparameters
 from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
-from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 P = TypeVar("P", bound=TransferPrior)
 
@@ -77,7 +72,7 @@ class ModularTransferGP(TargetGP):
         prior: A view of the prior; it becomes the model's own.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+        **options: ``train_Yvar``, ``likelihood`` and ``noise``, see :class:`.TargetGP`.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
@@ -96,29 +91,24 @@ class ModularTransferGP(TargetGP):
         prior: TransferPrior,
         mean_module: Mean,
         covar_module: Kernel,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+        **options: Any,
     ) -> None:
         if isinstance(outcome_transform, DefaultType):
             outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
+        num_inputs = train_X.shape[-1] - (task_feature is not None)
         super().__init__(
             train_X,
             train_Y,
-            dim=prior.dim,
-            mean_module=mean_module,
-            covar_module=covar_module,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
+            prior.dim,
+            mean_module,
+            covar_module,
             outcome_transform=outcome_transform,
-            input_transform=prior.input_transform_for(
-                train_X.shape[-1] - (task_feature is not None), input_transform
-            ),
+            input_transform=prior.input_transform_for(num_inputs, input_transform),
             task_feature=task_feature,
-            noise=noise,
+            **options,
         )
         self.prior = prior.to(train_X)
 
@@ -159,18 +149,16 @@ class SourcePosteriorGP(ModularTransferGP):
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
             covar_module = residual_kernel(sources.dim, batch_shape, self.residual_hyperparameters)
-        mean_module, covar_module = self._mean_and_kernel(sources, covar_module, batch_shape)
         super().__init__(
             train_X,
             train_Y,
-            prior=sources,
-            mean_module=mean_module,
-            covar_module=covar_module,
+            sources,
+            *self._mean_and_kernel(sources, covar_module, batch_shape),
+            outcome_transform,
+            input_transform,
+            task_feature,
             train_Yvar=train_Yvar,
             likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-            task_feature=task_feature,
         )
         self._add_parts()
         self.to(train_X)

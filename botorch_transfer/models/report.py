@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.kernels.stationary import squared_distance
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import usable_std
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps import SourceGPs
 
 CLEAR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""
@@ -82,55 +82,46 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     """
     if len(model.batch_shape):
         raise ValueError("The model is a batch of models: report on one at a time.")
-    transfer = getattr(model, "transfer", None)
-    sources: Any = getattr(model, "prior", None)
-    last = {} if transfer is None else _guard_row(model)
+    sources, transfer = getattr(model, "prior", None), getattr(model, "transfer", None)
+    weight = np.nan if transfer is None else float(cast(Any, model).transfer_weight)
+    names: Sequence[str] = ()
+    rows: list[tuple[Any, ...]] = []
     if isinstance(sources, SourceGPs):
-        rows = _source_rows(model, sources, getattr(transfer or model, "weights", None))
-        verdicts = [row["verdict"] for row in rows]
-        last["verdict"] = history_verdict(verdicts, [row["helpful"] for row in rows])
-        return pd.DataFrame([*rows, last], index=[*sources.task_names, ALL], columns=COLUMNS)
-    if transfer is None:
+        names, rows = sources.task_names, _source_rows(model, sources)
+        *_, helpful, _, verdicts = zip(*rows, strict=True)
+        verdict = history_verdict(verdicts, helpful)
+    elif transfer is None:
         raise ValueError(
             f"{type(model).__name__} has no posterior of each source task to report on: use a "
             "model on SourceGPs, or GuardedTransferGP."
         )
-    return pd.DataFrame([last], index=[ALL], columns=COLUMNS)
+    elif model.num_target_points < ENOUGH_POINTS:
+        verdict = "unclear"
+    else:
+        verdict = "helpful" if weight >= 0.5 else "misleading"
+    last = (weight, np.nan, np.nan, np.nan, verdict)  # all sources together have no slope
+    return pd.DataFrame([*rows, last], index=[*names, ALL], columns=COLUMNS)
 
 
-def _source_rows(model: TargetGP, sources: SourceGPs, weights: Any) -> list[dict[str, Any]]:
-    num_points = model.num_target_points
+def _source_rows(model: TargetGP, sources: SourceGPs) -> list[tuple[Any, ...]]:
+    """The row of each source task, in the order of ``COLUMNS``."""
+    num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
-    factors = torch.zeros(sources.num_tasks, 2)
-    slopes = torch.full((sources.num_tasks,), torch.nan)
-    spreads = torch.zeros(sources.num_tasks)
+    weights = getattr(getattr(model, "transfer", model), "weights", None)
+    if weights is None:
+        weights = torch.full((num_tasks,), torch.nan)
+    slopes, spreads = torch.full((num_tasks,), torch.nan), torch.zeros(num_tasks)
+    factors = torch.zeros(num_tasks, 2)
     if num_points > 0:
         is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
         noise = model.likelihood.noise.expand(num_points) if is_known else None
         factors, slopes = slope_evidence(sources.gps, X, Y, noise)
         spreads = sources.gps.mean(X).std(dim=-1, correction=0)
-    shares = [np.nan] * sources.num_tasks if weights is None else weights.tolist()
+    columns = (values.tolist() for values in (weights, slopes, factors, spreads))
     return [
-        {
-            "weight": weight,
-            "slope": slope,
-            "helpful": helpful,
-            "inverted": inverted,
-            "verdict": source_verdict(helpful, inverted, num_points, spread),
-        }
-        for weight, slope, (inverted, helpful), spread in zip(
-            shares, slopes.tolist(), factors.tolist(), spreads.tolist(), strict=True
-        )
+        (weight, slope, helpful, inverted, source_verdict(helpful, inverted, num_points, spread))
+        for weight, slope, (inverted, helpful), spread in zip(*columns, strict=True)
     ]
-
-
-def _guard_row(model: Any) -> dict[str, Any]:
-    """What the guard says of the whole history, for which there is no slope."""
-    weight = float(model.transfer_weight)
-    verdict = "unclear"
-    if model.num_target_points >= ENOUGH_POINTS:
-        verdict = "helpful" if weight >= 0.5 else "misleading"
-    return {"weight": weight, "verdict": verdict}
 
 
 def source_verdict(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
@@ -209,19 +200,18 @@ def slope_evidence(
     X, Y, noise = _standardized(X, Y, noise)
     residual = _residual_covariances(X, noise)
     means, covariances = gps.mean(X), gps.covariance(X)
-    slopes = [*(-slope for slope in SLOPES), 0.0, *SLOPES]
+    num = len(SLOPES)
+    slopes = Y.new_tensor([*(-slope for slope in SLOPES), 0.0, *SLOPES])
     densities = torch.stack(
         [_average_density(Y - slope * means, slope**2 * covariances, residual) for slope in slopes],
         dim=-1,
     )
-    num = len(SLOPES)
-    share = torch.tensor([1 / num] * num + [1.0] + [1 / num] * num).to(densities)
-    weighted = densities + share.log()
+    weighted = densities - (slopes != 0) * math.log(num)
     negative, none, positive = (
         part.logsumexp(dim=-1) for part in weighted.split([num, 1, num], dim=-1)
     )
-    mean_slope = weighted.softmax(dim=-1) @ torch.tensor(slopes).to(densities)
-    return torch.stack([negative - none, positive - none], dim=-1), mean_slope
+    factors = torch.stack([negative - none, positive - none], dim=-1)
+    return factors, weighted.softmax(dim=-1) @ slopes
 
 
 def _standardized(
@@ -231,9 +221,7 @@ def _standardized(
     # More points make a clear case no clearer, and cost their third power.
     rows = torch.linspace(0, len(Y) - 1, min(len(Y), MAX_POINTS)).round().long().to(X.device)
     X, Y = X[rows].double(), Y[rows].double()
-    scale = Y.new_ones(())
-    if len(Y) > 1:
-        scale = usable_std(Y.std(correction=0), Y.mean())
+    scale = usable_std(Y.std(correction=0), Y.mean())
     if noise is not None:
         noise = noise[rows].double() / scale.square() + NOISES[0]
     return X, (Y - Y.mean()) / scale, noise

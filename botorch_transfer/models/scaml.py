@@ -22,8 +22,7 @@ from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSum
 from botorch_transfer.kernels.weights import TaskWeights
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
-from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 
 class ScaMLGP(SourcePosteriorGP):

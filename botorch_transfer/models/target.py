@@ -57,11 +57,8 @@ class LogLikelihoodTerm(AddedLossTerm):
         """
         return self._value
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return type(self)(self._value.detach())
-
-    def __getstate__(self) -> dict[str, Tensor]:
-        return {"_value": self._value.detach()}
+    def __reduce__(self) -> tuple[type[Self], tuple[Tensor]]:
+        return type(self), (self._value.detach(),)
 
 
 class TargetGP(ConstructedFromDatasets):
@@ -107,9 +104,6 @@ class TargetGP(ConstructedFromDatasets):
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
-        with torch.no_grad():
-            inputs = train_X if input_transform is None else input_transform(train_X)
-        warn_outside_unit_cube(inputs, "the target")
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         super().__init__(
@@ -123,6 +117,7 @@ class TargetGP(ConstructedFromDatasets):
             input_transform=input_transform,
         )
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
+        warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     @property
     def num_target_points(self) -> int:
@@ -218,16 +213,16 @@ class TargetGP(ConstructedFromDatasets):
         mean, variance, noise = self._leave_one_out()
         if observation_noise:
             variance = variance + noise
+        apart = _one_batch_a_point(mean, variance)
         transform: Any = getattr(self, "outcome_transform", None)
         if transform is None:
-            return _one_batch_a_point(mean, variance)
+            return apart
         (X,) = self.train_inputs
         # A transform of a batch of models counts on their batch shape, points last.
         together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
         posterior = transform.untransform_posterior(together, X=X)
         if isinstance(posterior, GPyTorchPosterior):
             return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
-        apart = _one_batch_a_point(mean, variance)
         return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -385,15 +380,11 @@ class TargetGP(ConstructedFromDatasets):
                 f"Unknown argument {name!r}: without an optimizer, a fit takes num_restarts, seed "
                 "and optimizer_kwargs."
             )
-        fit_from_starts(mll.train(), num_restarts, seed, **self._limited(optimizer_kwargs))
+        given = dict(optimizer_kwargs or {})
+        if self.max_fit_iterations is not None:
+            given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
+        fit_from_starts(mll.train(), num_restarts, seed, **given)
         return mll.eval()
-
-    def _limited(self, optimizer_kwargs: dict[str, Any] | None) -> dict[str, Any]:
-        """Arguments of the optimizer, with the model's own limit where they have none."""
-        limit = {} if self.max_fit_iterations is None else {"maxiter": self.max_fit_iterations}
-        given = optimizer_kwargs or {}
-        options = {**limit, **(given.get("options") or {})}
-        return {**given, "options": options} if options else given
 
 
 def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
