@@ -127,13 +127,9 @@ class PaddedTasks:
 
     def double(self) -> PaddedTasks:
         """The same tasks in double precision."""
-        return replace(
-            self,
-            X=self.X.double(),
-            Y=self.Y.double(),
-            Yvar=self.Yvar.double(),
-            covariance=None if self.covariance is None else self.covariance.double(),
-        )
+        covariance = None if self.covariance is None else self.covariance.double()
+        X, Y, Yvar = self.X.double(), self.Y.double(), self.Yvar.double()
+        return replace(self, X=X, Y=Y, Yvar=Yvar, covariance=covariance)
 
     @property
     def num_points(self) -> Tensor:

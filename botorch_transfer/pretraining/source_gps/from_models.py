@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from botorch.models import SingleTaskGP
@@ -90,13 +91,15 @@ def read_models(
             for name, model in zip(names, named.values(), strict=True)
         ]
     _check_agreement(read)
-    padded = (
-        pad_sequence([getattr(one.tasks, part)[0] for one in read], batch_first=True)
+    parts: dict[str, Any] = {
+        part: pad_sequence([getattr(one.tasks, part)[0] for one in read], batch_first=True)
         for part in ("X", "Y", "Yvar", "mask")
-    )
-    fixed_noise = torch.cat([one.tasks.fixed_noise for one in read])
-    numbers = {name: torch.cat([getattr(one, name) for one in read]) for name in _NUMBERS}
-    return replace(read[0], names=names, tasks=PaddedTasks(*padded, fixed_noise), **numbers)
+    }
+    tasks = PaddedTasks(**parts, fixed_noise=torch.cat([one.tasks.fixed_noise for one in read]))
+    numbers: dict[str, Any] = {
+        name: torch.cat([getattr(one, name) for one in read]) for name in _NUMBERS
+    }
+    return replace(read[0], names=names, tasks=tasks, **numbers)
 
 
 def _check_agreement(read: Sequence[ReadModels]) -> None:

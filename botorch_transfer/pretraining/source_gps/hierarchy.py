@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from botorch.models import SingleTaskGP
@@ -23,7 +23,7 @@ from botorch_transfer.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     warn_outside_unit_cube,
@@ -31,11 +31,7 @@ from botorch_transfer.pretraining.input_transforms import (
 from botorch_transfer.pretraining.source_gps.agreement import order_by_relatedness
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.from_models import read_models
-from botorch_transfer.pretraining.source_gps.map_fit import (
-    MAPOptions,
-    MAPResult,
-    fit_map,
-)
+from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -127,8 +123,7 @@ class SourceHierarchy(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> stack = SourceHierarchy.fit([(X, X.sum(-1, keepdim=True))], propagate="mean")
         """
-        if propagate not in get_args(Propagate):
-            raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
+        hierarchy = _hierarchy_class(propagate)
         if order not in ("given", "relatedness"):
             raise ValueError(f"order must be 'given' or 'relatedness', not {order!r}.")
         names, datasets = task_names(source_data), as_datasets(source_data)
@@ -153,7 +148,7 @@ class SourceHierarchy(ConditionedPrior):
         both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
         first, others = both
         gps, log_posterior = _fit_levels(
-            tasks, names, _HIERARCHIES[propagate], kernel, first, others, map_options
+            tasks, names, hierarchy, kernel, first, others, map_options
         )
         return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
 
@@ -184,13 +179,12 @@ class SourceHierarchy(ConditionedPrior):
             >>> models = [SingleTaskGP(X, X[:, i : i + 1]) for i in range(2)]
             >>> stack = SourceHierarchy.from_models(models, propagate="mean")
         """
-        if propagate not in get_args(Propagate):
-            raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
+        hierarchy = _hierarchy_class(propagate)
         read = read_models(models, frozen_input_transform(input_transform))
         if propagate == "covariance":
             instead = "use SourceGPs and ScaMLGP, or thin out the source data"
             check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
-        gps = _HIERARCHIES[propagate](
+        gps = hierarchy(
             **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
             lengthscale=read.lengthscale,
             outputscale=read.outputscale,
@@ -248,6 +242,12 @@ _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
 }
 
 
+def _hierarchy_class(propagate: str) -> type[ConditionedHierarchy]:
+    if propagate not in _HIERARCHIES:
+        raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
+    return _HIERARCHIES[propagate]
+
+
 def _fit_levels(
     tasks: PaddedTasks,
     names: Sequence[str],
@@ -258,54 +258,36 @@ def _fit_levels(
     options: MAPOptions,
 ) -> tuple[ConditionedHierarchy, Tensor]:
     """Fits each level's kernel to what the levels below leave over of its data."""
-    num_levels = len(tasks.X)
     results: list[MAPResult] = []
     noise = torch.zeros_like(tasks.Yvar)
+
+    def condition() -> ConditionedHierarchy:
+        """Conditions the levels fitted so far on their data."""
+        return hierarchy(
+            **_stacked(tasks, noise, len(results)),
+            lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
+            outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
+            kernel=kernel,
+            task_names=names[: len(results)],
+        )
+
     # One bar over the levels, not one for each.
     quiet = replace(options, progress=False)
-    for level in tqdm(range(num_levels), desc="levels", disable=not options.progress):
+    for level in tqdm(range(len(tasks.X)), desc="levels", disable=not options.progress):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
-            own = _residual_tasks(own, _condition(tasks, names, noise, results, hierarchy, kernel))
+            # The level below has a mean, which the data are reduced by, and maybe a covariance.
+            below, X = condition(), own.X[0]
+            covariance = below.covariance(X) if hierarchy is ConditionedHierarchy else None
+            own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)
         results.append(fit_map(own, kernel, others if level else first, quiet))
-        noise[level] = torch.where(
-            tasks.fixed_noise[level], tasks.Yvar[level], results[-1].noise.to(noise)
-        )
+        noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
     log_posterior = torch.cat([result.log_posterior for result in results])
-    return _condition(tasks, names, noise, results, hierarchy, kernel), log_posterior.to(tasks.X)
-
-
-def _condition(
-    tasks: PaddedTasks,
-    names: Sequence[str],
-    noise: Tensor,
-    results: Sequence[MAPResult],
-    hierarchy: type[ConditionedHierarchy],
-    kernel: str,
-) -> ConditionedHierarchy:
-    """Conditions the levels fitted so far on their data."""
-    return hierarchy(
-        **_stacked(tasks, noise, len(results)),
-        lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
-        outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
-        kernel=kernel,
-        task_names=names[: len(results)],
-    )
-
-
-def _residual_tasks(own: PaddedTasks, below: ConditionedHierarchy) -> PaddedTasks:
-    """A level's data less the mean of the level below, with the covariance of that level."""
-    X = own.X[0]
-    residual = (own.Y - below.mean(X)) * own.mask
-    covariance = None if isinstance(below, BoostedHierarchy) else below.covariance(X)
-    return PaddedTasks(own.X, residual, own.Yvar, own.mask, own.fixed_noise, covariance)
+    return condition(), log_posterior.to(tasks.X)
 
 
 def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Tensor]:
-    rows = [tasks.mask[level] for level in range(num_levels)]
-    return stack_levels(
-        *(
-            [part[level][mask] for level, mask in enumerate(rows)]
-            for part in (tasks.X, tasks.Y, noise)
-        )
-    )
+    """The data of the first levels, one after another, without the padding."""
+    mask = tasks.mask[:num_levels]
+    X, Y, noise = (part[:num_levels][mask] for part in (tasks.X, tasks.Y, noise))
+    return {"train_X": X, "train_Y": Y, "level": mask.nonzero()[:, 0], "noise": noise}

@@ -102,8 +102,7 @@ class SourceGPs(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
-        names = task_names(source_data)
-        datasets = as_datasets(source_data)
+        names, datasets = task_names(source_data), as_datasets(source_data)
         map_options = MAPOptions(**options)
         check_padded_size(names, [len(data.X) for data in datasets], map_options.max_bytes)
         transform = frozen_input_transform(input_transform)
