@@ -16,7 +16,8 @@ from botorch_transfer.kernels.stationary import squared_distance, stationary_fun
 from botorch_transfer.pretraining import PretrainingOptions
 from botorch_transfer.pretraining.parallel import keep_freed_memory
 from botorch_transfer.pretraining.pretrained.fit import GradientFit
-from botorch_transfer.pretraining.pretrained.objectives import TrainingTasks
+from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
+from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
 
 SLOWDOWN = 3.0
 
@@ -25,9 +26,11 @@ def compare(sizes: Sizes) -> list[Row]:
     """Network, sampling, gradients and optimizer against what no implementation could leave out."""
     tasks = random_tasks(sizes.num_pretraining_tasks, sizes.num_pretraining_points, sizes.dim)
     options = PretrainingOptions(steps=10**6, batch_size=sizes.batch_size)
-    training = TrainingTasks.of(as_datasets(tasks), "pooled", None, "nll", 1.0)
+    padded = PaddedTasks.from_datasets(as_datasets(tasks))
+    padded = padded.standardize(*outcome_scales(padded, "pooled"))
     parts = PretrainedPrior.hyperbo(sizes.dim).gp(torch.Size([]), fit=True)
-    loss = training.loss(options.batch_size, options.task_batch_size, options.seed)
+    samples = options.batch_size, options.task_batch_size, options.seed
+    loss = SourceLoss.of(padded, "nll", 1.0, *samples)
     fit = GradientFit(parts, loss, None, options, key="")
     size = min(sizes.batch_size, sizes.num_pretraining_points)
     features = torch.rand(len(tasks), size, 32, dtype=torch.double)

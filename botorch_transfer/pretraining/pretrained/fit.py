@@ -28,8 +28,9 @@ from botorch_transfer.pretraining.pretrained.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from botorch_transfer.pretraining.pretrained.objectives import SourceLoss, TaskNLL, TrainingTasks
+from botorch_transfer.pretraining.pretrained.objectives import SourceLoss, TaskNLL
 from botorch_transfer.pretraining.pretrained.parts import GPParts
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 logger = logging.getLogger(__name__)
 
@@ -283,10 +284,10 @@ Groups = Sequence[Sequence[int]] | None
 
 def fit_as_long_as_it_helps(
     parts: GPParts,
-    tasks: TrainingTasks,
+    tasks: PaddedTasks,
     share: float,
     groups: Groups,
-    loss: Callable[[TrainingTasks, Groups], SourceLoss],
+    loss: Callable[[PaddedTasks, Groups], SourceLoss],
     options: PretrainingOptions,
     key: str,
 ) -> LearningCurve:
@@ -309,13 +310,12 @@ def fit_as_long_as_it_helps(
         ModelFittingError: If the loss cannot be evaluated, step after step.
         ValueError: If there is a checkpoint of another run.
     """
-    kept, held_out = split(tasks.num_tasks, share, options.seed)
-    training = tasks.subset(kept)
+    kept, held_out = split(len(tasks.X), share, options.seed)
     beside = None if options.checkpoint is None else f"{options.checkpoint}.held-out"
     trial = GradientFit(
         deepcopy(parts),
-        loss(training, renumbered(groups, kept)),
-        TaskNLL(tasks.subset(held_out).tasks),
+        loss(tasks[kept], renumbered(groups, kept.tolist())),
+        TaskNLL(tasks[held_out]),
         replace(options, checkpoint=beside),
         f"{key}-held-out",
     ).run()
@@ -327,7 +327,7 @@ def fit_as_long_as_it_helps(
     )
 
 
-def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Draws tasks to hold out.
 
     Args:
@@ -355,8 +355,8 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[list[int], list[int]
             f"hold_out={share} leaves {num_tasks - count} of {num_tasks} source tasks to train on: "
             "leave it out, and choose the number of steps."
         )
-    order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
-    return sorted(order[count:]), sorted(order[:count])
+    order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed))
+    return order[count:].sort().values, order[:count].sort().values
 
 
 def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:

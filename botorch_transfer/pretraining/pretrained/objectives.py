@@ -3,7 +3,7 @@
 Read this for what pre-training minimizes. All tasks are taken to be draws of one GP. The NLL is the
 negative log marginal likelihood of the tasks; the EKL compares the GP with the empirical mean and
 covariance of tasks that were evaluated at the same inputs. In order: the EKL's formula, matching
-inputs, the losses, and the source tasks prepared for them.
+inputs, and the losses.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -23,15 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import InputTransform
-from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.kernels.gaussian import gaussian_loss
 from botorch_transfer.pretraining.optimizers import RandomBatches
 from botorch_transfer.pretraining.pretrained.parts import GPParts
-from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, outcome_scales
+from botorch_transfer.pretraining.tasks import PaddedTasks
 
 logger = logging.getLogger(__name__)
 
@@ -161,21 +159,6 @@ class MatchingGroup:
     tasks: Tensor
     rows: Tensor
 
-    def thinned(self, max_points: int, generator: torch.Generator) -> MatchingGroup:
-        """Draws ``max_points`` inputs, in order, if there are more.
-
-        Args:
-            max_points: The largest number of inputs to keep.
-            generator: A random number generator on the CPU.
-
-        Returns:
-            The group with at most that many inputs.
-        """
-        if len(self.rows) <= max_points:
-            return self
-        kept = torch.randperm(len(self.rows), generator=generator)[:max_points]
-        return MatchingGroup(self.tasks, self.rows[kept.sort().values])
-
 
 def find_matching_groups(
     inputs: Sequence[Tensor],
@@ -215,14 +198,13 @@ def find_matching_groups(
     first_row = _first_rows(inputs, tolerance)
     visited = first_row >= 0
     found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
-    device = inputs[0].device
-    return [
-        MatchingGroup(
-            torch.from_numpy(tasks).to(device),
-            torch.from_numpy(_in_order(first_row[points][:, tasks])).to(device),
-        )
-        for tasks, points in found
-    ]
+    matching = []
+    for tasks, points in found:
+        rows = first_row[np.ix_(points, tasks)]
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # in the order of the first task
+        index = torch.tensor(tasks, device=inputs[0].device)
+        matching.append(MatchingGroup(index, torch.from_numpy(rows).to(index.device)))
+    return matching
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
@@ -253,46 +235,36 @@ def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
     return codes
 
 
-def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Rows, Rows]]:
-    points_of = defaultdict(list)
+def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], Sequence[int]]]:
+    points_of: defaultdict[Sequence[int], list[int]] = defaultdict(list)
     for point, tasks in enumerate(visited):
         points_of[tuple(np.flatnonzero(tasks).tolist())].append(point)
-    groups = [
-        (np.array(tasks, dtype=np.intp), np.array(points, dtype=np.intp))
-        for tasks, points in sorted(points_of.items())
-        if len(tasks) > 1
-    ]
-    if not groups:
+    if not any(len(tasks) > 1 for tasks in points_of):
         raise InputDataError(
             "No two source tasks share an input, which the EKL needs: use objective='nll'."
         )
-    return groups
+    return sorted((tasks, points) for tasks, points in points_of.items() if len(tasks) > 1)
 
 
 def _given_groups(
     visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
-) -> list[tuple[Rows, Rows]]:
-    found = []
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    found: list[tuple[Sequence[int], Sequence[int]]] = []
     for number, members in enumerate(groups):
-        tasks = np.unique(np.asarray(members, dtype=np.intp))
+        tasks = sorted({int(task) for task in members})
         if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
             raise InputDataError(
                 f"Group {number} is {list(members)}: name two source tasks or more, by numbers "
                 f"from 0 to {visited.shape[1] - 1}."
             )
-        points = np.flatnonzero(visited[:, tasks].all(axis=-1))
-        if len(points) == 0:
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist()
+        if not points:
             raise InputDataError(
                 f"The tasks {list(members)} of group {number} share no input: leave the group out, "
                 "or use objective='nll'."
             )
         found.append((tasks, points))
     return found
-
-
-def _in_order(rows: Rows) -> Rows:
-    """Sorts shared inputs by their rows in the first task, whatever the order of their values."""
-    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 # ------------------------------------------------------------------------------------ losses
@@ -350,9 +322,7 @@ class TaskNLL:
             yield self._values(parts, tasks, is_padded=True)
 
     def _values(self, parts: GPParts, tasks: PaddedTasks, is_padded: bool) -> Tensor:
-        noise = None
-        if self._any_known_noise:
-            noise = torch.where(tasks.fixed_noise.unsqueeze(-1), tasks.Yvar, parts.noise)
+        noise = tasks.known_or(parts.noise) if self._any_known_noise else None
         return parts.nll(tasks.X, tasks.Y, tasks.mask if is_padded else None, noise)
 
 
@@ -418,6 +388,10 @@ class GroupEKL:
         return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
 
 
+Objective = Literal["nll", "ekl", "nll+ekl"]
+"""What pre-training minimizes."""
+
+
 @dataclass(frozen=True)
 class SourceLoss:
     """The weighted sum of NLL and EKL that pre-training minimizes.
@@ -432,14 +406,65 @@ class SourceLoss:
     group_ekl: GroupEKL | None
     nll_weight: float = 1.0
 
+    @classmethod
+    def of(
+        cls,
+        tasks: PaddedTasks,
+        objective: Objective,
+        nll_weight: float = 1.0,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+        groups: Sequence[Sequence[int]] | None = None,
+        tolerance: float | None = None,
+        max_points: int = 1000,
+    ) -> SourceLoss:
+        """Builds the loss of an objective.
+
+        Args:
+            tasks: The padded tasks, in the prior's units and in double precision.
+            objective: The objective.
+            nll_weight: The weight of the NLL in a mixed objective.
+            batch_size: The number of points of a task in a sub-sample; all by default.
+            task_batch_size: The number of tasks in a sub-sample; all by default.
+            seed: The seed of the sub-samples.
+            groups: As for :func:`find_matching_groups`.
+            tolerance: As for :func:`find_matching_groups`.
+            max_points: The largest number of inputs of a group; of more, a random sample.
+
+        Returns:
+            The loss.
+
+        Raises:
+            InputDataError: If the objective needs matching inputs, and there are none.
+            ValueError: If there is no such objective, or the weight is not positive.
+        """
+        if objective not in get_args(Objective):
+            names = ", ".join(repr(name) for name in get_args(Objective))
+            raise ValueError(f"Unknown objective {objective!r}: choose one of {names}.")
+        if not nll_weight > 0:
+            raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
+        task_nll = None
+        if "nll" in objective:
+            task_nll = TaskNLL(tasks, batch_size, task_batch_size, seed)
+        if "ekl" not in objective:
+            return cls(task_nll, None)
+        inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
+        generator = torch.Generator().manual_seed(seed)
+        found = find_matching_groups(inputs, groups, tolerance)
+        for number, group in enumerate(found):
+            if len(group.rows) > max_points:
+                kept = torch.randperm(len(group.rows), generator=generator)[:max_points]
+                found[number] = replace(group, rows=group.rows[kept.sort().values])
+        return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
+
     def sampled(self, parts: GPParts, step: int) -> Tensor:
         """Adds the gradient of a step's sampled loss to the parameters' own; returns the loss."""
-        terms = []
+        total = parts.noise.new_zeros(())
         if self.task_nll is not None:
-            terms.append(self.nll_weight * self.task_nll.sampled(parts, step))
+            total = total + self.nll_weight * self.task_nll.sampled(parts, step)
         if self.group_ekl is not None:
-            terms.append(self.group_ekl.full(parts))
-        total = torch.stack(terms).sum() if len(terms) > 1 else terms[0]
+            total = total + self.group_ekl.full(parts)
         total.backward()
         return total.detach()
 
@@ -457,150 +482,3 @@ class SourceLoss:
             part.backward()
             total = total + part.detach()
         return total
-
-
-Objective = Literal["nll", "ekl", "nll+ekl"]
-"""What pre-training minimizes."""
-
-
-@dataclass(frozen=True)
-class TrainingTasks:
-    """The source tasks, padded and in the prior's units, with the objective.
-
-    Args:
-        tasks: The padded tasks, in the prior's units and in double precision.
-        scale: The means and standard deviations that the outcomes were standardized by, two ``M``
-            tensors.
-        outcome_scale: The prior's units.
-        objective: The objective.
-        nll_weight: The weight of the NLL in a mixed objective.
-        outcome_mean: The mean of all outcomes in the user's units.
-        outcome_spread: Their biased standard deviation.
-    """
-
-    tasks: PaddedTasks
-    scale: tuple[Tensor, Tensor]
-    outcome_scale: OutcomeScale
-    objective: Objective
-    nll_weight: float
-    outcome_mean: Tensor
-    outcome_spread: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        datasets: Sequence[SupervisedDataset],
-        outcome_scale: OutcomeScale,
-        transform: InputTransform | None,
-        objective: Objective,
-        nll_weight: float,
-    ) -> Self:
-        """Prepares validated source data.
-
-        Args:
-            datasets: The source tasks.
-            outcome_scale: The prior's units.
-            transform: A frozen transform of the inputs.
-            objective: The objective.
-            nll_weight: The weight of the NLL in a mixed objective.
-
-        Returns:
-            The tasks.
-
-        Raises:
-            ValueError: If there are no such units or objective, or the weight is not positive.
-        """
-        if objective not in get_args(Objective):
-            names = ", ".join(repr(name) for name in get_args(Objective))
-            raise ValueError(f"Unknown objective {objective!r}: choose one of {names}.")
-        if not nll_weight > 0:
-            raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
-        tasks = PaddedTasks.from_datasets(datasets, transform).double()
-        scale = outcome_scales(tasks, outcome_scale)
-        outcomes = tasks.Y[tasks.mask]
-        return cls(
-            tasks.standardize(*scale),
-            scale,
-            outcome_scale,
-            objective,
-            nll_weight,
-            outcomes.mean(),
-            outcomes.std(correction=0),
-        )
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tasks are."""
-        return self.tasks.X.device
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of tasks."""
-        return len(self.tasks.X)
-
-    @property
-    def num_points(self) -> int:
-        """The number of evaluations of all tasks."""
-        return int(self.tasks.mask.sum())
-
-    def subset(self, numbers: Sequence[int]) -> Self:
-        """Selects tasks, by number. Their units stay the same."""
-        index = torch.tensor(numbers, device=self.device)
-        mean, std = self.scale
-        return replace(self, tasks=self.tasks[index], scale=(mean[index], std[index]))
-
-    def loss(
-        self,
-        batch_size: int | None = None,
-        task_batch_size: int | None = None,
-        seed: int = 0,
-        groups: Sequence[Sequence[int]] | None = None,
-        tolerance: float | None = None,
-        max_points: int = 1000,
-    ) -> SourceLoss:
-        """Builds the objective.
-
-        Args:
-            batch_size: The number of points of a task in a sub-sample; all by default.
-            task_batch_size: The number of tasks in a sub-sample; all by default.
-            seed: The seed of the sub-samples.
-            groups: As for :func:`find_matching_groups`.
-            tolerance: As for :func:`find_matching_groups`.
-            max_points: The largest number of inputs of a group; of more, a random sample.
-
-        Returns:
-            The loss.
-
-        Raises:
-            InputDataError: If the objective needs matching inputs, and there are none.
-        """
-        task_nll = group_ekl = None
-        if "nll" in self.objective:
-            task_nll = TaskNLL(self.tasks, batch_size, task_batch_size, seed)
-        if "ekl" in self.objective:
-            inputs = [X[mask] for X, mask in zip(self.tasks.X, self.tasks.mask, strict=True)]
-            generator = torch.Generator().manual_seed(seed)
-            found = find_matching_groups(inputs, groups, tolerance)
-            thinned = [group.thinned(max_points, generator) for group in found]
-            group_ekl = GroupEKL.of(self.tasks, thinned)
-        weight = 1.0 if group_ekl is None else self.nll_weight
-        return SourceLoss(task_nll, group_ekl, weight)
-
-    def validation(
-        self, datasets: Sequence[SupervisedDataset], transform: InputTransform | None
-    ) -> TaskNLL:
-        """Builds the NLL of further tasks, in the same units.
-
-        Args:
-            datasets: The validation tasks.
-            transform: The frozen transform of the inputs.
-
-        Returns:
-            Their NLL.
-        """
-        tasks = PaddedTasks.from_datasets(datasets, transform).double()
-        if self.outcome_scale == "per_task":
-            mean, std = outcome_scales(tasks, "per_task")
-        else:  # all source tasks have one scale
-            mean, std = (part[:1].expand(len(datasets)) for part in self.scale)
-        return TaskNLL(tasks.standardize(mean, std))

@@ -59,7 +59,7 @@ from botorch_transfer.pretraining.pretrained.fit import (
 from botorch_transfer.pretraining.pretrained.objectives import (
     Objective,
     SourceLoss,
-    TrainingTasks,
+    TaskNLL,
     default_tolerance,
 )
 from botorch_transfer.pretraining.pretrained.parts import (
@@ -72,7 +72,7 @@ from botorch_transfer.pretraining.pretrained.parts import (
     thaw,
 )
 from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
-from botorch_transfer.pretraining.tasks import OutcomeScale
+from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, outcome_scales
 
 _ENOUGH_TO_HOLD_OUT = 8
 """From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
@@ -139,10 +139,21 @@ class PretrainedPrior(TransferPrior):
     # ------------------------------------------------------------------------------- presets
 
     @classmethod
-    def _of_preset(
-        cls, name: str, mean: Mean, kernel: Kernel, noise: float, arguments: dict[str, Any]
+    def _on_features(
+        cls, name: str, d: int, hidden: Sequence[int], kernel: str | None, noise: float, seed: int
     ) -> Self:
-        prior = cls(mean, kernel, arguments["dim"], noise)
+        """A preset with a network: a stationary kernel on its features, or a linear one."""
+        network = FeatureNetwork(d, hidden, seed)
+        arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
+        base: Kernel
+        if kernel is None:
+            weight_variance = 1.0 / network.num_features
+            base = BiasedLinearKernel(bias_variance=1.0, weight_variance=weight_variance)
+        else:
+            base = scaled_stationary(network.num_features, kernel)
+            arguments["kernel"] = kernel
+        mean = FeatureMean(network) if name == "hyperbo" else ZeroMean()
+        prior = cls(mean, FeatureKernel(base, network), d, noise)
         prior._preset = {"name": name, "arguments": arguments}
         return prior
 
@@ -171,10 +182,7 @@ class PretrainedPrior(TransferPrior):
             >>> PretrainedPrior.hyperbo(d=3).dim
             3
         """
-        network = FeatureNetwork(d, hidden, seed)
-        covar_module = FeatureKernel(scaled_stationary(network.num_features, kernel), network)
-        arguments = {"dim": d, "hidden": [*hidden], "kernel": kernel, "seed": seed}
-        return cls._of_preset("hyperbo", FeatureMean(network), covar_module, noise, arguments)
+        return cls._on_features("hyperbo", d, hidden, kernel, noise, seed)
 
     @classmethod
     def fsbo(
@@ -200,10 +208,7 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.fsbo(d=3)
         """
-        network = FeatureNetwork(d, hidden, seed)
-        covar_module = FeatureKernel(scaled_stationary(network.num_features, kernel), network)
-        arguments = {"dim": d, "hidden": [*hidden], "kernel": kernel, "seed": seed}
-        return cls._of_preset("fsbo", ZeroMean(), covar_module, noise, arguments)
+        return cls._on_features("fsbo", d, hidden, kernel, noise, seed)
 
     @classmethod
     def ablr(
@@ -224,11 +229,7 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.ablr(d=3)
         """
-        network = FeatureNetwork(d, hidden, seed)
-        linear = BiasedLinearKernel(bias_variance=1.0, weight_variance=1.0 / network.num_features)
-        arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
-        kernel = FeatureKernel(linear, network)
-        return cls._of_preset("ablr", ZeroMean(), kernel, noise, arguments)
+        return cls._on_features("ablr", d, hidden, None, noise, seed)
 
     @classmethod
     def stationary(
@@ -259,9 +260,10 @@ class PretrainedPrior(TransferPrior):
         if mean not in ("constant", "zero"):
             raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
         mean_module = ConstantMean() if mean == "constant" else ZeroMean()
-        covar_module = scaled_stationary(d, kernel, lengthscale=0.5)
+        prior = cls(mean_module, scaled_stationary(d, kernel, lengthscale=0.5), d, noise)
         arguments = {"dim": d, "kernel": kernel, "mean": mean}
-        return cls._of_preset("stationary", mean_module, covar_module, noise, arguments)
+        prior._preset = {"name": "stationary", "arguments": arguments}
+        return prior
 
     # ------------------------------------------------------------------------------ training
 
@@ -335,18 +337,25 @@ class PretrainedPrior(TransferPrior):
         datasets = self._checked(source_data)
         if tolerance is None:  # in the data's precision, as they are converted
             tolerance = default_tolerance(datasets[0].X.dtype)
-        tasks = TrainingTasks.of(datasets, outcome_scale, transform, objective, nll_weight)
+        tasks = PaddedTasks.from_datasets(datasets, transform).double()
+        outcomes = tasks.Y[tasks.mask]
+        mean, std = outcome_scales(tasks, outcome_scale)
+        tasks = tasks.standardize(mean, std)
         if self._preset is not None:  # the user's own modules may be for any inputs
-            warn_outside_unit_cube(tasks.tasks.X, "the source tasks")
-        _warn_of_raw_outcomes(tasks)
+            warn_outside_unit_cube(tasks.X, "the source tasks")
+        if outcome_scale == "raw":
+            _warn_of_raw_outcomes(outcomes)
         validation = None
         if validation_data is not None:
             if hold_out is not None:
                 raise ValueError("Give validation_data, or a share of source tasks to hold_out.")
-            validation = tasks.validation(self._checked(validation_data), transform)
-        parts = self._thawed().double().to(tasks.device)
+            further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
+            # All source tasks have one scale, unless each has its own.
+            scale = further.moments() if outcome_scale == "per_task" else (mean[:1], std[:1])
+            validation = TaskNLL(further.standardize(*scale))
+        parts = self._thawed().double().to(tasks.X.device)
         key = content_key(
-            (tasks.tasks, objective, nll_weight),
+            (tasks, objective, nll_weight),
             parts.state_dict(),
             structure(parts),
             self.trainable,
@@ -358,9 +367,11 @@ class PretrainedPrior(TransferPrior):
             chosen,
         )
 
-        def loss(tasks: TrainingTasks, groups: Groups) -> SourceLoss:
-            sizes = chosen.batch_size, chosen.task_batch_size
-            return tasks.loss(*sizes, chosen.seed, groups, tolerance, max_points)
+        def loss(tasks: PaddedTasks, groups: Groups) -> SourceLoss:
+            samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
+            return SourceLoss.of(
+                tasks, objective, nll_weight, *samples, groups, tolerance, max_points
+            )
 
         if hold_out is None:
             curve = GradientFit(parts, loss(tasks, groups), validation, chosen, key).run()
@@ -368,11 +379,11 @@ class PretrainedPrior(TransferPrior):
             curve = fit_as_long_as_it_helps(parts, tasks, hold_out, groups, loss, chosen, key)
         freeze(parts.eval())
         self.parts = parts
-        self.to(tasks.device)
+        self.to(outcomes.device)
         self._set_units(outcome_scale, transform)
         self.learning_curve = curve
-        self.counts = torch.tensor([tasks.num_tasks, tasks.num_points], device=tasks.device)
-        self.outcome_mean, self.outcome_spread = tasks.outcome_mean, tasks.outcome_spread
+        self.counts = torch.tensor([len(datasets), len(outcomes)], device=outcomes.device)
+        self.outcome_mean, self.outcome_spread = outcomes.mean(), outcomes.std(correction=0)
         return self
 
     def _checked(
@@ -606,14 +617,9 @@ class PretrainedPrior(TransferPrior):
                     f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
                     "covar_module."
                 )
-            presets = {
-                "hyperbo": cls.hyperbo,
-                "fsbo": cls.fsbo,
-                "ablr": cls.ablr,
-                "stationary": cls.stationary,
-            }
+            presets: Any = [cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary]
+            (build,) = [each for each in presets if each.__name__ == preset["name"]]
             arguments = dict(preset["arguments"])
-            build: Any = presets[preset["name"]]
             return build(arguments.pop("dim"), noise=config["noise"], **arguments)
         if mean_module is None or covar_module is None or _names(*given) != config["modules"]:
             mean, kernel = config["modules"]
@@ -628,10 +634,10 @@ def _names(*modules: Any) -> list[str]:
     return [type(module).__qualname__ for module in modules]
 
 
-def _warn_of_raw_outcomes(tasks: TrainingTasks) -> None:
+def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
     """Warns of outcomes for which starting values and step sizes are not made."""
-    mean, spread = float(tasks.outcome_mean), float(tasks.outcome_spread)
-    if tasks.outcome_scale == "raw" and (abs(mean) > _FAR or not 1 / _FAR < spread < _FAR):
+    mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
+    if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warnings.warn(
             f"The outcomes are raw, with mean {mean:.3g} and standard deviation {spread:.3g}, but "
             "step sizes and noise are made for values of order one: standardize them, or leave "

@@ -142,6 +142,23 @@ def test_adam_is_pytorch_s_on_the_whole_loss():
 # ------------------------------------------------------------------------------- validation
 
 
+@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
+def test_validation_is_in_the_units_of_the_source_tasks(scale):
+    data = [(X, (Y - 50) / 10) for X, Y in HISTORY]
+    prior = PretrainedPrior.stationary(2)
+    prior.fit(data, validation_data=data[:1], steps=1, outcome_scale=scale)
+    pooled = torch.cat([Y for _, Y in data])
+    X0, Y0 = data[0]
+    mean, std = {
+        "raw": (0.0, 1.0),
+        "per_task": (Y0.mean(), Y0.std()),
+        "pooled": (pooled.mean(), pooled.std()),
+    }[scale]
+    parts = PretrainedPrior.stationary(2).gp(torch.Size(), fit=False)
+    expected = float(parts.nll(X0, ((Y0 - mean) / std).squeeze(-1)))
+    assert prior.learning_curve.validation_loss[0] == pytest.approx(expected, rel=1e-8)
+
+
 def test_the_best_state_is_restored():
     prior = untrained().fit(
         HISTORY,
@@ -312,7 +329,7 @@ def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
     outcomes = torch.cat([Y for _, Y in MANY])
 
     def scaled(numbers):
-        tasks = [MANY[number] for number in numbers]
+        tasks = [MANY[number] for number in numbers.tolist()]
         if scale == "per_task":
             return [(X, (Y - Y.mean()) / Y.std()) for X, Y in tasks]
         return [(X, (Y - outcomes.mean()) / outcomes.std()) for X, Y in tasks]
@@ -367,10 +384,10 @@ def test_given_groups():
 
 def test_splits():
     kept, held_out = split(10, 0.3, seed=1)
-    assert sorted(kept + held_out) == list(range(10))
+    assert sorted(kept.tolist() + held_out.tolist()) == list(range(10))
     assert len(held_out) == 3
-    assert split(10, 0.3, seed=1) == (kept, held_out)
-    assert split(10, 0.3, seed=2) != (kept, held_out)
+    assert torch.equal(split(10, 0.3, seed=1)[1], held_out)
+    assert not torch.equal(split(10, 0.3, seed=2)[1], held_out)
     assert len(split(10, 0.01, seed=1)[1]) == 1
 
 

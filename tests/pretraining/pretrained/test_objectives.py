@@ -16,15 +16,13 @@ from botorch_transfer.pretraining.pretrained import objectives
 from botorch_transfer.pretraining.pretrained.objectives import (
     EmpiricalGaussian,
     GroupEKL,
-    MatchingGroup,
     SourceLoss,
     TaskNLL,
-    TrainingTasks,
     ekl,
     find_matching_groups,
 )
-from botorch_transfer.pretraining.tasks import PaddedTasks
-from tests.families import OFFSET, ShiftedSines
+from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
+from tests.families import ShiftedSines
 
 
 def draw(*shape, seed=0):
@@ -291,20 +289,6 @@ def test_a_group_without_common_inputs_is_refused():
         find_matching_groups(tasks, groups=[[0, 1], [0, 2]])
 
 
-def test_huge_groups_are_thinned():
-    X = inputs(50)
-    (group,) = find_matching_groups([X, X.flip(0)])
-    generator = torch.Generator().manual_seed(3)
-    thin = group.thinned(20, generator)
-    assert thin.rows.shape == (20, 2)
-    assert (thin.rows[:, 0].diff() > 0).all()
-    assert (thin.rows.sum(dim=-1) == 49).all()
-    again = group.thinned(20, torch.Generator().manual_seed(3))
-    assert torch.equal(thin.rows, again.rows)
-    assert isinstance(group.thinned(50, generator), MatchingGroup)
-    assert len(group.thinned(50, generator).rows) == 50
-
-
 FAMILY = ShiftedSines()
 
 
@@ -382,16 +366,27 @@ def test_ekl_of_groups_of_different_sizes_and_noise():
 
 def test_both_objectives_at_once():
     X = FAMILY.inputs(6)
-    data = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.9)]
+    tasks = prepare(as_datasets([(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.9)]))
     gp = parts()
     losses = {}
     for objective in ("nll", "ekl", "nll+ekl"):
-        tasks = TrainingTasks.of(as_datasets(data), "pooled", None, objective, nll_weight=0.3)
-        loss = tasks.loss()
+        loss = SourceLoss.of(tasks, objective, nll_weight=0.3)
         losses[objective] = loss.full(gp)
         sampled = loss.sampled(gp, step=0)
         torch.testing.assert_close(sampled, losses[objective])
     torch.testing.assert_close(losses["nll+ekl"], losses["ekl"] + 0.3 * losses["nll"])
+
+
+def test_huge_groups_are_thinned():
+    X = FAMILY.inputs(50)
+    tasks = prepare(as_datasets([(X, FAMILY.value(X)), (X.flip(0), FAMILY.value(X, 0.3).flip(0))]))
+    thin = SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
+    rows = (thin.unsqueeze(1) == X).all(dim=-1).nonzero()[:, 1]
+    assert len(rows) == 20
+    assert (rows.diff() > 0).all()
+    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
+    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
+    assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
 
 
 def test_groups_of_equal_tasks_are_left_out():
@@ -409,56 +404,31 @@ def test_groups_of_equal_tasks_are_left_out():
 DATA = as_datasets(FAMILY.sources((6, 4)))
 
 
-def prepare(objective="nll", outcome_scale="pooled", data=DATA, nll_weight=0.1):
-    return TrainingTasks.of(data, outcome_scale, None, objective, nll_weight)
-
-
-def test_tasks_are_in_the_priors_units():
-    tasks = prepare()
-    outcomes = torch.cat([data.Y for data in DATA])
-    assert (tasks.num_tasks, tasks.num_points) == (2, 10)
-    torch.testing.assert_close(tasks.outcome_mean, outcomes.mean())
-    torch.testing.assert_close(tasks.outcome_spread, outcomes.std(correction=0))
-    own = tasks.tasks.Y[tasks.tasks.mask]
-    torch.testing.assert_close(own.mean(), torch.zeros(()).double(), atol=1e-12, rtol=0)
-    assert tasks.tasks.X.dtype is torch.double
+def prepare(data=DATA):
+    tasks = PaddedTasks.from_datasets(data)
+    return tasks.standardize(*outcome_scales(tasks, "pooled"))
 
 
 def test_the_objective_says_what_the_loss_is_made_of():
     same_inputs = as_datasets([(DATA[0].X, DATA[0].Y), (DATA[0].X, 2 * DATA[0].Y)])
     for objective in ("nll", "ekl", "nll+ekl"):
-        built = prepare(objective, data=same_inputs).loss()
+        built = SourceLoss.of(prepare(same_inputs), objective)
         assert (built.task_nll is not None) == ("nll" in objective)
         assert (built.group_ekl is not None) == ("ekl" in objective)
 
 
 def test_without_matching_inputs_there_is_no_ekl():
     with pytest.raises(InputDataError, match="nll"):
-        prepare("ekl").loss()
-
-
-@pytest.mark.parametrize("outcome_scale", ["pooled", "per_task", "raw"])
-def test_validation_is_in_the_same_units(outcome_scale):
-    tasks = prepare(outcome_scale=outcome_scale)
-    validation = tasks.validation(as_datasets(FAMILY.sources((3,))), None)
-    Y = validation.tasks.Y
-    if outcome_scale == "per_task":
-        torch.testing.assert_close(Y.std(), torch.ones(()).double())
-    elif outcome_scale == "raw":
-        assert (Y - OFFSET).abs().max() < OFFSET
-    else:
-        raw = FAMILY.sources((3,))["task 0"][1].squeeze(-1)
-        torch.testing.assert_close(Y[0], (raw - tasks.scale[0][0]) / tasks.scale[1][0])
+        SourceLoss.of(prepare(), "ekl")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"objective": "mle"}, "Unknown objective 'mle': choose one of 'nll'"),
-        ({"nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
-        ({"outcome_scale": "cube"}, "cube"),
+        ({"objective": "nll", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
     ],
 )
 def test_unfit_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        prepare(**options)
+        SourceLoss.of(prepare(), **options)
