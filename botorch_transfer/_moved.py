@@ -94,6 +94,7 @@ RENAMED: dict[str, str] = {
     "models.guarded:PairedGP": "GuardedTransferGP",
     "models.hierarchical:AdjustedHierarchicalGP": "HierarchicalGP",
     "pretraining.hyperprior.hyperprior:HyperparameterDistribution": "Hyperprior",
+    "pretraining.pretrained.objectives:TrainingTasks": "SourceLoss",
     "pretraining.pretrained.prior:FrozenGP": "PretrainedPrior",
     "pretraining.pretrained.prior:PresetGP": "PretrainedPrior",
     "pretraining.pretrained.prior:StoredGP": "PretrainedPrior",
