@@ -153,12 +153,7 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     mean = float(values.mean())
     # The best shape is about half the inverse of the mean's excess over the geometric mean.
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
-        logger.warning(
-            "The %d estimate(s) of the %s hardly differ: their hyperprior is a broad Gamma around "
-            "them, not the degenerate one of maximum likelihood.",
-            len(values),
-            name,
-        )
+        _warn_of_agreement(values, name, "Gamma")
         return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
     # SciPy's search starts at the right scale for values of order one.
     shape, _, scale = stats.gamma.fit((values / mean).numpy(), floc=0)
@@ -188,11 +183,13 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
     values = sample.detach().double()
     mean, std = values.mean(), values.std(correction=0)
     if float(std) < 1e-3 * broad:
-        logger.warning(
-            "The %d estimate(s) of the %s hardly differ: their hyperprior is a broad Normal around "
-            "them, not the degenerate one of maximum likelihood.",
-            len(values),
-            name,
-        )
+        _warn_of_agreement(values, name, "Normal")
         std = torch.full_like(std, broad)
     return torch.stack([mean, std]).to(sample)
+
+
+def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
+    logger.warning(
+        f"The {len(values)} estimate(s) of the {name} hardly differ: their hyperprior is a broad "
+        f"{family} around them, not the degenerate one of maximum likelihood."
+    )

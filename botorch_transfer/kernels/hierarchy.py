@@ -44,8 +44,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import check_joint_size
 from botorch_transfer.kernels.cache import Cache
-from botorch_transfer.kernels.conditioned import ConditionedGPs
-from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
+from botorch_transfer.kernels.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.kernels.stationary import squared_distance
 
 
@@ -263,25 +262,3 @@ class BoostedHierarchy(ConditionedHierarchy):
             A ``batch_shape x M x n`` tensor.
         """
         return self.levels.variance(x)
-
-
-def stack_levels(
-    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """Stacks the data of levels as :class:`ConditionedHierarchy` takes them.
-
-    Args:
-        inputs: Each level's ``n x d`` inputs.
-        outcomes: Each level's ``n`` outcomes.
-        noises: Each level's ``n`` noise variances.
-
-    Returns:
-        ``train_X``, ``train_Y``, ``level`` and ``noise``.
-    """
-    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
-    return {
-        "train_X": torch.cat(list(inputs)),
-        "train_Y": torch.cat(list(outcomes)),
-        "level": torch.cat(levels),
-        "noise": torch.cat(list(noises)),
-    }

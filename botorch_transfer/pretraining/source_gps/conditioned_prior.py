@@ -12,9 +12,9 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
+from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
 from botorch_transfer.pretraining.tasks import OutcomeScale
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
@@ -135,17 +135,8 @@ class ConditionedPrior(TransferPrior):
         tensors: Mapping[str, Tensor],
         input_transform: InputTransform | None,
     ) -> Self:
-        names: Any = config["task_names"]
-        own = {name: tensors[name] for name in _SAVED}
-        gps = cls._gps_class(config)(
-            **{n.removeprefix("gps."): t for n, t in tensors.items() if n.startswith("gps.")},
-            kernel=config["kernel"],
-            task_names=names,
-        )
-        return cls(
-            gps,
-            **own,
-            names=names,
-            outcome_scale=config["outcome_scale"],
-            input_transform=input_transform,
-        )
+        names, parts = config["task_names"], with_prefix(tensors, "gps.")
+        gps = cls._gps_class(config)(**parts, kernel=config["kernel"], task_names=names)
+        mean, std, log_posterior = (tensors[name] for name in _SAVED)
+        scale: OutcomeScale = config["outcome_scale"]
+        return cls(gps, mean, std, names, scale, input_transform, log_posterior)

@@ -300,28 +300,20 @@ def fit_map(
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)
-    num_threads = min(_num_threads(tasks, options), len(order))
+    on_threads = options.n_jobs == 1 and not tasks.X.is_cuda
+    num_threads = min(torch.get_num_threads(), len(order)) if on_threads else 1
     # A few chunks a thread, if they are large: the threads end at about the same time.
     total = len(starts) * len(order) * int(tasks.num_points.max()) ** 2
     shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
-    share = -(-total // (shares * num_threads))
-    chunk_elements = min(options.chunk_elements // num_threads, share)
-    chunks = list(_chunks(order, tasks.num_points, len(starts), chunk_elements))
+    share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
+    chunks = list(_chunks(order, tasks.num_points, len(starts), share))
     # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
     num_threads = min(num_threads, len(chunks))
     theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
     value = theta.new_empty(len(order))
-    jobs = [
-        (
-            tasks[chunk].double(),
-            kernel,
-            hyperparameters,
-            starts,
-            options.max_iter,
-            options.chunk_elements // num_threads,
-        )
-        for chunk in chunks
-    ]
+    share = options.chunk_elements // num_threads
+    common = kernel, hyperparameters, starts, options.max_iter, share
+    jobs = [(tasks[chunk].double(), *common) for chunk in chunks]
     with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
         results = run_jobs("map_fit", _optimize, jobs, options.n_jobs, _finished, num_threads)
         for chunk, result in zip(chunks, results, strict=True):
@@ -369,11 +361,6 @@ def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) 
         if done or (last + 1 - first) * num_starts * sizes_list[last] ** 2 > chunk_elements:
             yield order[first:last]
             first = last
-
-
-def _num_threads(tasks: PaddedTasks, options: MAPOptions) -> int:
-    """How many chunks this process fits side by side."""
-    return torch.get_num_threads() if options.n_jobs == 1 and not tasks.X.is_cuda else 1
 
 
 def _optimize(
