@@ -101,19 +101,26 @@ def lbfgs_steps(
     """
     (vector,) = optimizer.param_groups[0]["params"]
 
-    def defined() -> Tensor:
-        loss = _value_and_gradient(vector, evaluate)
-        if math.isfinite(loss):
-            return vector.new_tensor(loss)
-        vector.grad.zero_()
-        return vector.new_tensor(_UNDEFINED)
+    known: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    closure = RememberedLoss(vector, defined)
+    def closure() -> Tensor:
+        for point, value, gradient in known:
+            if torch.equal(point, vector):
+                vector.grad.copy_(gradient)
+                return value
+        loss = _value_and_gradient(vector, evaluate)
+        if math.isnan(loss):
+            loss = _UNDEFINED
+            vector.grad.zero_()
+        known.append((vector.detach().clone(), vector.new_tensor(loss), vector.grad.clone()))
+        return known[-1][1]
+
     while True:
         before = vector.detach().clone()
-        closure.begin()
-        loss = float(closure())
-        optimizer.step(closure)
+        # PyTorch evaluates the point again that the last iteration ended at. Remembering it saves
+        # half of all evaluations.
+        known = [each for each in known if torch.equal(each[0], before)]
+        loss = float(optimizer.step(closure))
         yield math.nan if loss == _UNDEFINED else loss
         # An iteration that did not move the vector would be repeated for ever.
         if torch.equal(before, vector) or abs(previous - loss) <= _LBFGS_TOLERANCE * (
@@ -184,51 +191,6 @@ def minimize_batched(
     )
     value = torch.from_numpy(found)
     return torch.from_numpy(x), value.masked_fill(value >= _UNDEFINED_IN_BATCH, math.inf)
-
-
-class RememberedLoss:
-    """A loss with its gradient that remembers the points of one iteration of a line search.
-
-    PyTorch's L-BFGS, called for one iteration at a time, begins each by evaluating the loss where
-    the last iteration ended. Remembering that point saves half of all evaluations.
-
-    Args:
-        vector: What the loss depends on.
-        evaluate: Sets the vector's gradient, and returns the loss.
-
-    Example:
-        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
-        >>> def evaluate():
-        ...     print("evaluated")
-        ...     x.grad = 2 * x.detach()
-        ...     return x.detach().square().sum()
-        >>> loss = RememberedLoss(x, evaluate)
-        >>> loss(), loss(), x.grad
-        evaluated
-        (tensor(9.), tensor(9.), tensor([6.]))
-    """
-
-    def __init__(self, vector: Parameter, evaluate: Callable[[], Tensor]) -> None:
-        self.vector = vector
-        self._evaluate = evaluate
-        self._known: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def begin(self) -> None:
-        """Begins an iteration: forgets all points but the present one."""
-        self._known = [known for known in self._known if torch.equal(known[0], self.vector)]
-
-    def __call__(self) -> Tensor:
-        """Returns the loss, and sets the gradient."""
-        for point, loss, gradient in self._known:
-            if torch.equal(point, self.vector):
-                assert self.vector.grad is not None
-                self.vector.grad.copy_(gradient)
-                return loss.clone()
-        loss = self._evaluate()
-        assert self.vector.grad is not None
-        point = self.vector.detach().clone()
-        self._known.append((point, loss.clone(), self.vector.grad.clone()))
-        return loss
 
 
 # -------------------------------------------------------------------------- flat parameters

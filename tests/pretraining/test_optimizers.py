@@ -13,7 +13,6 @@ from botorch_transfer.pretraining import PretrainedPrior, optimizers
 from botorch_transfer.pretraining.optimizers import (
     FlatParameters,
     RandomBatches,
-    RememberedLoss,
     adam_steps,
     lbfgs_steps,
     minimize_batched,
@@ -98,36 +97,6 @@ def test_lbfgs_turns_back_from_where_the_loss_is_undefined(x):
     (loss,) = lbfgs_steps(lbfgs(x), evaluate)
     assert math.isnan(loss)
     assert torch.equal(x, before)
-
-
-def test_a_point_is_evaluated_once(x):
-    calls = []
-
-    def evaluate():
-        calls.append(1)
-        x.grad = 4 * x.detach() ** 3
-        return (x.detach() ** 4).sum()
-
-    loss = RememberedLoss(x, evaluate)
-    start, first = x.detach().clone(), loss()
-    x.data += 1
-    second, gradient = loss(), x.grad.clone()
-    x.data.copy_(start)
-    assert torch.equal(loss(), first)
-    assert torch.equal(x.grad, 4 * start**3)
-    assert len(calls) == 2
-    x.grad.zero_()  # what the caller does to a gradient is not remembered
-    loss()
-    assert torch.equal(x.grad, 4 * start**3)
-    x.data += 1
-    assert torch.equal(loss(), second)
-    assert torch.equal(x.grad, gradient)
-    loss.begin()
-    loss()
-    assert len(calls) == 2
-    x.data.copy_(start)
-    loss()
-    assert len(calls) == 3  # it was forgotten
 
 
 def test_lbfgs_evaluates_no_point_twice(monkeypatch):

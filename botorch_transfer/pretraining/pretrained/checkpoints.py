@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,12 +48,8 @@ class LearningCurve:
 
     def tensors(self) -> dict[str, Tensor]:
         """The curve as tensors, for files."""
-        return {
-            "loss": torch.tensor(self.loss, dtype=torch.double),
-            "validation_steps": torch.tensor(self.validation_steps, dtype=torch.long),
-            "validation_loss": torch.tensor(self.validation_loss, dtype=torch.double),
-            "best_step": torch.tensor(self.best_step),
-        }
+        # NumPy's default is double precision.
+        return {name: torch.as_tensor(np.asarray(value)) for name, value in vars(self).items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:

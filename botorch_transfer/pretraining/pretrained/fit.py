@@ -148,7 +148,6 @@ class GradientFit:
         self.curve = LearningCurve()
         self.best: dict[str, Tensor] = {}
         self.step = 0
-        self.num_skipped = 0
 
     def run(self) -> LearningCurve:
         """Runs to the end, and leaves the best parameters in the GP.
@@ -173,7 +172,9 @@ class GradientFit:
                 for loss in self._losses():
                     self._note(loss)
                     bar.update()
-                    if self._is_out_of_patience():
+                    curve = self.curve
+                    waited = sum(step > curve.best_step for step in curve.validation_steps)
+                    if waited >= self.options.patience:
                         break
                     if self.step % self.checkpoint_every == 0:
                         self._write(finished=False)
@@ -207,13 +208,11 @@ class GradientFit:
     def _note(self, loss: float) -> None:
         """Records a step, and evaluates the validation loss when it is due."""
         self.curve.loss.append(loss)
-        if math.isfinite(loss):
-            self.num_skipped = 0
-        else:
-            self.num_skipped += 1
+        if not math.isfinite(loss):
             logger.info("Step %d is skipped: the loss is not finite.", self.step)
-            is_adam = isinstance(self.optimizer, torch.optim.Adam)
-            if self.num_skipped >= (_MAX_SKIPPED if is_adam else 1):
+            limit = _MAX_SKIPPED if isinstance(self.optimizer, torch.optim.Adam) else 1
+            last = self.curve.loss[-limit:]
+            if len(last) == limit and not any(map(math.isfinite, last)):
                 raise ModelFittingError(
                     f"Pre-training has no finite loss after {self.step} steps: a covariance "
                     "matrix is not positive definite. Check the source data for extreme scales, "
@@ -239,12 +238,6 @@ class GradientFit:
             self.best = {n: p.detach().clone() for n, p in self.parameters.items()}
             self.curve.best_step = self.step
 
-    def _is_out_of_patience(self) -> bool:
-        if self.validation is None:
-            return False
-        since = [step for step in self.curve.validation_steps if step > self.curve.best_step]
-        return len(since) >= self.options.patience
-
     def _write(self, finished: bool) -> None:
         if self.options.checkpoint is None:
             return
@@ -260,9 +253,8 @@ class GradientFit:
 
     def _resume(self) -> bool:
         """Restores the state of an earlier run; returns whether it had finished."""
-        if self.options.checkpoint is None:
-            return False
-        state = read_checkpoint(self.options.checkpoint, self.key)
+        path = self.options.checkpoint
+        state = None if path is None else read_checkpoint(path, self.key)
         if state is None:
             return False
         logger.info("Pre-training goes on after %d steps.", state.step)

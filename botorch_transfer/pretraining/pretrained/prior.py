@@ -472,10 +472,9 @@ class PretrainedPrior(TransferPrior):
             model has its own; a frozen mean and kernel of the user's serve all members.
         """
         parts = self._thawed(fit)
-        if batch_shape and (fit or self._preset is not None):
-            spread(parts, batch_shape)
-        elif batch_shape:
-            spread(parts.likelihood, batch_shape)
+        if batch_shape:
+            own = parts if fit or self._preset is not None else parts.likelihood
+            spread(own, batch_shape)
         return parts
 
     def _thawed(self, fit: bool = True) -> GPParts:
