@@ -49,21 +49,9 @@ def usable_std(
 
 
 class TargetStandardize(Standardize):
-    """Base class of standardizations that are defined with any number of target outcomes.
-
-    Args:
-        batch_shape: The batch shape of the target's outcomes.
-        min_stdv: Outcomes with a smaller standard deviation count as constant.
-    """
+    """Base class of standardizations that are defined with any number of target outcomes."""
 
     stdvs: Tensor
-
-    def __init__(
-        self,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        min_stdv: float = 1e-8,
-    ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
 
     @abstractmethod
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -147,7 +135,7 @@ class PooledStandardize(TargetStandardize):
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         min_stdv: float = 1e-8,
     ) -> None:
-        super().__init__(batch_shape, min_stdv)
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.include_target = include_target
         outcomes = source_outcomes.detach().flatten().double()
         std = outcomes.std(correction=0).to(source_outcomes)
@@ -237,7 +225,7 @@ class OwnStandardize(TargetStandardize):
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         min_stdv: float = 1e-8,
     ) -> None:
-        super().__init__(batch_shape, min_stdv)
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.register_buffer("_typical_mean", typical_mean.detach().clone())
         self.register_buffer("_typical_std", typical_std.detach().clone())
 

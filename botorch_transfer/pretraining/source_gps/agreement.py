@@ -123,16 +123,13 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
     if num_tasks < 3:
         # Of two tasks, each agrees with the other equally.
         return torch.arange(num_tasks, device=tasks.X.device)
-    result = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
-    gps = result.condition(tasks, kernel)
+    gps = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options).condition(tasks, kernel)
     points = tasks.X[tasks.mask]
     points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
     predictions = gps.mean(points)
     # Constant predictions have no ranks: such a task agrees with no other.
-    varies = predictions.std(dim=-1) > 1e-12
-    correlation = torch.zeros(num_tasks, num_tasks, dtype=torch.double)
-    ranks = torch.as_tensor(rankdata(predictions[varies].cpu().numpy(), axis=1))
-    index = varies.nonzero().flatten().cpu()
-    correlation[index.unsqueeze(-1), index] = torch.atleast_2d(torch.corrcoef(ranks))
+    predictions[predictions.std(dim=-1) <= 1e-12] = 0.0
+    ranks = torch.as_tensor(rankdata(predictions.cpu().numpy(), axis=1))
+    correlation = torch.corrcoef(ranks).nan_to_num(nan=0.0)
     agreement = correlation.sum(dim=-1) - correlation.diagonal()
     return torch.argsort(agreement, stable=True).to(tasks.X.device)
