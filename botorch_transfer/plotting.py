@@ -20,7 +20,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.modular import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
@@ -46,48 +46,34 @@ class Style(NamedTuple):
     marker: str
 
 
-STYLES: dict[str, Style] = {
-    "ScaML-GP": Style(BLUE, "-", "o"),
-    "ScaML-GP, joint": Style(BLUE, "--", "8"),
-    "guarded": Style(ORANGE, "--", "d"),
-    "RGPE": Style(PURPLE, "-", "v"),
-    "SGPT": Style(SKY, "-", "P"),
-    "SHGP": Style(GREEN, "-", "d"),
-    "BHGP": Style(ORANGE, "-", "<"),
-    "MHGP": Style(SKY, "--", ">"),
-    "HGP": Style(PURPLE, "--", "h"),
-    "WSGP": Style(BLACK, ":", "p"),
-    "MTGP": Style(VERMILLION, ":", "*"),
-    "MTKGP": Style(GREY, "--", "H"),
-    "H-NLL": Style(BLACK, "-", "X"),
-    "H-EKL": Style(SKY, ":", "s"),
-    "FSBO": Style(GREEN, ":", "v"),
-    "ABLR": Style(ORANGE, "-.", "s"),
-    "MPHD": Style(BLUE, "-.", "D"),
-    "HyperBO+": Style(PURPLE, "-.", ">"),
-    "plain GP": Style(VERMILLION, "--", "s"),
-    "random search": Style(GREY, ":", "x"),
-}
+_METHODS: tuple[tuple[str, str | None, Style], ...] = (
+    ("ScaML-GP", "ScaMLGP", Style(BLUE, "-", "o")),
+    ("ScaML-GP, joint", "JointScaMLGP", Style(BLUE, "--", "8")),
+    ("guarded", "GuardedTransferGP", Style(ORANGE, "--", "d")),
+    ("RGPE", "RankWeightedGP", Style(PURPLE, "-", "v")),
+    ("SGPT", "TwoStageTransferGP", Style(SKY, "-", "P")),
+    ("SHGP", "SequentialHierarchicalGP", Style(GREEN, "-", "d")),
+    ("BHGP", "BoostedHierarchicalGP", Style(ORANGE, "-", "<")),
+    ("MHGP", "MeanHierarchicalGP", Style(SKY, "--", ">")),
+    ("HGP", "JointHierarchicalGP", Style(PURPLE, "--", "h")),
+    ("WSGP", "WeightedSourceGP", Style(BLACK, ":", "p")),
+    ("MTGP", "LinearCoregionalizationGP", Style(VERMILLION, ":", "*")),
+    ("MTKGP", "IntrinsicCoregionalizationGP", Style(GREY, "--", "H")),
+    ("H-NLL", "PretrainedGP", Style(BLACK, "-", "X")),
+    ("H-EKL", None, Style(SKY, ":", "s")),
+    ("FSBO", None, Style(GREEN, ":", "v")),
+    ("ABLR", None, Style(ORANGE, "-.", "s")),
+    ("MPHD", "HyperpriorGP", Style(BLUE, "-.", "D")),
+    ("HyperBO+", "FullyBayesianHyperpriorGP", Style(PURPLE, "-.", ">")),
+    ("plain GP", "SingleTaskGP", Style(VERMILLION, "--", "s")),
+    ("random search", None, Style(GREY, ":", "x")),
+)
+"""Each method's name in the papers, its model class if it has one to itself, and its look."""
+
+STYLES: dict[str, Style] = {name: look for name, _, look in _METHODS}
 """The look of every method, by its name in the papers. A new method joins by one more entry."""
 
-NAMES: dict[str, str] = {
-    "BoostedHierarchicalGP": "BHGP",
-    "FullyBayesianHyperpriorGP": "HyperBO+",
-    "GuardedTransferGP": "guarded",
-    "HyperpriorGP": "MPHD",
-    "IntrinsicCoregionalizationGP": "MTKGP",
-    "JointHierarchicalGP": "HGP",
-    "JointScaMLGP": "ScaML-GP, joint",
-    "LinearCoregionalizationGP": "MTGP",
-    "MeanHierarchicalGP": "MHGP",
-    "PretrainedGP": "H-NLL",
-    "RankWeightedGP": "RGPE",
-    "ScaMLGP": "ScaML-GP",
-    "SequentialHierarchicalGP": "SHGP",
-    "SingleTaskGP": "plain GP",
-    "TwoStageTransferGP": "SGPT",
-    "WeightedSourceGP": "WSGP",
-}
+NAMES: dict[str, str] = {model: name for name, model, _ in _METHODS if model}
 """The methods' names in pictures, by model class."""
 
 
@@ -233,11 +219,9 @@ def plot_slice(
     look = _look(model)
     lines = [style for style in SOURCE_LINES if style[0] != look.color]
     slices = _source_slices(model, points, min(max_tasks, len(lines)))
-    for (name, mean, std), (color, line) in zip(slices, lines, strict=False):
-        _band(ax, x, mean, std, name, color, line)
-    posterior = model.posterior(points)
-    mean, std = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1).sqrt()
-    _band(ax, x, mean, std, "target", look.color, "-")
+    for (name, posterior), (color, line) in zip(slices, lines, strict=False):
+        _band(ax, x, posterior, name, color, line)
+    _band(ax, x, model.posterior(points), "target", look.color, "-")
     if dim == 1 and len(Y):
         ax.plot(X[:, 0].cpu(), Y.cpu(), "o", color=BLACK, markersize=4, label="target data")
     ax.set_xlabel(input_name or f"input {dimension % dim}")
@@ -276,10 +260,10 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     posterior: Any = loo_cv(model).posterior if own is None else own()
     mean, half = posterior.mean.flatten(), WIDTH_95 * posterior.variance.flatten().sqrt()
     hit = (Y - mean).abs() <= half
+    points = torch.stack([Y, mean, half]).cpu()
     for chosen, marker, color in ((hit, "o", _look(model).color), (~hit, "x", VERMILLION)):
-        ax.errorbar(
-            Y[chosen].cpu(), mean[chosen].cpu(), half[chosen].cpu(), fmt=marker, color=color
-        )
+        outcomes, predictions, bars = points[:, chosen.cpu()]
+        ax.errorbar(outcomes, predictions, bars, fmt=marker, color=color)
     ends = [float(Y.min()), float(Y.max())]
     ax.plot(ends, ends, color=BLACK, linestyle=":", linewidth=1)
     ax.set_xlabel("outcome")
@@ -311,7 +295,7 @@ def _look(model: TargetGP) -> Style:
 
 
 def _check_single(model: TargetGP) -> None:
-    if len(model.batch_shape):
+    if model.batch_shape:
         raise ValueError("The model is a batch of models: plot one at a time.")
 
 
@@ -326,27 +310,25 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
-    """Name, mean and standard deviation of the source tasks to show, in the target's units."""
+    """Names of the source tasks to show, and their posteriors in the target's units."""
     sources = getattr(model, "prior", None)
     if not isinstance(sources, SourceGPs):
         return
-    weights = getattr(getattr(model, "transfer", model), "weights", None)
-    order = range(sources.num_tasks) if weights is None else (-weights).argsort().tolist()
+    weights = getattr(getattr(model, "transfer", model), "weights", torch.zeros(sources.num_tasks))
+    order = weights.argsort(descending=True, stable=True).tolist()
     inputs = model.transform_inputs(points)
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
     transform: Any = getattr(model, "outcome_transform", None)
-    for task in list(order)[:max_tasks]:
+    for task in order[:max_tasks]:
         covariance = DiagLinearOperator(variances[task])
         posterior: Any = GPyTorchPosterior(MultivariateNormal(means[task], covariance))
         if transform is not None:
             posterior = transform.untransform_posterior(posterior, X=points)
-        mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
-        yield sources.task_names[task], mean, variance.sqrt()
+        yield sources.task_names[task], posterior
 
 
-def _band(
-    ax: Axes, x: Tensor, mean: Tensor, std: Tensor, label: str, color: str, line: Any
-) -> None:
-    x, mean, half = x.cpu(), mean.cpu(), WIDTH_95 * std.cpu()
+def _band(ax: Axes, x: Tensor, posterior: Any, label: str, color: str, line: Any) -> None:
+    mean, variance = posterior.mean.squeeze(-1).cpu(), posterior.variance.squeeze(-1).cpu()
+    x, half = x.cpu(), WIDTH_95 * variance.sqrt()
     ax.plot(x, mean, color=color, linestyle=line, label=label)
     ax.fill_between(x, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)

@@ -6,8 +6,6 @@ them from a table of old runs. Methods that learn from several search spaces tak
 is one search space with the source tasks that were evaluated in it.
 """
 
-from __future__ import annotations
-
 from botorch_transfer.data.datasets import (
     MAX_JOINT_BYTES,
     SourceData,

@@ -58,16 +58,16 @@ def as_datasets(
         ['monday']
     """
     names = task_names(sources)
-    values = list(sources.values()) if isinstance(sources, Mapping) else list(sources)
-    datasets = [_as_dataset(name, value) for name, value in zip(names, values, strict=True)]
-    for name, dataset in zip(names, datasets, strict=True):
-        _check_agreement(name, dataset, names[0], datasets[0])
-    if not torch.stack([_is_sound(dataset) for dataset in datasets]).all():
-        for name, dataset in zip(names, datasets, strict=True):
+    values = sources.values() if isinstance(sources, Mapping) else sources
+    datasets = {name: _as_dataset(name, value) for name, value in zip(names, values, strict=True)}
+    for name, dataset in datasets.items():
+        _check_agreement(name, dataset, names[0], datasets[names[0]])
+    if not torch.stack([_is_sound(dataset) for dataset in datasets.values()]).all():
+        for name, dataset in datasets.items():
             _check_values(name, dataset)
     if isinstance(sources, Mapping):
-        return [_renamed(dataset, name) for name, dataset in zip(names, datasets, strict=True)]
-    return datasets
+        return [_renamed(dataset, name) for name, dataset in datasets.items()]
+    return list(datasets.values())
 
 
 def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list[str]:
@@ -251,12 +251,10 @@ def _is_sound(dataset: SupervisedDataset) -> Tensor:
 
 def _check_values(name: str, dataset: SupervisedDataset) -> None:
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
-        finite = tensor.isfinite()
-        if not finite.all():
-            row = int((~finite).any(dim=-1).nonzero()[0])
+        if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
             raise InputDataError(
-                f"Task {name!r}: {symbol} has a NaN or infinite value in row {row}: drop failed "
-                "runs, or give them a finite outcome (from_dataframe does both)."
+                f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
+                "failed runs, or give them a finite outcome (from_dataframe does both)."
             )
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(
@@ -272,10 +270,6 @@ def _named(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> list[tuple[str, Tensor]
 def _renamed(dataset: SupervisedDataset, name: str) -> SupervisedDataset:
     if dataset.outcome_names == [name]:
         return dataset
-    return SupervisedDataset(
-        dataset.X,
-        dataset.Y,
-        feature_names=dataset.feature_names,
-        outcome_names=[name],
-        Yvar=dataset.Yvar,
-    )
+    renamed = dataset.clone()
+    renamed.outcome_names = [name]
+    return renamed

@@ -98,13 +98,12 @@ class Domain:
     has_default_context: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__
+        set_field, context = object.__setattr__, self.context
         set_field(self, "datasets", as_datasets(self.source_data))
         set_field(self, "task_names", task_names(self.source_data))
         set_field(self, "discrete_dims", _as_indices(self.dim, self.discrete_dims))
-        set_field(self, "has_default_context", self.context is None)
+        set_field(self, "has_default_context", context is None)
         X = self.datasets[0].X
-        context = self.context
         if context is None:
             context = default_context(self.dim, self.discrete_dims, X.dtype)
         _check_context(self.name, context, self.dim)
@@ -162,9 +161,9 @@ class Domain:
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
     """Sorts the indices of discrete inputs, without negative and repeated ones."""
     indices = [int(index) for index in discrete_dims]
-    absent = [index for index in indices if not -dim <= index < dim]
-    if absent:
-        raise ValueError(f"discrete_dims names the input {absent[0]}, but there are only {dim}.")
+    for index in indices:
+        if not -dim <= index < dim:
+            raise ValueError(f"discrete_dims names the input {index}, but there are only {dim}.")
     return tuple(sorted({index % dim for index in indices}))
 
 

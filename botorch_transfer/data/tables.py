@@ -73,7 +73,21 @@ def from_dataframe(
         >>> data["mon"].X.flatten().tolist(), data["mon"].Y.flatten().tolist()
         ([0.0, 0.5], [-0.3, -0.2])
     """
-    _check_arguments(frame, space, outcome, task, goal, failed, noise, missing or {})
+    if goal not in ("max", "min"):
+        raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
+    if failed not in ("drop", "worst"):
+        raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
+    for argument, column in (("outcome", outcome), ("task", task), ("noise", noise)):
+        if column is not None and column not in frame.columns:
+            raise InputDataError(
+                f"The table has no column {column!r}: name an existing one by {argument}=."
+            )
+    for name in missing or {}:
+        if name not in space.columns:
+            raise ValueError(
+                f"missing names {name!r}, which is no parameter of the search space: use one of "
+                f"{', '.join(space.columns)}."
+            )
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
@@ -104,33 +118,6 @@ def from_dataframe(
             "this table."
         )
     return datasets
-
-
-def _check_arguments(
-    frame: DataFrame,
-    space: SearchSpace,
-    outcome: str,
-    task: str,
-    goal: str,
-    failed: str,
-    noise: str | None,
-    missing: Mapping[str, Any],
-) -> None:
-    if goal not in ("max", "min"):
-        raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
-    if failed not in ("drop", "worst"):
-        raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
-    for argument, column in (("outcome", outcome), ("task", task), ("noise", noise)):
-        if column is not None and column not in frame.columns:
-            raise InputDataError(
-                f"The table has no column {column!r}: name an existing one by {argument}=."
-            )
-    unknown = [name for name in missing if name not in space.columns]
-    if unknown:
-        raise ValueError(
-            f"missing names {unknown[0]!r}, which is no parameter of the search space: use one of "
-            f"{', '.join(space.columns)}."
-        )
 
 
 def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
@@ -189,12 +176,9 @@ def _log(Y: NDArray[np.float64], failed: str, without_outcome: list[str]) -> Non
     if count == 0:
         return
     treatment = "dropped" if failed == "drop" else "given their task's worst finite outcome"
-    left_out = f"; left out without any finite outcome: {', '.join(map(repr, without_outcome))}"
-    logger.log(
-        logging.WARNING if without_outcome else logging.INFO,
-        "%s of %s runs failed (NaN or infinite outcome) and were %s%s",
-        f"{count:,}",
-        f"{len(Y):,}",
-        treatment,
-        left_out if without_outcome else "",
-    )
+    message = f"{count:,} of {len(Y):,} runs failed (NaN or infinite outcome) and were {treatment}"
+    if without_outcome:
+        left_out = ", ".join(map(repr, without_outcome))
+        logger.warning("%s; left out without any finite outcome: %s", message, left_out)
+    else:
+        logger.info(message)

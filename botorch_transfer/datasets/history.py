@@ -19,7 +19,6 @@ from botorch_transfer.search_space import (
 )
 
 OUTCOMES = ["log_loss", "accuracy", "fit_seconds"]
-WholeNumber = IntegerParameter | OrdinalParameter  # the spaces' ordinal values are integers
 
 _SPACES: dict[str, SearchSpace] = {
     "svm": SearchSpace(
@@ -114,6 +113,6 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         return history
     columns = ["space", "task", *(p.name for p in parameters), *OUTCOMES]
     history = history.loc[history["space"] == space, columns].reset_index(drop=True)
-    # next to other spaces' rows, whole numbers were read as floats
-    whole = [p.name for p in parameters if isinstance(p, WholeNumber)]
+    # next to other spaces' rows, whole numbers were read as floats; ordinal values are integers
+    whole = [p.name for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)]
     return history.astype(dict.fromkeys(whole, "int64"))

@@ -37,12 +37,10 @@ class Parameter(ABC):
         """Writes the condition with tuples of values; one bare value becomes a tuple of one."""
         if self.active_if is None:
             return
-        condition = {
-            parent: tuple(values)
-            if isinstance(values, Iterable) and not isinstance(values, str)
-            else (values,)
-            for parent, values in self.active_if.items()
-        }
+        condition: dict[str, tuple[Any, ...]] = {}
+        for parent, values in self.active_if.items():
+            is_one = isinstance(values, str) or not isinstance(values, Iterable)
+            condition[parent] = (values,) if is_one else tuple(values)
         if not condition or not all(condition.values()):
             raise ValueError(
                 f"Parameter {self.name!r} has an empty active_if: name a parent parameter and at "
@@ -123,13 +121,12 @@ class Parameter(ABC):
 
 def read_values(column: Series) -> Series:
     """Reads a column as plain objects or numbers; refuses missing values."""
-    missing = column.isna().to_numpy()
-    if missing.any():
-        row, count = _first(column, missing)
-        raise InputDataError(
-            f"Parameter {column.name!r} has no value in row {row}{count}, where it is active: fill "
-            "it in, drop these rows, or describe when the parameter is inactive by active_if."
-        )
+    refuse_where(
+        column.isna().to_numpy(),
+        column,
+        "where it is active: fill it in, drop these rows, or describe when the parameter is "
+        "inactive by active_if",
+    )
     return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
 
 
@@ -150,16 +147,13 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
     """Raises an ``InputDataError`` about the first row where ``bad`` is true, if there is one."""
     if not bad.any():
         return
-    row, count = _first(column, bad)
-    value = column.iloc[int(np.argmax(bad))]
+    first, others = int(np.argmax(bad)), int(bad.sum()) - 1
+    value = column.iloc[first]
     value = value.item() if isinstance(value, np.generic) else value
-    raise InputDataError(f"Parameter {column.name!r} is {value!r} in row {row}{count}, {problem}.")
-
-
-def _first(column: Series, bad: NDArray[np.bool_]) -> tuple[Any, str]:
-    others = int(bad.sum()) - 1
-    counts = {0: "", 1: " (and one more row)"}
-    return column.index[int(np.argmax(bad))], counts.get(others, f" (and {others:,} more rows)")
+    found = "has no value" if column.isna().iloc[first] else f"is {value!r}"
+    rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
+    where = f"in row {column.index[first]}{rows}"
+    raise InputDataError(f"Parameter {column.name!r} {found} {where}, {problem}.")
 
 
 class _RangeParameter(Parameter):
@@ -355,11 +349,9 @@ class IntegerParameter(_RangeParameter):
 
     def contains(self, value: Hashable) -> bool:
         """Whether ``value`` is an integer of the range."""
-        return (
-            isinstance(value, Real)  # NumPy's, too
-            and self.lower <= value <= self.upper
-            and value == int(value)
-        )
+        if not isinstance(value, Real):  # NumPy's numbers are real, too
+            return False
+        return bool(self.lower <= value <= self.upper and value == int(value))
 
     def _place(self, integers: Array) -> Array:
         start, end = self._ends

@@ -249,7 +249,17 @@ class SearchSpace:
         Raises:
             ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
         """
-        unit = self._as_unit(X)
+        if X.ndim != 2 or X.shape[-1] != self.dim:
+            raise ValueError(
+                f"X has the shape {tuple(X.shape)}: decode takes n x {self.dim}, one column for "
+                "each of feature_names."
+            )
+        unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
+        if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
+            raise ValueError(
+                "X has values outside of the unit cube: scale it to space.bounds first."
+            )
+        unit = unit.clip(0.0, 1.0)
         decoded: list[DataFrame] = []
         for parameter, columns in self._places:
             active = self._active(parameter, unit)
@@ -319,12 +329,11 @@ class SearchSpace:
             ValueError: If there are more than ``max_rows`` combinations.
         """
         parents = {name for p in self.parameters for name in p.active_if or ()}
-        chosen = [
-            p
-            for p in self.parameters
-            if isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
-        ]
-        rows = self._combinations(chosen, max_rows)
+
+        def is_chosen(p: Parameter) -> bool:
+            return isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
+
+        rows = self._combinations(list(filter(is_chosen, self.parameters)), max_rows)
         return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in rows]
 
     @property
@@ -363,19 +372,6 @@ class SearchSpace:
                 unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
                 unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
         return unit
-
-    def _as_unit(self, X: Tensor) -> Array:
-        if X.ndim != 2 or X.shape[-1] != self.dim:
-            raise ValueError(
-                f"X has the shape {tuple(X.shape)}: decode takes n x {self.dim}, one column for "
-                "each of feature_names."
-            )
-        unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
-        if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
-            raise ValueError(
-                "X has values outside of the unit cube: scale it to space.bounds first."
-            )
-        return unit.clip(0.0, 1.0)
 
 
 def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:

@@ -26,15 +26,18 @@ import torch
 from botorch.sampling.pathwise.features.generators import gen_kernel_features
 from botorch.test_functions.synthetic import Hartmann, SyntheticTestFunction
 from botorch.utils.sampling import manual_seed
+from botorch.utils.transforms import unnormalize
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from scipy.optimize import minimize
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-LENGTHSCALE = 0.3
 NUM_RAW, NUM_STARTS = 2048, 16
 SAME_VALUE, SAME_POINT = 1e-6, 1e-3
 """Relative to the values' spread, and to the sides of the box."""
+
+
+Ranges = dict[str, tuple[float, float]]
 
 
 class TaskFamily(SyntheticTestFunction):
@@ -60,7 +63,7 @@ class TaskFamily(SyntheticTestFunction):
 
     study_noise_std: ClassVar[float] = 0.1
     """The standard deviation of the observation noise in studies: the papers', if there is one."""
-    _ranges: ClassVar[dict[str, tuple[float, float]]]
+    _ranges: ClassVar[Ranges]
     """The interval that each parameter is drawn from, uniformly."""
 
     def __init__(
@@ -122,7 +125,7 @@ class TaskFamily(SyntheticTestFunction):
         generator = torch.Generator().manual_seed(seed)
         bounds = cast(Tensor, self.bounds)
         unit = torch.rand(num_points, self.dim, generator=generator, dtype=torch.double).to(bounds)
-        values = self._evaluate_true(bounds[0] + (bounds[1] - bounds[0]) * unit)
+        values = self._evaluate_true(unnormalize(unit, bounds))
         if self.noise_std is not None:
             error = torch.randn(num_points, generator=generator, dtype=torch.double)
             values = values + cast(float, self.noise_std) * error.to(bounds)
@@ -169,11 +172,11 @@ class TaskFamily(SyntheticTestFunction):
 
 def _distinct(X: Tensor, tolerance: Tensor) -> Tensor:
     """The rows of ``X`` without those that are near an earlier one."""
-    kept: list[Tensor] = []
+    kept = X[:1]
     for x in X:
-        if all(bool(((x - other).abs() > tolerance).any()) for other in kept):
-            kept.append(x)
-    return torch.stack(kept)
+        if ((x - kept).abs() > tolerance).any(dim=-1).all():
+            kept = torch.cat([kept, x[None]])
+    return kept
 
 
 class AlpineFamily(TaskFamily):
@@ -284,7 +287,7 @@ class BraninFamily(TaskFamily):
     dim = 2
     study_noise_std = 1.0
     _bounds = [(-5.0, 10.0), (0.0, 15.0)]  # noqa: RUF012
-    _ranges: ClassVar[dict[str, tuple[float, float]]] = {
+    _ranges: ClassVar[Ranges] = {
         "a": (0.5, 1.5),
         "b": (0.1, 0.15),
         "c": (1.0, 2.0),
@@ -341,11 +344,7 @@ class ForresterFamily(TaskFamily):
     dim = 1
     _bounds = [(0.0, 1.0)]  # noqa: RUF012
     _check_grad_at_opt = False
-    _ranges: ClassVar[dict[str, tuple[float, float]]] = {
-        "a": (0.2, 3.0),
-        "b": (-5.0, 15.0),
-        "c": (-5.0, 5.0),
-    }
+    _ranges: ClassVar[Ranges] = {"a": (0.2, 3.0), "b": (-5.0, 15.0), "c": (-5.0, 5.0)}
 
     def __init__(self, a: float = 1.0, b: float = 0.0, c: float = 0.0, **options: Any) -> None:
         self.a, self.b, self.c = a, b, c
@@ -380,7 +379,7 @@ class HartmannFamily(TaskFamily):
     """
 
     _hartmann: ClassVar[Hartmann]
-    _ranges: ClassVar[dict[str, tuple[float, float]]] = {
+    _ranges: ClassVar[Ranges] = {
         "alpha_1": (1.00, 1.02),
         "alpha_2": (1.18, 1.20),
         "alpha_3": (2.8, 3.0),
@@ -530,7 +529,7 @@ def _spectrum(
     variance, kernel = 1.0, covar_module
     if kernel is None:
         kernel = RBFKernel()
-        kernel.lengthscale = LENGTHSCALE
+        kernel.lengthscale = 0.3
     if isinstance(kernel, ScaleKernel):
         variance, kernel = kernel.outputscale.item(), kernel.base_kernel
     if not isinstance(kernel, RBFKernel | MaternKernel) or kernel.active_dims is not None:

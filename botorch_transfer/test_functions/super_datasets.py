@@ -112,8 +112,7 @@ class SuperDatasetFamily:
         domains, truth = [], []
         for number in range(self.num_domains if num_domains is None else num_domains):
             generator = torch.Generator().manual_seed(1_000_003 * seed + number)
-            low, high = self.dims
-            dim = int(torch.randint(low, high + 1, (1,), generator=generator))
+            dim = int(torch.randint(self.dims[0], self.dims[1] + 1, (1,), generator=generator))
             domain_seed = int(torch.randint(2**62, (1,), generator=generator))
             hyperparameters = self.hyperprior(dim).sample(1, dim, seed=domain_seed)
             tasks = [
@@ -131,10 +130,8 @@ class SuperDatasetFamily:
         X = torch.rand(num_points, dim, generator=generator, dtype=torch.double)
         normal = torch.randn(num_points, 1, generator=generator, dtype=torch.double)
         scaled = X / hyperparameters.lengthscale
-        log_scale = hyperparameters.outputscale.log()
-        covariance = stationary_function(self.kernel).value(
-            squared_distance(scaled, scaled), log_scale
-        )
+        squared, log_scale = squared_distance(scaled, scaled), hyperparameters.outputscale.log()
+        covariance = stationary_function(self.kernel).value(squared, log_scale)
         covariance.diagonal().add_(hyperparameters.noise)
         return X, hyperparameters.constant + psd_safe_cholesky(covariance) @ normal
 
