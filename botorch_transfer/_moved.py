@@ -46,6 +46,7 @@ models.inputs: .construction
 models.joint: .source_likelihood
 models.joint_models: .joint_coregionalization .joint_hierarchical .joint_scaml
     .joint_weighted_source
+models.modular: .scaml
 models.pathwise: .path_parts .ensemble_pathwise .guarded_pathwise .joint_pathwise
     .mean_hierarchical_pathwise .pretrained_pathwise
 models.report: .source_evidence

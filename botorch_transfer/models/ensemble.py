@@ -35,8 +35,8 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.kernels.weights import EnsembleWeights
+from botorch_transfer.kernels import EnsembleWeights, WeightedSumKernel
+from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
@@ -67,7 +67,6 @@ class EnsembleGP(SourcePosteriorGP):
 
     residual_hyperparameters = SOURCE_HYPERPARAMETERS
     prior: SourceGPs
-    mean_module: ConstantMean
 
     transfer_report = transfer_report
 

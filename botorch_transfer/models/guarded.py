@@ -29,18 +29,16 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
-from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options
+from botorch_transfer.models.modular import ScaMLGP
 from botorch_transfer.models.report import transfer_report
-from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps import SourceGPs, source_agreement, tasks_agree
 
@@ -128,15 +126,12 @@ def prior_evidence(
     Returns:
         A ``batch_shape`` tensor: the difference of log densities.
     """
-    left, right = (_log_density(Y - p.mean, p.covariance_matrix, noise) for p in (transfer, plain))
-    return left - right
-
-
-def _log_density(errors: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
-    """The log density of errors under a prior covariance and an unknown level: ``batch_shape``."""
-    root = psd_safe_cholesky(covariance.double() + 1.0 + (noise.double() + 1e-6).diag_embed())
-    whitened = torch.linalg.solve_triangular(root, errors.double().unsqueeze(-1), upper=False)
-    return log_density(root, whitened)
+    densities = []
+    for prior in (transfer, plain):
+        covariance = prior.covariance_matrix.double() + 1.0 + (noise.double() + 1e-6).diag_embed()
+        with_level = MultivariateNormal(prior.mean.double(), to_linear_operator(covariance))
+        densities.append(with_level.log_prob(Y.double()))
+    return densities[0] - densities[1]
 
 
 def mixed(
@@ -364,6 +359,8 @@ class GuardedTransferGP(TargetGP):
 
     def _evidence(self) -> Tensor:
         (X,), Y = self.train_inputs, self.train_targets
+        if self.num_target_points == 0:
+            return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
             return leave_one_out_evidence(Y, *self._both_left_out())
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():

@@ -64,7 +64,6 @@ class HierarchicalGP(SourcePosteriorGP):
     """What each level passes on to the next."""
 
     prior: SourceHierarchy
-    mean_module: WeightedSumMean
 
     @classmethod
     def _resolve(

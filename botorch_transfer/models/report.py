@@ -107,11 +107,9 @@ def _source_rows(model: TargetGP, sources: SourceGPs) -> list[tuple[Any, ...]]:
     """The row of each source task, in the order of ``COLUMNS``."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
-    weights = getattr(getattr(model, "transfer", model), "weights", None)
-    if weights is None:
-        weights = torch.full((num_tasks,), torch.nan)
-    slopes, spreads = torch.full((num_tasks,), torch.nan), torch.zeros(num_tasks)
-    factors = torch.zeros(num_tasks, 2)
+    slopes = torch.full((num_tasks,), torch.nan)
+    weights = getattr(getattr(model, "transfer", model), "weights", slopes)
+    factors, spreads = torch.zeros(num_tasks, 2), torch.zeros(num_tasks)
     if num_points > 0:
         is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
         noise = model.likelihood.noise.expand(num_points) if is_known else None
