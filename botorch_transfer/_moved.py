@@ -29,22 +29,21 @@ ax.experiments: ._internals.clients ._internals.objectives .optimization
 hyperpriors.priors: .families .log_density .maximum_likelihood
 hyperpriors.spec: .bounds kernels.residual models.likelihoods
 kernels.cache: .input_cache
+kernels.conditioned: .conditioned_batch
+kernels.coregionalization: .free_coregionalization .hierarchical_coregionalization
+    .weighted_sources
 kernels.features: .feature_network means.features
 kernels.gaussian: pretraining.cholesky pretraining.stationary_nll
-kernels.source_conditional: .source_factor means.source_conditional
+kernels.source_conditional: .source_factor .source_points means.source_conditional
 kernels.stationary: .dense
-kernels.task_kernels: .free_coregionalization .hierarchical_coregionalization .weighted_sources
-kernels.weighted_sum: means.weighted_sum
-kernels.weights: .ensemble_weights .task_weights
+kernels.weighted_sum: .ensemble_weights .task_weights means.weighted_sum
 models.ensemble: .ranking .rank_weighted .two_stage
-models.fully_bayesian: .hyperparameter_ensemble .single_points
 models.guarded: .guard_rule .mixture .paired
 models.hierarchical: .adjusted_hierarchical .boosted_hierarchical .mean_hierarchical
     .sequential_hierarchical
-models.hyperprior: .hyperprior_modules
+models.hyperprior: .fully_bayesian .hyperparameter_ensemble .hyperprior_modules .single_points
 models.inputs: .construction
-models.joint: .source_likelihood
-models.joint_models: .joint_coregionalization .joint_hierarchical .joint_scaml
+models.joint: .source_likelihood .joint_coregionalization .joint_hierarchical .joint_scaml
     .joint_weighted_source
 models.modular: .scaml
 models.pathwise: .path_parts .ensemble_pathwise .guarded_pathwise .joint_pathwise
@@ -89,8 +88,7 @@ RENAMED: dict[str, str] = {
     "hyperpriors.priors:for_map": "log_density_prior",
     "kernels.cache:InputCache": "Cache",
     "kernels.source_conditional:FactorMemory": "Cache",
-    "models.fully_bayesian:HyperparameterEnsembleGP": "FullyBayesianHyperpriorGP",
-    "models.pathwise:LinearFeatureMap": "gen_linear_features",
+    "models.hyperprior:HyperparameterEnsembleGP": "FullyBayesianHyperpriorGP",
     "models.target:PullToPretrained": "LogLikelihoodTerm",
     "models.guarded:PairedGP": "GuardedTransferGP",
     "models.hierarchical:AdjustedHierarchicalGP": "HierarchicalGP",

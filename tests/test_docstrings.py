@@ -34,7 +34,7 @@ from botorch_transfer import (
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -1,28 +1,439 @@
-r"""A batch of Gaussian processes, each conditioned on its own data: again a batch of GPs.
+r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
-With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with noise ``σ²``, conditioning
-gives
+Read it for the evaluation that all posteriors given source data share: those of independent tasks
+(:class:`ConditionedGPs`), of hierarchies (``hierarchy``) and of joint models
+(``source_conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
+noise ``σ²``, conditioning gives
 
 .. code-block:: text
 
     m'(x)     = m + k(x, X) [k(X, X) + σ²I]⁻¹ (y - m)
     k'(x, x') = k(x, x') - k(x, X) [k(X, X) + σ²I]⁻¹ k(X, x')
 
-for every task of the batch at once. Everything that depends on the data alone is computed when the
+for every task of a batch at once. Everything that depends on the data alone is computed when the
 object is built; a query costs one kernel evaluation and one matrix product, however many tasks
 there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar, cast
 
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
+from torch.nn import Module, Parameter
 from torch.nn.utils.rnn import pad_sequence
 
-from botorch_transfer.kernels.conditioned_batch import ConditionedBatch, inverse_cholesky
-from botorch_transfer.kernels.stationary import squared_distance
+from botorch_transfer.kernels.stationary import (
+    STATIONARY_FUNCTIONS,
+    StationaryFunction,
+    squared_distance,
+    stationary_function,
+)
+
+M = TypeVar("M", bound=Module)
+
+
+def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
+    """Copies a tree of modules without its tensors.
+
+    Moving the copy or loading into it leaves the original as it is.
+
+    Args:
+        module: The module.
+        memo: The copies made so far by the ``id`` of their originals: a module that is registered
+            twice is copied once.
+
+    Returns:
+        A module with the same tensors in registers of its own.
+    """
+    memo = {} if memo is None else memo
+    if id(module) in memo:
+        return cast(M, memo[id(module)])
+    # Not copy(): two copies of a GPyTorch kernel would share the dictionary of their attributes.
+    twin = type(module).__new__(type(module))
+    twin.__dict__ = dict(module.__dict__)
+    memo[id(module)] = twin
+    twin._parameters = dict(module._parameters)
+    twin._buffers = dict(module._buffers)
+    twin._modules = {
+        name: None if child is None else shallow_copy(child, memo)
+        for name, child in module._modules.items()
+    }
+    return twin
+
+
+def select_batch(module: M, name: str, index: Any) -> M:
+    """Selects from the batch of a module with one parameter.
+
+    Args:
+        module: The module.
+        name: The parameter's name; its last dimension is not of the batch.
+        index: What to select from the batch, as an index of tensors.
+
+    Returns:
+        A copy with a parameter of its own.
+    """
+    index = index if isinstance(index, tuple) else (index,)
+    twin, parameter = shallow_copy(module), module.get_parameter(name)
+    selected = parameter.detach()[(*index, slice(None))].clone()
+    twin._parameters[name] = Parameter(selected, parameter.requires_grad)
+    return twin
+
+
+def own_buffers(module: Module) -> None:
+    """Replaces a module's buffers by copies of their own, before something is written into them.
+
+    Args:
+        module: A module that may share its buffers with a :func:`shallow_copy`.
+    """
+    for name, buffer in module._buffers.items():
+        module._buffers[name] = None if buffer is None else buffer.clone()
+
+
+class Conditioned(ABC):
+    r"""The mean and the covariance of GPs that are conditioned on ``N`` rows of data each.
+
+    With the Cholesky factor ``L`` of the data's covariance ``K = L Lᵀ``, with ``α = K⁻¹ (y - m)``
+    and the whitened inputs ``V(x) = L⁻¹ k(X, x)``,
+
+    .. code-block:: text
+
+        m'(x)     = m + k(x, X) α
+        k'(x, x') = k(x, x') - V(x)ᵀ V(x')
+
+    Subclasses evaluate the covariances with the data for flat inputs: the inputs of all batches
+    become the rows of one ``P x d`` matrix, and one matrix product for each GP serves them all.
+    Values have the GPs' dimensions, ``gps``, behind the batch: those of several GPs at the same
+    inputs, or the batch shape of the hyperparameters.
+    """
+
+    prior_mean: Tensor
+    alpha: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the hyperparameters, with which that of the inputs ends."""
+        return torch.Size()
+
+    @abstractmethod
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``k(x, X)`` for flat inputs: ``gps x P x N``, zero at the padding."""
+
+    @abstractmethod
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens flat inputs: ``gps x N x P``."""
+
+    @abstractmethod
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+
+    @abstractmethod
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning, to be broadcast to ``... x gps x n``."""
+
+    def signed(self, whitened: Tensor) -> Tensor:
+        """Applies each row's sign before the explained covariance is subtracted."""
+        return whitened
+
+    def _extra(self, x: Tensor) -> torch.Size:
+        """The inputs' batch dimensions in front of those of the hyperparameters."""
+        shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
+        return shape[: len(shape) - len(self.batch_shape)]
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """Flattens ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
+        own, extra = self.batch_shape, self._extra(x)
+        x = x.expand(*extra, *own, *x.shape[-2:])
+        places = range(len(extra)), range(-2 - len(extra), -2)
+        return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
+
+    def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
+        """Brings ``gps x ... x P`` values back into the batches of inputs ``x``."""
+        extra = self._extra(x)
+        values = values.unflatten(-1, (*extra, x.shape[-2]))
+        places = range(-1 - len(extra), -1), range(len(extra))
+        return values.movedim(*map(tuple, places))
+
+    def cross(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances between inputs and the data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n x N`` tensor, zero at the padding.
+        """
+        return self._unflat(self.flat_cross(self._flat(x)).mT, x).mT
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior means.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+        return self._mean(self.flat_cross(self._flat(x)), x)
+
+    def _mean(self, cross: Tensor, x: Tensor) -> Tensor:
+        flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
+        return self._unflat(flat, x).to(x.dtype)
+
+    def whiten(self, x: Tensor) -> Tensor:
+        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is what the data explain.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x N x n`` tensor in double precision.
+        """
+        return self._unflat(self.flat_whiten(self._flat(x)), x)
+
+    def covariance(
+        self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
+    ) -> Tensor:
+        """Evaluates the posterior covariances.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
+            whitened2: ``whiten(x2)``, if it is known already.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+        if x2 is None and x1.shape[-2] == 1:
+            return self.variance(x1).unsqueeze(-1)
+        whitened1 = self.whiten(x1)
+        if x2 is None:
+            x2, whitened2 = x1, whitened1
+        elif whitened2 is None:
+            whitened2 = self.whiten(x2)
+        explained = _inner_products(whitened1, self.signed(whitened2))
+        return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior variances.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+        return self._variance(self.whiten(x), x)
+
+    def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
+        explained = (whitened * self.signed(whitened)).sum(dim=-2)
+        return (self.prior_variance(x) - explained).clamp_min(0.0).to(x.dtype)
+
+
+def _inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Computes ``V1ᵀ V2`` of whitened inputs.
+
+    Args:
+        left: A ``batch_shape x gps x N x n1`` tensor.
+        right: A ``batch_shape x gps x N x n2`` tensor; the batch shapes may be broadcast.
+
+    Returns:
+        A ``batch_shape x gps x n1 x n2`` tensor.
+    """
+    extra = tuple(range(left.dim() - right.dim()))
+    if extra and left.shape[len(extra) : -2] == right.shape[:-2]:
+        # One set of second inputs serves all batches: one matrix product for each GP.
+        places = tuple(range(-1 - len(extra), -1))
+        left = left.movedim(extra, places)
+        flat = left.flatten(start_dim=-1 - len(extra)).mT @ right
+        return flat.unflatten(-2, left.shape[-1 - len(extra) :]).movedim(
+            tuple(place - 1 for place in places), extra
+        )
+    if left.shape == right.shape and left.shape[-1] == 1:
+        # Many batches of single points would be as many tiny matrix products.
+        return (left * right).sum(dim=-2).unsqueeze(-1)
+    return left.mT @ right
+
+
+class ConditionedBatch(Conditioned, Module):
+    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
+
+    The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
+    the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register
+    the data and a factor as buffers: there is nothing to fit. Buffers are in double precision, and
+    results in that of the inputs.
+
+    Args:
+        lengthscale: A ``Q x d`` tensor.
+        outputscale: A ``Q`` tensor of signal variances.
+        kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
+        task_names: Names of the ``Q`` tasks for messages.
+    """
+
+    kernel_index: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+    mask: Tensor
+    train_X: Tensor
+    train_Y: Tensor
+    inverse_root: Tensor
+
+    def __init__(
+        self,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str,
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        stationary_function(kernel)  # an unknown name is refused here, not at the first query
+        self.kernel = kernel
+        self._task_names = list(task_names or map(str, range(len(outputscale))))
+        # In the state_dict, so that it cannot be loaded into GPs with another kernel.
+        kernel_index = torch.tensor(list(STATIONARY_FUNCTIONS).index(kernel))
+        self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
+
+    def register(self, **tensors: Tensor) -> None:
+        """Registers tensors as buffers, in double precision if they are of floating point."""
+        for name, tensor in tensors.items():
+            tensor = tensor.detach()
+            self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The constructor's tensors by name, from which all others follow."""
+        names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
+        return {name: getattr(self, name) for name in names}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves to other devices, and stays in double precision wherever the model goes.
+
+        Noise-free data make the factors so ill-conditioned that single precision loses the answer.
+        """
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device) if tensor.is_floating_point() else fn(tensor)
+
+        return super()._apply(move, recurse)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.dim:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
+            )
+        return super()._flat(x).double()
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+        return len(self.outputscale)
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``d`` of the inputs."""
+        return self.lengthscale.shape[-1]
+
+    @property
+    def function(self) -> StationaryFunction:
+        """The unit-variance kernel."""
+        return stationary_function(self.kernel)
+
+    @abstractmethod
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs."""
+
+    @abstractmethod
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
+        return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)
+
+    def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
+        """Evaluates the kernels between ``P x d`` and ``[... x Q x] n x d`` inputs."""
+        inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
+        scaled = x * inverse_lengthscale
+        r2 = squared_distance(scaled, scaled if points is x else points * inverse_lengthscale)
+        return self.function.value(r2, self.outputscale.log()[:, None, None])
+
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens ``P x d`` inputs: ``G x N x P``."""
+        return self.inverse_root @ self.flat_cross(x).mT
+
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning."""
+        if x2.dim() == 2 and x1 is not x2:
+            flat = self.flat_kernels(self._flat(x1), x2.double())
+            return self.aggregate(self._unflat(flat.mT, x1).mT, dim=-3)
+        first = x1.double().unsqueeze(-3)
+        second = first if x1 is x2 else x2.double().unsqueeze(-3)
+        return self.aggregate(self.flat_kernels(first, second), dim=-3)
+
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning: ``G x 1``."""
+        return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        names = list(STATIONARY_FUNCTIONS)
+        loaded = names[int(state_dict.get(f"{prefix}kernel_index", self.kernel_index))]
+        if loaded != self.kernel:
+            raise ValueError(
+                f"The state_dict is of GPs with kernel {loaded!r}, and these have {self.kernel!r}."
+            )
+        # Views of a prior share its tensors: new ones are loaded into, not those.
+        own_buffers(self)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
+        return shallow_copy(self)
+
+
+def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:
+    """Inverts the Cholesky factors of a batch of covariance matrices.
+
+    Args:
+        covariance: A ``G x N x N`` tensor.
+        name: Names the source task of a matrix and a row of it, for messages.
+
+    Returns:
+        A ``G x N x N`` tensor of lower triangular matrices.
+
+    Raises:
+        InputDataError: If a matrix is not positive definite, even with some jitter.
+    """
+    try:
+        root = psd_safe_cholesky(covariance)
+    except (NotPSDError, NanError) as error:
+        _, info = torch.linalg.cholesky_ex(covariance)
+        matrix = int(info.nonzero()[0])
+        # Without the rows before the one where it fails, the factorization would go on.
+        failed = name(matrix, int(info[matrix]) - 1)
+        raise InputDataError(
+            f"The covariance matrix of source task {failed!r} is not positive definite: "
+            "check its inputs for extreme scales, or give it more observation noise."
+        ) from error
+    eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+    return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
+
 
 CHUNK_ELEMENTS = 2**18
 """How many elements of covariance matrices are factorized at once."""

@@ -2,7 +2,7 @@
 
 from botorch_transfer.models import pathwise  # noqa: F401  (registers the samplers)
 from botorch_transfer.models.ensemble import RankWeightedGP, TwoStageTransferGP
-from botorch_transfer.models.fully_bayesian import FullyBayesianHyperpriorGP
+from botorch_transfer.models.hyperprior import FullyBayesianHyperpriorGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import (
     BoostedHierarchicalGP,
@@ -10,7 +10,7 @@ from botorch_transfer.models.hierarchical import (
     SequentialHierarchicalGP,
 )
 from botorch_transfer.models.hyperprior import HyperpriorGP
-from botorch_transfer.models.joint_models import (
+from botorch_transfer.models.joint import (
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,

@@ -68,8 +68,8 @@ from botorch_transfer._botorch import (
     gaussian_update_exact,
 )
 from botorch_transfer.kernels import BiasedLinearKernel, FeatureKernel, SourceConditional
-from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
-from botorch_transfer.kernels.weights import SourceWeights
+from botorch_transfer.kernels.conditioned import ConditionedBatch
+from botorch_transfer.kernels.weighted_sum import SourceWeights
 from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import MeanHierarchicalGP
@@ -121,7 +121,7 @@ class MeanPath(ModelPath):
             return getattr(self.model, self._member)(x).mean
 
 
-class ScaledPath(SamplePath):
+class ScaledPath(ModelPath):
     """Draws times a factor.
 
     Args:
@@ -147,10 +147,6 @@ class ScaledPath(SamplePath):
             A ``sample_shape x batch_shape x n`` tensor.
         """
         return self.factor.unsqueeze(-1) * self.path(x, **kwargs)
-
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Hands the setting through."""
-        self.path.set_ensemble_as_batch(ensemble_as_batch)
 
 
 def model_paths(model: TargetGP, paths: Mapping[str, SamplePath]) -> PathDict:
@@ -190,14 +186,12 @@ def centred_posterior_paths(model: TargetGP, prior: SamplePath) -> SamplePath:
     """Turns centred draws from the prior of a model's exact GP into centred ones of its posterior.
 
     Args:
-        model: The model.
+        model: The model, with target points.
         prior: Draws from :func:`kernel_paths` with the model's kernel.
 
     Returns:
         Paths over transformed inputs, in the model's own units.
     """
-    if model.num_target_points == 0:
-        return prior
     (X,) = model.eval().train_inputs
     values = prior.forward(X)
     # With outcomes that are all zero, the rule gives draws minus their mean.
@@ -221,7 +215,8 @@ class SourcePath(ModelPath):
         gps: The source GPs.
         task_weights: Their weights; every GP counts once if omitted.
         shape: The sample shape and the batch shape of the target model.
-        num_features: The number of random features of each kernel, even.
+        num_features: The number of random features, shared out among the kernels; each has
+            ``MIN_FEATURES`` at least.
     """
 
     gps: ConditionedBatch
@@ -238,14 +233,13 @@ class SourcePath(ModelPath):
         num_features: int,
     ) -> None:
         super().__init__()
-        self.gps = gps
-        weights = (
-            gps.alpha.new_ones(len(gps.alpha)) if task_weights is None else task_weights.weights
-        )
-        self.register_buffer("weights", weights.detach().double())
-        self.register_buffer("frequencies", _draw_frequencies(gps, num_features // 2))
-        num_kernels = len(gps.outputscale)
-        theta = gps.alpha.new_empty(*shape, num_kernels, num_features).normal_()
+        self.gps, num_kernels = gps, len(gps.outputscale)
+        half = max(num_features // num_kernels, MIN_FEATURES // 2)
+        ones = gps.alpha.new_ones(len(gps.alpha))
+        weights = ones if task_weights is None else task_weights.weights.detach().double()
+        self.register_buffer("weights", weights)
+        self.register_buffer("frequencies", _draw_frequencies(gps, half))
+        theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
         noise = gps.alpha.new_empty(*shape, *gps.alpha.shape).normal_() * gps.noise.sqrt()
         observed = gps.aggregate_at_data(self._values(gps.train_X)) + noise * gps.mask
@@ -291,30 +285,6 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     return normal * torch.distributions.Gamma(rate, rate).sample((*normal.shape[:-1], 1)).rsqrt()
 
 
-def source_paths(
-    model: ModularTransferGP,
-    gps: ConditionedBatch,
-    task_weights: SourceWeights | None,
-    sample_shape: torch.Size,
-    num_features: int,
-) -> SourcePath:
-    """Draws from a model's source posteriors, with the random features divided among the kernels.
-
-    Args:
-        model: The model.
-        gps: Its source GPs.
-        task_weights: Their weights; every GP counts once if omitted.
-        sample_shape: The shape of the draws.
-        num_features: The number of random features of all kernels; each has ``MIN_FEATURES`` at
-            least.
-
-    Returns:
-        Paths over transformed inputs, in the model's own units.
-    """
-    share = max(num_features // len(gps.outputscale) * 2, MIN_FEATURES)
-    return SourcePath(gps, task_weights, sample_shape + model.batch_shape, share)
-
-
 @DrawKernelFeaturePaths.register(ModularTransferGP)
 def draw_prior_paths(
     model: ModularTransferGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
@@ -334,7 +304,8 @@ def draw_prior_paths(
     residual, mean = model.residual_covar_module, model.mean_module
     paths = {"residual": kernel_paths(model, residual, mean, **size, **kwargs)}
     if model.has_source_covariance:
-        paths["sources"] = source_paths(model, mean.gps, mean.task_weights, **size)
+        shape = sample_shape + model.batch_shape
+        paths["sources"] = SourcePath(mean.gps, mean.task_weights, shape, num_features)
     return model_paths(model, paths)
 
 
@@ -448,23 +419,20 @@ def _draw_joint_feature_paths(
 
 
 @GenKernelFeatures.register(BiasedLinearKernel)
-def gen_linear_features(
-    kernel: BiasedLinearKernel, *, num_inputs: int, num_outputs: int
-) -> KernelFeatureMap:
-    """Makes the features of a :class:`BiasedLinearKernel`, which are exact: ``(σ_0, z / λ)``.
+class LinearFeatureMap(KernelFeatureMap):
+    """The features of a :class:`BiasedLinearKernel`, which are exact: ``(σ_0, z / λ)``.
 
     Args:
         kernel: The kernel.
         num_inputs: The number of its inputs.
-        num_outputs: Ignored: there is one feature more than inputs.
-
-    Returns:
-        The features.
+        **_: Ignored.
     """
-    eye = torch.eye(num_inputs + 1).to(kernel.bias_variance)
-    bias = kernel.bias_variance.sqrt()[..., None, None] * eye[0]
-    weight = kernel.weight_variance.sqrt()[..., None, None] * eye[:, 1:]
-    return KernelFeatureMap(kernel, weight.detach(), bias.detach())
+
+    def __init__(self, kernel: BiasedLinearKernel, num_inputs: int, **_: Any) -> None:
+        eye = torch.eye(num_inputs + 1).to(kernel.bias_variance)
+        bias = kernel.bias_variance.sqrt()[..., None, None] * eye[0]
+        weight = kernel.weight_variance.sqrt()[..., None, None] * eye[:, 1:]
+        super().__init__(kernel, weight.detach(), bias.detach())
 
 
 @GenKernelFeatures.register(FeatureKernel)
@@ -525,7 +493,8 @@ def _ensemble_prior_paths(
     size: Any = {"sample_shape": sample_shape, "num_features": num_features}
     paths = {"own": kernel_paths(model, model.covar_module, **size, **kwargs)}
     if model.has_source_covariance:
-        paths["sources"] = source_paths(model, model.prior.gps, model.ensemble_weights, **size)
+        shape, weights = sample_shape + model.batch_shape, model.ensemble_weights
+        paths["sources"] = SourcePath(model.prior.gps, weights, shape, num_features)
     return _ensemble_paths(model, paths, prior=True)
 
 

@@ -151,11 +151,7 @@ class PretrainedGP(ModularTransferGP):
     def _log_penalty(self) -> Tensor:
         """The log density of the parameters around the prior's, up to a constant."""
         parts = self.prior.parts
-        own = {
-            "mean_module": self.mean_module,
-            "covar_module": self.pretrained_covar_module,
-            "likelihood": self.likelihood,
-        }
+        own = {**dict(self.named_children()), "covar_module": self.pretrained_covar_module}
         terms = []
         for name, std in standard_deviations(parts, self._fitted).items():
             part, _, path = name.partition(".")
@@ -199,11 +195,7 @@ class PretrainedGP(ModularTransferGP):
         return MultivariateNormal(noisy.mean, covariance)
 
     def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        num_restarts: int | None = None,
-        *args: Any,
-        **kwargs: Any,
+        self, mll: ExactMarginalLogLikelihood, num_restarts: int = 0, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
         """Fits what is not frozen; ``fit_gpytorch_mll`` calls this.
 
@@ -217,9 +209,8 @@ class PretrainedGP(ModularTransferGP):
         Returns:
             The marginal log likelihood in evaluation mode; at once, if there is nothing to fit.
         """
-        if not any(True for _ in self.named_priors()):
-            num_restarts = 0  # there is nothing to draw from
-        return super().custom_fit(mll, num_restarts or 0, *args, **kwargs)
+        has_priors = any(True for _ in self.named_priors())  # else there is nothing to draw from
+        return super().custom_fit(mll, num_restarts if has_priors else 0, *args, **kwargs)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()

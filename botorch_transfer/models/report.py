@@ -22,7 +22,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_transfer.kernels.conditioned_batch import ConditionedBatch
+from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.kernels.stationary import squared_distance
 from botorch_transfer.models.target import TargetGP

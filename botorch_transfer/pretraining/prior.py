@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.data import as_datasets, task_names
-from botorch_transfer.kernels.conditioned_batch import own_buffers, shallow_copy
+from botorch_transfer.kernels.conditioned import own_buffers, shallow_copy
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,

@@ -10,7 +10,7 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.warnings import NumericalWarning
 from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
-from botorch_transfer.kernels.conditioned_batch import (
+from botorch_transfer.kernels.conditioned import (
     inverse_cholesky,
     own_buffers,
     shallow_copy,

@@ -6,14 +6,15 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 
-from botorch_transfer.kernels.coregionalization import TaskPoints, evaluate
-from botorch_transfer.kernels.task_kernels import (
+from botorch_transfer.kernels.coregionalization import (
     HierarchicalKernel,
     LinearCoregionalizationKernel,
     ScaMLKernel,
+    TaskPoints,
     WeightedSourceKernel,
+    evaluate,
 )
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights
 from tests.kernels.tasks_and_points import task_column
 
 T = 4

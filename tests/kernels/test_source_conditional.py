@@ -10,14 +10,15 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.kernels.coregionalization import HierarchicalKernel, ScaMLKernel
 from botorch_transfer.kernels.source_conditional import (
     SourceConditional,
     SourceConditionalKernel,
     SourceConditionalMean,
+    SourceNoise,
+    SourcePoints,
 )
-from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
-from botorch_transfer.kernels.task_kernels import HierarchicalKernel, ScaMLKernel
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights
 
 SIZES = (5, 3)
 NOISE = SOURCE_HYPERPARAMETERS.noise

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.source_points import SourceNoise, SourcePoints
+from botorch_transfer.kernels.source_conditional import SourceNoise, SourcePoints
 
 HYPERPARAMETER = SOURCE_HYPERPARAMETERS.noise
 

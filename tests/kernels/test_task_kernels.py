@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from botorch_transfer.kernels.task_kernels import (
+from botorch_transfer.kernels.coregionalization import (
     INDEPENDENCE,
     HierarchicalKernel,
     IntrinsicCoregionalizationKernel,
@@ -15,7 +15,7 @@ from botorch_transfer.kernels.task_kernels import (
     WeightedSourceKernel,
     start_factor,
 )
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights
 from tests.kernels.tasks_and_points import TaskKernelTestCase
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights, WeightedSumKernel, WeightedSumMean
 from tests.kernels.tasks import condition, draw_tasks, points
 
 TASKS = draw_tasks([5, 2, 7], 2, "matern52")

@@ -9,7 +9,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from botorch_transfer.kernels.weights import MIN_WEIGHT, EnsembleWeights, TaskWeights
+from botorch_transfer.kernels.weighted_sum import MIN_WEIGHT, EnsembleWeights, TaskWeights
 
 
 @given(st.integers(1, 10), st.lists(st.integers(1, 3), max_size=2))

@@ -28,8 +28,8 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import default_context
-from botorch_transfer.models import fully_bayesian
-from botorch_transfer.models.fully_bayesian import mixture_of_single_points
+from botorch_transfer.models import hyperprior as room
+from botorch_transfer.models.hyperprior import mixture_of_single_points
 from botorch_transfer.pretraining import NetworkOptions
 from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
 from tests.families import ShiftedSines
@@ -425,7 +425,7 @@ def batches(monkeypatch):
     """Turns the way around batches off."""
 
     def turn_off() -> None:
-        monkeypatch.setattr(fully_bayesian, "mixture_of_single_points", lambda *args: None)
+        monkeypatch.setattr(room, "mixture_of_single_points", lambda *args: None)
 
     return turn_off
 
@@ -453,13 +453,13 @@ def test_equal_to_batches(n, shape, batches):
 
 def test_acquisition_functions_take_this_way(monkeypatch, batches):
     model, X = small_ensemble(6), FAMILY.inputs(100, 1)
-    sizes, original = [], fully_bayesian.GaussianMixturePosterior
+    sizes, original = [], room.GaussianMixturePosterior
 
     def counting(distribution):
         sizes.append(distribution.mean.shape)
         return original(distribution)
 
-    monkeypatch.setattr(fully_bayesian, "GaussianMixturePosterior", counting)
+    monkeypatch.setattr(room, "GaussianMixturePosterior", counting)
     acquisition = LogProbabilityOfImprovement(model, best_f=0.5)
     ours = acquisition(X)
     assert sizes == [(100, 5, 1)]

@@ -11,13 +11,13 @@ from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
-from botorch_transfer.kernels.weights import TaskWeights
+from botorch_transfer.kernels.weighted_sum import TaskWeights
 from botorch_transfer.models.pathwise import (
     MIN_FEATURES,
     JointPath,
+    LinearFeatureMap,
     SourcePath,
     UnbiasedPath,
-    gen_linear_features,
 )
 from botorch_transfer.pretraining.source_gps.hierarchy import Propagate
 from tests.families import ShiftedSines
@@ -151,7 +151,7 @@ def test_moments_of_paths(preset, options, n):
 
 def test_features_of_the_linear_kernel_are_exact():
     kernel = BiasedLinearKernel(bias_variance=2.0, weight_variance=0.3).double()
-    features = gen_linear_features(kernel, num_inputs=2, num_outputs=1024)
+    features = LinearFeatureMap(kernel, num_inputs=2)
     assert features.num_outputs == 3
     assert features(pretrained_models.TEST_X).shape == (5, 3)
     gram = features(pretrained_models.TEST_X) @ features(pretrained_models.TEST_X).mT
