@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -277,20 +276,15 @@ class RandomBatches:
         block, place = divmod(step, self.block_size)
         if block != self._block:
             self._block, self._drawn = block, self._draw(block)
-        drawn = self._drawn
-        return PaddedTasks(
-            drawn.X[place],
-            drawn.Y[place],
-            drawn.Yvar[place],
-            drawn.mask[place],
-            drawn.fixed_noise[place],
-        )
+        return PaddedTasks(*(part[place] for part in self._drawn))
 
-    def _draw(self, block: int) -> PaddedTasks:
-        """Draws the batches of a block of steps, in a further dimension in front."""
+    def _draw(self, block: int) -> list[Tensor]:
+        """Draws the fields of the batches of a block of steps, with the steps in front."""
         tasks, (M, N) = self.tasks, self.tasks.mask.shape
         S, T, device = self.block_size, self.task_batch_size, tasks.X.device
-        generator = torch.Generator(device).manual_seed(_seed(self.seed, block))
+        # A seed of its own for each block of each run.
+        words = np.random.SeedSequence((self.seed % 2**64, block)).generate_state(1, np.uint64)
+        generator = torch.Generator(device).manual_seed(int(words[0]) % 2**63)
 
         def keys(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator, device=device)
@@ -299,23 +293,10 @@ class RandomBatches:
         chosen = torch.arange(M, device=device).expand(S, M)
         if T < M:
             chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
-        of_points = keys(S, T, N)
+        ranks = keys(S, T, N)
         if tasks.is_ragged:
-            of_points = torch.where(tasks.mask[chosen], of_points, of_points - 1.0)
-        points = of_points.topk(self.batch_size, dim=-1, sorted=False).indices
+            ranks = torch.where(tasks.mask[chosen], ranks, ranks - 1.0)
+        points = ranks.topk(self.batch_size, dim=-1, sorted=False).indices
         at = chosen.unsqueeze(-1), points
-        return replace(
-            tasks,
-            X=tasks.X[at],
-            Y=tasks.Y[at],
-            Yvar=tasks.Yvar[at],
-            mask=tasks.mask[at],
-            fixed_noise=tasks.fixed_noise[chosen],
-            covariance=None,
-        )
-
-
-def _seed(seed: int, block: int) -> int:
-    """A seed of its own for each block of each run."""
-    words = np.random.SeedSequence((seed % 2**64, block)).generate_state(1, np.uint64)
-    return int(words[0]) % 2**63
+        of_points = tasks.X, tasks.Y, tasks.Yvar, tasks.mask
+        return [*(part[at] for part in of_points), tasks.fixed_noise[chosen]]

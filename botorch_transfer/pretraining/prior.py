@@ -29,7 +29,7 @@ from botorch_transfer.pretraining.input_transforms import (
 )
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.saving import read_prior, write_prior
-from botorch_transfer.pretraining.tasks import OutcomeScale, check_outcome_scale
+from botorch_transfer.pretraining.tasks import OutcomeScale, check_choice
 
 _TRANSFORM = "input_transform."
 
@@ -68,7 +68,7 @@ class TransferPrior(Module, ABC):
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
     ) -> None:
         super().__init__()
-        check_outcome_scale(outcome_scale)
+        check_choice("outcome_scale", outcome_scale, OutcomeScale)
         self.outcome_scale = outcome_scale
         # In the state_dict, so that a prior with other units refuses it.
         index = get_args(OutcomeScale).index(outcome_scale)

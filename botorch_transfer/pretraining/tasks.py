@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -170,18 +170,23 @@ OutcomeScale = Literal["per_task", "pooled", "raw"]
 """How source outcomes are scaled: each task by itself, all tasks together, or not at all."""
 
 
-def check_outcome_scale(scale: str) -> None:
-    """Refuses an unknown ``outcome_scale``.
+def check_choice(option: str, value: str, choices: Any) -> None:
+    """Refuses an unknown value of an option.
 
     Args:
-        scale: Its name.
+        option: The option's name.
+        value: Its value.
+        choices: The ``Literal`` of its values.
 
     Raises:
-        ValueError: If it is unknown.
+        ValueError: If the value is unknown.
+
+    Example:
+        >>> check_choice("outcome_scale", "pooled", OutcomeScale)
     """
-    if scale not in get_args(OutcomeScale):
-        names = ", ".join(repr(name) for name in get_args(OutcomeScale))
-        raise ValueError(f"Unknown outcome_scale {scale!r}: choose one of {names}.")
+    if value not in get_args(choices):
+        names = ", ".join(repr(name) for name in get_args(choices))
+        raise ValueError(f"Unknown {option} {value!r}: choose one of {names}.")
 
 
 def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Tensor]:
@@ -197,7 +202,7 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     Raises:
         ValueError: If the scale is unknown.
     """
-    check_outcome_scale(scale)
+    check_choice("outcome_scale", scale, OutcomeScale)
     mean, std = tasks.moments()
     if scale == "raw":
         return mean.new_zeros(mean.shape), std.new_ones(std.shape)

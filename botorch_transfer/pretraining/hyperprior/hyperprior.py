@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -49,7 +49,7 @@ from botorch_transfer.pretraining.input_transforms import (
     shared_transform,
 )
 from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
-from botorch_transfer.pretraining.tasks import OutcomeScale
+from botorch_transfer.pretraining.tasks import OutcomeScale, check_choice
 
 Kind = Literal["mphd", "universal", "empirical"]
 
@@ -111,6 +111,7 @@ class Hyperprior(TransferPrior):
         input_transform: InputTransform | None = None,
     ) -> None:
         super().__init__(outcome_scale, input_transform)
+        check_choice("kind", kind, Kind)
         stationary_function(kernel)
         self.kind, self.kernel = kind, kernel
         self.default_contexts = default_contexts
@@ -166,7 +167,7 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.estimates.to_frame()
               domain  input ...
         """
-        check_kind(kind)
+        check_choice("kind", kind, Kind)
         domains = check_domains(domains)
         kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
         _check_units(outcome_scale)
@@ -247,14 +248,10 @@ class Hyperprior(TransferPrior):
     ) -> Self:
         """Runs step 2: fits distributions to estimates."""
         broad = float(estimates.outputscale.mean().sqrt())
-        gamma = {
-            name: GammaPrior(*fit_gamma(getattr(estimates, name), name))
-            for name in ("lengthscale", "outputscale", "noise")
-        }
-        priors: dict[str, Prior] = {
-            "constant": NormalPrior(*fit_normal(estimates.constant, broad, "constant mean")),
-            **gamma,
-        }
+        priors: dict[str, Prior] = {}
+        priors["constant"] = NormalPrior(*fit_normal(estimates.constant, broad, "constant mean"))
+        for name in ("lengthscale", "outputscale", "noise"):
+            priors[name] = GammaPrior(*fit_gamma(getattr(estimates, name), name))
         fitted = None
         if kind == "mphd":
             base = describe_prior(priors.pop("lengthscale"))[1]
@@ -297,11 +294,9 @@ class Hyperprior(TransferPrior):
         kept = [number for number in range(len(estimates.names)) if number not in numbers]
         if not kept:
             raise ValueError("No domain would be left to learn from.")
-        kind = self.kind if kind is None else kind
-        check_kind(kind)
         refitted = self._from_estimates(
             estimates.select(kept),
-            kind,
+            kind or self.kind,
             self.kernel,
             network,
             default_contexts=self.default_contexts,
@@ -530,20 +525,6 @@ def _check_units(outcome_scale: str) -> None:
             "A Hyperprior has the outcome_scale 'per_task' or 'raw': domains of different units "
             "have no common scale."
         )
-
-
-def check_kind(kind: str) -> None:
-    """Checks that a kind of hyperprior exists.
-
-    Args:
-        kind: The kind.
-
-    Raises:
-        ValueError: If it does not exist.
-    """
-    if kind not in get_args(Kind):
-        names = ", ".join(repr(name) for name in get_args(Kind))
-        raise ValueError(f"Unknown kind {kind!r}: choose one of {names}.")
 
 
 def check_domains(domains: Sequence[Domain]) -> list[Domain]:

@@ -19,11 +19,8 @@ from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, stationary_nll
 from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
-from botorch_transfer.pretraining.hyperprior.hyperprior import (
-    Hyperprior,
-    check_domains,
-    check_kind,
-)
+from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior, Kind, check_domains
+from botorch_transfer.pretraining.tasks import check_choice
 
 
 @torch.no_grad()
@@ -182,7 +179,7 @@ def leave_one_domain_out(
     if len(domains) < 2:
         raise InputDataError("To leave one domain out, give two domains at least.")
     network, kind = options.pop("network", None), options.pop("kind", "mphd")
-    check_kind(kind)
+    check_choice("kind", kind, Kind)
     kernel = options.pop("kernel", None) or ("matern52" if kind == "mphd" else "matern32")
     # Step 2 of all domains is not needed: the cheapest kind will do.
     everything = Hyperprior.fit(domains, kind="universal", kernel=kernel, **options)

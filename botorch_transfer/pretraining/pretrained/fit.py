@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -188,16 +189,11 @@ class GradientFit:
     def _losses(self) -> Iterator[float]:
         """Takes the remaining steps, and yields the loss before each."""
         if isinstance(self.optimizer, torch.optim.Adam):
-            steps = range(self.step, self.stop)
-            return adam_steps(
-                self.optimizer,
-                lambda step: self.loss.sampled(self.parts, step),
-                steps,
-                self._learning_rate,
-            )
+            sampled, steps = partial(self.loss.sampled, self.parts), range(self.step, self.stop)
+            return adam_steps(self.optimizer, sampled, steps, self._learning_rate)
         assert isinstance(self.optimizer, torch.optim.LBFGS)
         previous = self.curve.loss[-1] if self.curve.loss else math.inf
-        losses = lbfgs_steps(self.optimizer, lambda: self.loss.full(self.parts), previous)
+        losses = lbfgs_steps(self.optimizer, partial(self.loss.full, self.parts), previous)
         return islice(losses, self.stop - self.step)
 
     def _learning_rate(self, step: int) -> float:

@@ -16,8 +16,8 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from botorch_transfer.kernels.gaussian import gaussian_loss
 from botorch_transfer.pretraining.optimizers import RandomBatches
 from botorch_transfer.pretraining.pretrained.parts import GPParts
-from botorch_transfer.pretraining.tasks import PaddedTasks
+from botorch_transfer.pretraining.tasks import PaddedTasks, check_choice
 
 logger = logging.getLogger(__name__)
 
@@ -147,8 +147,7 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
 Rows = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class MatchingGroup:
+class MatchingGroup(NamedTuple):
     """Inputs at which several tasks were evaluated.
 
     Args:
@@ -359,9 +358,8 @@ class GroupEKL:
         """
         kept = []
         for group in groups:
-            at = group.tasks, group.rows
-            if len(_whiten(tasks.Y[at])):
-                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], at))
+            if len(_whiten(tasks.Y[group])):
+                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], group))
         if len(kept) < len(groups):
             logger.info(
                 "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
@@ -372,13 +370,12 @@ class GroupEKL:
                 "nothing to learn from: use objective='nll'."
             )
         size = max(len(X) for X, _ in kept)
+        inferred = (~tasks.fixed_noise).to(tasks.Y)
         return cls(
             X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X, _ in kept]),
-            empirical=EmpiricalGaussian.of([tasks.Y[at] for _, at in kept]),
+            empirical=EmpiricalGaussian.of([tasks.Y[group] for _, group in kept]),
             known_noise=pad_sequence([tasks.Yvar[at].mean(-1) for _, at in kept], batch_first=True),
-            inferred=torch.stack(
-                [(~tasks.fixed_noise[at[0]]).to(tasks.Y).mean() for _, at in kept]
-            ).unsqueeze(-1),
+            inferred=torch.stack([inferred[at.tasks].mean(0, keepdim=True) for _, at in kept]),
         )
 
     def full(self, parts: GPParts) -> Tensor:
@@ -439,9 +436,7 @@ class SourceLoss:
             InputDataError: If the objective needs matching inputs, and there are none.
             ValueError: If there is no such objective, or the weight is not positive.
         """
-        if objective not in get_args(Objective):
-            names = ", ".join(repr(name) for name in get_args(Objective))
-            raise ValueError(f"Unknown objective {objective!r}: choose one of {names}.")
+        check_choice("objective", objective, Objective)
         if not nll_weight > 0:
             raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
         task_nll = None
@@ -455,7 +450,7 @@ class SourceLoss:
         for number, group in enumerate(found):
             if len(group.rows) > max_points:
                 kept = torch.randperm(len(group.rows), generator=generator)[:max_points]
-                found[number] = replace(group, rows=group.rows[kept.sort().values])
+                found[number] = group._replace(rows=group.rows[kept.sort().values])
         return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:

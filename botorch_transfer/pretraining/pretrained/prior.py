@@ -583,9 +583,7 @@ class PretrainedPrior(TransferPrior):
         covar_module: Kernel | None = None,
     ) -> Self:
         prior = cls._untrained(config, mean_module, covar_module)
-        prior._set_units(config["outcome_scale"], None)
         own = dict(prior.named_buffers())
-        curve = with_prefix(tensors, _CURVE)
         state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
         expected = {name: tensor.shape for name, tensor in own.items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
@@ -601,8 +599,8 @@ class PretrainedPrior(TransferPrior):
         for name, tensor in state.items():
             own[name].copy_(tensor)
         prior.trainable = dict(config["trainable"])
-        prior.input_transform = input_transform
-        prior.learning_curve = LearningCurve.from_tensors(curve)
+        prior._set_units(config["outcome_scale"], input_transform)
+        prior.learning_curve = LearningCurve.from_tensors(with_prefix(tensors, _CURVE))
         return prior
 
     @classmethod
