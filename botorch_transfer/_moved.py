@@ -20,9 +20,8 @@ from typing import Any
 _TABLE = """
 ax.acquisition: ._internals.acquisition .avoidance .improvement
 ax.adapter: ._internals.adapter ._internals.auxiliary_adapter ._internals.shared
-ax.auxiliary: .attaching
 ax.encoding: .spaces
-ax.history: .tables
+ax.history: .attaching .auxiliary .tables
 ax.model_inputs: .dataset .prior_files
 ax.registration: ._internals ._internals.registration
 ax.experiments: ._internals.clients ._internals.objectives .optimization

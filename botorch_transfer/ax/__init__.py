@@ -11,8 +11,8 @@ except ImportError as error:
         "botorch_transfer.ax needs Ax: install it by pip install 'botorch_transfer[ax]'."
     ) from error
 
-from botorch_transfer.ax.auxiliary import attach_history
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
+from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.registration import TransferGenerators, register
 from botorch_transfer.ax.strategy import transfer_generation_strategy
 

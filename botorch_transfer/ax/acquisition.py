@@ -180,6 +180,7 @@ class NoiselessFantasies(Model):
     """
 
     _is_ensemble = True
+    num_outputs = 1
 
     def __init__(
         self,
@@ -203,11 +204,6 @@ class NoiselessFantasies(Model):
             self.factor = torch.linalg.cholesky_ex(covariance + jitter).L
             residual = (self.outcomes - mvn.mean).T
             self.whitened = torch.linalg.solve_triangular(self.factor, residual, upper=False)
-
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> GPyTorchPosterior:
         """Evaluates the members' posteriors.

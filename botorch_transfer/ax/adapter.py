@@ -40,25 +40,10 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_outcomes
+from botorch_transfer.ax import experiments, model_inputs
 from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
-from botorch_transfer.ax.experiments import (
-    awaited_arms,
-    directions,
-    failed_arms,
-    metrics_of,
-    refuse_other_metrics,
-    restricted_to,
-    without_abandoned,
-)
-from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import (
-    TransferDataset,
-    Transferred,
-    load_prior_file,
-    refuse_parameters,
-    with_noise,
-)
+from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_outcomes
+from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
 
 logger = logging.getLogger(__name__)
@@ -96,17 +81,14 @@ class TransferMixin(ABC):
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
 
-    def _metrics(self) -> list[str]:
-        return metrics_of(self._experiment)
-
     def _optimized(self) -> list[str]:
         config = self._optimization_config
         return [] if config is None else sorted(config.metric_signatures)
 
     def _model_metrics_without_history(self, plain: ModelConfig) -> None:
         """Gives metrics without history a plain model, before the first fit."""
-        metrics, known = self._metrics(), self.history_moments()
-        refuse_other_metrics(known, metrics)
+        metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
+        experiments.refuse_other_metrics(known, metrics)
         spec = self.generator.surrogate_spec
         if self.generator._surrogate is None and spec is not None:
             rest = {name: [plain] for name in metrics if name not in known}
@@ -127,11 +109,11 @@ class TransferMixin(ABC):
         Before the first outcome, only metrics with history count.
         """
         pending = given.get("pending_observations")
-        given["pending_observations"] = without_abandoned(self._experiment, pending)
+        given["pending_observations"] = experiments.without_abandoned(self._experiment, pending)
         config = given.get("optimization_config") or self._optimization_config
         data: Any = self.get_training_data()  # type: ignore[attr-defined]
         if config is not None and not has_outcomes(data):
-            given["optimization_config"] = restricted_to(config, self.outcomes)
+            given["optimization_config"] = experiments.restricted_to(config, self.outcomes)
         return super()._get_transformed_gen_args(*args, **given)  # type: ignore[misc]
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
@@ -141,9 +123,9 @@ class TransferMixin(ABC):
         that violate a constraint by a rounding error.
         """
         avoid: dict[str, Any] = {}
-        kinds = {"failed": failed_arms(self._experiment), "pending": awaited_arms(self._experiment)}
-        for kind, arms in kinds.items():
-            features = [ObservationFeatures.from_arm(arm) for arm in arms]
+        kinds = {"failed": experiments.failed_arms, "pending": experiments.awaited_arms}
+        for kind, select in kinds.items():
+            features = [ObservationFeatures.from_arm(arm) for arm in select(self._experiment)]
             for transform in self.transforms.values():  # type: ignore[attr-defined]
                 features = transform.transform_observation_features(features)
             if kind == "pending":  # those of the same batch, too
@@ -203,24 +185,25 @@ class TransferAdapter(TransferMixin, TorchAdapter):
         **options: Any,
     ) -> None:
         self.history = None if history is None else TransferHistory.recall(history)
-        self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
+        files = (priors or {}).items()
+        self.priors = {name: model_inputs.load_prior_file(file) for name, file in files}
         self.pretraining = pretraining or {}
         super().__init__(**options)
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
         if self.history is not None:
-            known = self.history.metrics(self._metrics())
+            known = self.history.metrics(experiments.metrics_of(self._experiment))
             return {name: self.history.moments(name) for name in known}
         return {name: prior_moments(prior, self._sign(name)) for name, prior in self.priors.items()}
 
     def _sign(self, metric: str) -> float:
         """-1 for a metric to minimize: priors are about its negative."""
-        return directions(self._optimization_config).get(metric, 1.0)
+        return experiments.directions(self._optimization_config).get(metric, 1.0)
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         for name in self.priors:
-            refuse_other_metrics([name], self._metrics())
+            experiments.refuse_other_metrics([name], experiments.metrics_of(self._experiment))
         self._model_metrics_without_history(ModelConfig(name="without history"))
         super()._fit(search_space, experiment_data, **kwargs)
 
@@ -319,21 +302,22 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         if known := all(task.Yvar is not None and task.Yvar.isfinite().all() for task in tasks):
             # Ax writes a standard error of zero where there is no noise.
             floor: Any = min_fixed_noise.value(tasks[0].X.dtype)
-            tasks = [with_noise(task, cast(Tensor, task.Yvar).clamp_min(floor)) for task in tasks]
+            noises = [cast(Tensor, task.Yvar).clamp_min(floor) for task in tasks]
+            tasks = list(map(model_inputs.with_noise, tasks, noises))
         else:
             if any(task.Yvar is not None for task in tasks):
                 logger.info("Only some runs know their noise of %s: it is inferred.", outcome)
-            tasks = [with_noise(task, None) for task in tasks]
+            tasks = [model_inputs.with_noise(task, None) for task in tasks]
         if target is None:
             empty = _no_data(parameters, outcome, self.device)
-            tasks = [with_noise(empty, empty.Y if known else None), *tasks]
+            tasks = [model_inputs.with_noise(empty, empty.Y if known else None), *tasks]
         return MultiTaskDataset(tasks, target_outcome_name=outcome, task_feature_index=-1)
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
         moments: Moments = {
             name: moments_of(outcomes)
-            for name in metrics_of(self._target)
+            for name in experiments.metrics_of(self._target)
             if (outcomes := auxiliary_outcomes(self.auxiliary_sources, name)) is not None
         }
         for source in self.auxiliary_sources:
@@ -347,7 +331,7 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         return moments
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
-        refuse_parameters(self._source_only_params)
+        model_inputs.refuse_parameters(self._source_only_params)
         self._model_metrics_without_history(
             ModelConfig(botorch_model_class=SingleTaskGP, name="without history")
         )

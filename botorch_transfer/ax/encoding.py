@@ -347,10 +347,5 @@ def domain_from_ax(
         >>> domain_from_ax(space, runs, "score", name="trees").discrete_dims
         (0,)
     """
-    encoded = encode_history(space, runs, outcome, task, goal, missing)
-    return Domain(
-        encoded.source_data,
-        discrete_dims=encoded.discrete_dims,
-        name=name,
-        input_transform=encoded.input_transform,
-    )
+    data, transform, discrete = encode_history(space, runs, outcome, task, goal, missing)
+    return Domain(data, discrete_dims=discrete, name=name, input_transform=transform)

@@ -301,5 +301,4 @@ def _load(path: str, expected: str) -> TransferPrior:
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

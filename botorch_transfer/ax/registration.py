@@ -8,12 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ax.adapter.registry import (
-    GENERATOR_KEY_TO_GENERATOR_SETUP,
-    GeneratorRegistryBase,
-    GeneratorSetup,
-    MBM_X_trans_base,
-)
+from ax.adapter import registry
 from ax.adapter.torch import TorchAdapter
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.adapter.transforms.metadata_to_task import MetadataToTask
@@ -33,15 +28,14 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch_transfer import models
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import transfer_model_inputs
 from botorch_transfer.ax.units import StandardizeByHistory
 from botorch_transfer.models.guarded import GuardRule
 from botorch_transfer.models.target import TargetGP
 
 
-class TransferGenerators(GeneratorRegistryBase):
+class TransferGenerators(registry.GeneratorRegistryBase):
     """The entries of this package in Ax's registry of generators."""
 
     TRANSFER = "botorch_transfer"
@@ -74,10 +68,10 @@ def register() -> None:
     adapters: list[type[TorchAdapter]] = [TransferAdapter, AuxiliaryTransferAdapter]
     for generator, adapter in zip(TransferGenerators, adapters, strict=True):
         further = [MetadataToTask] if adapter is AuxiliaryTransferAdapter else []
-        GENERATOR_KEY_TO_GENERATOR_SETUP[generator.value] = GeneratorSetup(
+        registry.GENERATOR_KEY_TO_GENERATOR_SETUP[generator.value] = registry.GeneratorSetup(
             adapter_class=adapter,
             generator_class=BoTorchGenerator,
-            transforms=[*MBM_X_trans_base, *further, Derelativize, StandardizeByHistory],
+            transforms=[*registry.MBM_X_trans_base, *further, Derelativize, StandardizeByHistory],
             default_generator_kwargs={"acquisition_class": TransferAcquisition},
         )
     for name in models.__all__:

@@ -19,8 +19,7 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.history import TensorHistory, TransferHistory
+from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
 from botorch_transfer.models import ScaMLGP

@@ -29,33 +29,22 @@ class StandardizeByHistory(StandardizeY):
     out.
 
     Args:
-        search_space: Ignored.
         experiment_data: The target's data.
         adapter: The adapter, one of this package's.
-        config: Ignored.
+        **options: Those of Ax's ``Transform``, which are ignored.
     """
 
     requires_data_for_initialization = False
 
-    def __init__(
-        self,
-        search_space: Any = None,
-        experiment_data: Any = None,
-        adapter: Any = None,
-        config: Any = None,
-    ) -> None:
-        Transform.__init__(self, search_space, experiment_data, adapter, config)
+    def __init__(self, *, experiment_data: Any, adapter: Any, **options: Any) -> None:
+        Transform.__init__(self, experiment_data=experiment_data, adapter=adapter, **options)
         moments: dict[str, tuple[float, float] | None] = adapter.history_moments()
-        data = experiment_data.observation_data
-        columns = data["mean"] if not data.empty else {}
-        own = {name: values[np.isfinite(values)].values for name, values in columns.items()}
-        self.Ymean, self.Ystd = compute_standardization_parameters(
-            {
-                name: values
-                for name, values in own.items()
-                if len(values) > 0 and moments.get(name) is None
-            }
-        )
+        data, own = experiment_data.observation_data, {}
+        for name in [] if data.empty else data["mean"].columns:
+            finite = data["mean", name][np.isfinite(data["mean", name])]
+            if len(finite) and moments.get(name) is None:
+                own[name] = finite.values
+        self.Ymean, self.Ystd = compute_standardization_parameters(own)
         for name, known in moments.items():
             mean, std = known or (self.Ymean.get(name, 0.0), self.Ystd.get(name, 1.0))
             self.Ymean[name], self.Ystd[name] = mean, std

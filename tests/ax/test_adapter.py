@@ -27,9 +27,13 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import TransferGenerators, encode_history
 from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter, TransferMixin
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import (
+    AuxiliaryHistory,
+    TransferHistory,
+    auxiliary_names,
+    auxiliary_outcomes,
+)
 from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
 from tests.ax.adapters import adapter_of, datasets_of
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space, plain_space

@@ -25,8 +25,7 @@ from gpytorch.kernels import RBFKernel
 from botorch_transfer import ScaMLGP, models
 from botorch_transfer.ax import TransferGenerators, adapter, registration
 from botorch_transfer.ax.acquisition import TransferAcquisition
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.ax.units import StandardizeByHistory
 from botorch_transfer.models.guarded import GuardRule

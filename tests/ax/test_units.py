@@ -57,7 +57,7 @@ def test_outcomes_are_standardized_by_the_history_where_there_is_one():
     moments = {"loss": (10.0, 2.0), "score": None}
     adapter = SimpleNamespace(history_moments=lambda: moments)
     columns = {"loss": [12.0, 14.0], "score": [1.0, 3.0], "cost": [5.0, 9.0]}
-    transform = StandardizeByHistory(None, _data(columns), adapter)
+    transform = StandardizeByHistory(experiment_data=_data(columns), adapter=adapter)
     found = transform.transform_experiment_data(_data(columns)).observation_data
     assert found["mean", "loss"].tolist() == [1.0, 2.0]
     assert found["sem", "loss"].tolist() == [1.0, 1.0]
@@ -69,7 +69,7 @@ def test_outcomes_are_standardized_by_the_history_where_there_is_one():
 def test_infinite_outcomes_count_as_missing():
     adapter = SimpleNamespace(history_moments=lambda: {"loss": (10.0, 2.0)})
     columns = {"loss": [12.0, np.inf], "cost": [5.0, -np.inf], "time": [np.inf, np.nan]}
-    transform = StandardizeByHistory(None, _data(columns), adapter)
+    transform = StandardizeByHistory(experiment_data=_data(columns), adapter=adapter)
     found = transform.transform_experiment_data(_data(columns)).observation_data["mean"]
     np.testing.assert_array_equal(found, [[1.0, 0.0, np.nan], [np.nan, np.nan, np.nan]])
 
@@ -77,7 +77,7 @@ def test_infinite_outcomes_count_as_missing():
 def test_there_is_a_scale_before_any_outcome():
     empty = ExperimentData(arm_data=pd.DataFrame(), observation_data=pd.DataFrame())
     adapter = SimpleNamespace(history_moments=lambda: {"loss": (10.0, 2.0), "score": None})
-    transform = StandardizeByHistory(None, empty, adapter)
+    transform = StandardizeByHistory(experiment_data=empty, adapter=adapter)
     assert transform.Ymean == {"loss": 10.0, "score": 0.0}
     assert transform.Ystd == {"loss": 2.0, "score": 1.0}
     assert transform.transform_experiment_data(empty).observation_data.empty

@@ -7,8 +7,8 @@ from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax import attach_history
-from botorch_transfer.ax.auxiliary import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
 from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax.history import AuxiliaryHistory, auxiliary_names, auxiliary_outcomes
 from tests.ax.conftest import plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
