@@ -215,9 +215,6 @@ def residual_kernel(
     )
 
 
-_TARGET_NOISE = RESIDUAL_HYPERPARAMETERS.noise
-
-
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
     """A likelihood of known noise that also works before the first observation.
 
@@ -233,7 +230,7 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
         tensor([0.0010])
     """
 
-    def __init__(self, noise: Tensor, stand_in: float = _TARGET_NOISE.start) -> None:
+    def __init__(self, noise: Tensor, stand_in: float = _NOISE.start) -> None:
         super().__init__(noise)
         self.stand_in = stand_in
 
@@ -247,7 +244,7 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
 
 
 def default_likelihood(
-    batch_shape: torch.Size, train_Yvar: Tensor | None, noise: Hyperparameter = _TARGET_NOISE
+    batch_shape: torch.Size, train_Yvar: Tensor | None, noise: Hyperparameter = _NOISE
 ) -> GaussianLikelihood | UnseenNoiseLikelihood | None:
     """Builds the target's default likelihood.
 

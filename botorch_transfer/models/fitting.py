@@ -100,7 +100,7 @@ def _maximize(
     mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], optimizer_kwargs: dict[str, Any]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
-    repeated = _repeat(mll, starts, len(next(iter(starts.values()))))
+    repeated = _repeat(mll, starts)
     with single_threaded_scipy():
         fit_gpytorch_mll_scipy(repeated, **optimizer_kwargs)
     with torch.no_grad():
@@ -154,11 +154,11 @@ def _draw_starts(
 
 
 def _repeat(
-    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], num_starts: int
+    mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor]
 ) -> ExactMarginalLogLikelihood:
     """Copies a marginal log likelihood along a new first batch dimension, one copy a start."""
     repeated = deepcopy(mll)
-    model = repeated.model
+    model, first = repeated.model, next(iter(starts.values())).shape[:1]
     own = (None, model._aug_batch_shape)
     shared = {
         parameter
@@ -170,8 +170,7 @@ def _repeat(
         if name in starts:
             parameter.data = starts[name]
         elif parameter not in shared:
-            parameter.data = parameter.data.expand(num_starts, *parameter.shape)
-    first = torch.Size([num_starts])
+            parameter.data = parameter.data.expand(first + parameter.shape)
     for module in model.modules():
         # Kernels that only combine others have no batch of their own in a batched model.
         if isinstance(module, Kernel) and module._batch_shape == model._aug_batch_shape:

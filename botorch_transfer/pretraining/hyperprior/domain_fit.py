@@ -237,7 +237,7 @@ def fit_domains(
 def _prepare(
     name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> tuple[PaddedTasks, float, float]:
-    """Pads a domain's tasks, in the units of the hyperprior; its outcomes' mean and deviation."""
+    """Pads a domain's tasks, in the hyperprior's units; returns typical mean and std, too."""
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)

@@ -103,22 +103,19 @@ def read_models(
 
 
 def _check_agreement(read: Sequence[ReadModels]) -> None:
-    properties = [
-        {
-            "kernel": one.kernel,
-            "number of inputs": one.tasks.X.shape[-1],
-            "dtype": one.tasks.X.dtype,
-            "device": one.tasks.X.device,
-            "use of Standardize": one.standardized,
-        }
-        for one in read
-    ]
-    for one, mine in zip(read, properties, strict=True):
-        for what, first in properties[0].items():
-            if mine[what] != first:
+    first = read[0]
+    for one in read:
+        for what, mine, expected in (
+            ("kernel", one.kernel, first.kernel),
+            ("number of inputs", one.tasks.X.shape[-1], first.tasks.X.shape[-1]),
+            ("dtype", one.tasks.X.dtype, first.tasks.X.dtype),
+            ("device", one.tasks.X.device, first.tasks.X.device),
+            ("use of Standardize", one.standardized, first.standardized),
+        ):
+            if mine != expected:
                 raise ValueError(
-                    f"The models must agree in their {what}: that of {one.names[0]!r} is "
-                    f"{mine[what]}, that of {read[0].names[0]!r} is {first}."
+                    f"The models must agree in their {what}: that of {one.names[0]!r} is {mine}, "
+                    f"that of {first.names[0]!r} is {expected}."
                 )
 
 

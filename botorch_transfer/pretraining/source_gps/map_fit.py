@@ -8,7 +8,7 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,9 +25,6 @@ from botorch_transfer.pretraining.memo import Memo
 from botorch_transfer.pretraining.optimizers import minimize_batched
 from botorch_transfer.pretraining.parallel import keep_freed_memory, run_jobs
 from botorch_transfer.pretraining.tasks import MAX_PADDED_BYTES, PaddedTasks
-
-LogDensity = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Maps ``P x k`` parameters to the log density of each and its derivative, ``P x k`` tensors."""
 
 
 def negative_log_likelihood(
@@ -161,7 +158,7 @@ class MAPObjective:
 
     tasks: PaddedTasks
     kernel: str
-    log_prior: LogDensity
+    log_prior: LogPrior
     max_elements: int = BLOCK_ELEMENTS
 
     def __call__(self, theta: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

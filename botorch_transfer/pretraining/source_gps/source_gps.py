@@ -198,25 +198,29 @@ class SourceGPs(ConditionedPrior):
             raise InputDataError(
                 f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
             )
-        new = type(self).fit(
-            tasks,
-            kernel=self.gps.kernel,
-            hyperpriors=hyperpriors,
-            outcome_scale=self.outcome_scale,
-            input_transform=self.input_transform,
-            **options,
+        new = (
+            type(self)
+            .fit(
+                tasks,
+                kernel=self.gps.kernel,
+                hyperpriors=hyperpriors,
+                outcome_scale=self.outcome_scale,
+                input_transform=self.input_transform,
+                **options,
+            )
+            .to(self.outcome_mean)
         )
         names = _distinct(self.task_names, new.task_names)
-        sizes = torch.cat([self.num_points, new.num_points.to(self.num_points)]).tolist()
+        sizes = torch.cat([self.num_points, new.num_points]).tolist()
         check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
         return type(self)(
-            self.gps.join(new.gps.to(self.gps.train_X)),
-            torch.cat([self.outcome_mean, new.outcome_mean.to(self.outcome_mean)]),
-            torch.cat([self.outcome_std, new.outcome_std.to(self.outcome_std)]),
+            self.gps.join(new.gps),
+            torch.cat([self.outcome_mean, new.outcome_mean]),
+            torch.cat([self.outcome_std, new.outcome_std]),
             names,
             self.outcome_scale,
             self.input_transform,
-            torch.cat([self.log_posterior, new.log_posterior.to(self.log_posterior)]),
+            torch.cat([self.log_posterior, new.log_posterior]),
         )
 
     @property
