@@ -2,14 +2,13 @@
 
 from botorch_transfer.models import pathwise  # noqa: F401  (registers the samplers)
 from botorch_transfer.models.ensemble import RankWeightedGP, TwoStageTransferGP
-from botorch_transfer.models.hyperprior import FullyBayesianHyperpriorGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.models.hyperprior import HyperpriorGP
+from botorch_transfer.models.hyperprior import FullyBayesianHyperpriorGP, HyperpriorGP
 from botorch_transfer.models.joint import (
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
