@@ -388,11 +388,8 @@ class JointPath(ModelPath):
 
     def _combine(self, x: Tensor, loadings: Tensor) -> Tensor:
         """``Σ_ν φ_ν(x) loadings_ν`` for ``... x Q x num_features x T`` loadings."""
-        terms = [
-            feature_map(x) @ loadings[..., index, :, :]
-            for index, feature_map in enumerate(self.feature_maps)
-        ]
-        return torch.stack(terms).sum(dim=0)
+        maps = zip(self.feature_maps, loadings.unbind(dim=-3), strict=True)
+        return torch.stack([feature_map(x) @ loading for feature_map, loading in maps]).sum(dim=0)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the draws.
@@ -555,13 +552,12 @@ def _guarded_paths(
     # One z for each function: a function never mixes the two models.
     z = weight.new_empty(sample_shape + weight.shape).normal_()
     between = (weight * (1 - weight)).sqrt() * z
-    mean_of_transfer = MeanPath(model.transfer, prior)
-    mean_of_plain = MeanPath(model, prior, member="exact_gp")
+    means = MeanPath(model.transfer, prior), MeanPath(model, prior, member="exact_gp")
     paths = {
         "transfer": ScaledPath(transfer, weight.sqrt()),
         "plain": ScaledPath(plain, (1 - weight).sqrt()),
-        "mean_of_transfer": ScaledPath(mean_of_transfer, weight - weight.sqrt() + between),
-        "mean_of_plain": ScaledPath(mean_of_plain, 1 - weight - between),
+        "mean_of_transfer": ScaledPath(means[0], weight - weight.sqrt() + between),
+        "mean_of_plain": ScaledPath(means[1], 1 - weight - between),
     }
     return model_paths(model, paths)
 
