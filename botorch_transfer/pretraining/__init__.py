@@ -8,8 +8,7 @@ from botorch_transfer.pretraining.hyperprior.validation import (
     leave_one_domain_out,
 )
 from botorch_transfer.pretraining.memo import clear_memos
-from botorch_transfer.pretraining.pretrained.fit import PretrainingOptions
-from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
+from botorch_transfer.pretraining.pretrained import PretrainedPrior, PretrainingOptions
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions

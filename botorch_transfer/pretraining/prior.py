@@ -91,9 +91,9 @@ class TransferPrior(Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @property
-    @abstractmethod
     def dim(self) -> int | None:
         """The number of input dimensions ``d``; ``None`` if the prior serves any number."""
+        return None
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
         """Returns the input transform of a model.

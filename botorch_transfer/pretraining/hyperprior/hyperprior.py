@@ -324,11 +324,6 @@ class Hyperprior(TransferPrior):
     # -------------------------------------------------------------------------- distributions
 
     @property
-    def dim(self) -> int | None:
-        """``None``: a hyperprior serves any number of inputs."""
-        return None
-
-    @property
     def estimates(self) -> DomainEstimates:
         """The estimates of step 1.
 
@@ -507,16 +502,8 @@ class Hyperprior(TransferPrior):
             contexts, base = state["offset"].unsqueeze(0), state["base"]
             network = ContextNetwork(contexts, base, **config["network"]).freeze()
             network.load_state_dict(state)
-        return cls(
-            config["kind"],
-            config["kernel"],
-            priors,
-            network,
-            estimates,
-            config["default_contexts"],
-            config["outcome_scale"],
-            input_transform,
-        )
+        options = config["default_contexts"], config["outcome_scale"], input_transform
+        return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
 
 
 def _check_units(outcome_scale: str) -> None:

@@ -135,7 +135,7 @@ class GradientFit:
         self.checkpoint_every = options.checkpoint_every or max(1, self.num_steps // 20)
         self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
         self.flat = FlatParameters(self.parameters.values())
-        self.optimizer: torch.optim.Optimizer
+        self.optimizer: torch.optim.Adam | torch.optim.LBFGS
         if name == "adam":
             self.optimizer = torch.optim.Adam([self.flat.vector], fused=True)
         else:
@@ -191,7 +191,6 @@ class GradientFit:
         if isinstance(self.optimizer, torch.optim.Adam):
             sampled, steps = partial(self.loss.sampled, self.parts), range(self.step, self.stop)
             return adam_steps(self.optimizer, sampled, steps, self._learning_rate)
-        assert isinstance(self.optimizer, torch.optim.LBFGS)
         previous = self.curve.loss[-1] if self.curve.loss else math.inf
         losses = lbfgs_steps(self.optimizer, partial(self.loss.full, self.parts), previous)
         return islice(losses, self.stop - self.step)

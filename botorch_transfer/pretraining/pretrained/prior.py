@@ -586,15 +586,15 @@ class PretrainedPrior(TransferPrior):
         own = dict(prior.named_buffers())
         state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
         expected = {name: tensor.shape for name, tensor in own.items()}
+        difference = None
         if expected != {name: tensor.shape for name, tensor in state.items()}:
+            difference = "have other parameters than"
+        elif config["preset"] is None and structure(prior.parts) != config["structure"]:
+            difference = "are not of the kind of"
+        if difference is not None:
             raise ValueError(
-                "The given mean_module and covar_module have other parameters than the saved ones: "
-                "build them as they were built before."
-            )
-        if config["preset"] is None and structure(prior.parts) != config["structure"]:
-            raise ValueError(
-                "The given mean_module and covar_module are not of the kind of the saved ones: "
-                "build them as they were built before."
+                f"The given mean_module and covar_module {difference} the saved ones: build them "
+                "as they were built before."
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)
