@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.kernels.hierarchy import (
+    BoostedHierarchy,
+    ConditionedHierarchy,
+    stack_levels,
+)
 from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining.source_gps.hierarchy import Propagate, SourceHierarchy
 from tests.kernels.tasks import Task, draw_tasks, points
@@ -136,19 +140,6 @@ def boosted_variance(levels: Sequence[Task], A: Tensor) -> Tensor:
         residual[:, rows] -= torch.linalg.solve(gram, level.prior(level.X, Z)).mT
         covariance = level.posterior_covariance(Z, Z) + residual @ covariance @ residual.mT
     return covariance.diagonal()[-len(A) :]
-
-
-def stack_levels(
-    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """The data of levels, as the hierarchy under test takes them."""
-    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
-    return {
-        "train_X": torch.cat(list(inputs)),
-        "train_Y": torch.cat(list(outcomes)),
-        "level": torch.cat(levels),
-        "noise": torch.cat(list(noises)),
-    }
 
 
 def stack(levels: Sequence[Task], propagate: Propagate) -> ConditionedHierarchy:

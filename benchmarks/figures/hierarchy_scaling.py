@@ -26,7 +26,11 @@ from benchmarks.styles import style_of
 from benchmarks.timing.measure import readable
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.kernels.hierarchy import (
+    BoostedHierarchy,
+    ConditionedHierarchy,
+    stack_levels,
+)
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
@@ -106,13 +110,8 @@ def operations(num_sources: int, num_points: int) -> dict[str, dict[str, Timed]]
         Functions without arguments.
     """
     *sources, target = random_tasks(num_sources + 1, num_points, DIM)
-    Y = torch.cat([Y.squeeze(-1) for _, Y in sources])
-    levels: dict[str, Any] = {
-        "train_X": torch.cat([X for X, _ in sources]),
-        "train_Y": Y,
-        "level": torch.arange(num_sources).repeat_interleave(num_points),
-        "noise": torch.full_like(Y, 1e-2),
-    }
+    data = [X for X, _ in sources], [Y.squeeze(-1) for _, Y in sources]
+    levels: dict[str, Any] = stack_levels(*data, [torch.full_like(y, 1e-2) for y in data[1]])
     ones = torch.ones(num_sources, dtype=torch.double)
     lengthscale = 0.7 * ones.unsqueeze(-1).expand(-1, DIM)
 

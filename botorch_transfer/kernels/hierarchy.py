@@ -271,3 +271,25 @@ class BoostedHierarchy(ConditionedHierarchy):
             A ``batch_shape x M x n`` tensor.
         """
         return self.levels.variance(x)
+
+
+def stack_levels(
+    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Stacks the data of levels as :class:`ConditionedHierarchy` takes them.
+
+    Args:
+        inputs: Each level's ``n x d`` inputs.
+        outcomes: Each level's ``n`` outcomes.
+        noises: Each level's ``n`` noise variances.
+
+    Returns:
+        ``train_X``, ``train_Y``, ``level`` and ``noise``.
+    """
+    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
+    return {
+        "train_X": torch.cat(list(inputs)),
+        "train_Y": torch.cat(list(outcomes)),
+        "level": torch.cat(levels),
+        "noise": torch.cat(list(noises)),
+    }

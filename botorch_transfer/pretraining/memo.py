@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from threading import Lock
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -93,6 +93,15 @@ def clear_memos() -> None:
             memo._results.clear()
 
 
+@runtime_checkable
+class HasContent(Protocol):
+    """An object that defines its own content."""
+
+    def content(self) -> Sequence[Any]:
+        """The parts that make two objects equal."""
+        ...
+
+
 def content_key(*parts: Any) -> str:
     """Hashes content: objects with equal content have equal keys.
 
@@ -127,8 +136,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, Module):
         # Frozen modules are used in evaluation mode, whatever mode they are given in.
         _update(digest, {name: v for name, v in vars(part).items() if name != "training"})
-    elif hasattr(part, "content"):
-        # The object says which of its parts make two objects equal.
+    elif isinstance(part, HasContent):
         _update_all(digest, part.content())
     elif is_dataclass(part) and not isinstance(part, type):
         _update_all(digest, [getattr(part, field.name) for field in fields(part)])

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from botorch_transfer.data import check_joint_size
 from botorch_transfer.kernels import hierarchy
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.kernels.hierarchy import (
+    BoostedHierarchy,
+    ConditionedHierarchy,
+    stack_levels,
+)
 from botorch_transfer.pretraining.source_gps.hierarchy import Propagate
 from tests.hierarchy_twin import (
     SIZES,
@@ -23,7 +27,6 @@ from tests.hierarchy_twin import (
     moments_and_gradient,
     sequential,
     stack,
-    stack_levels,
 )
 from tests.kernels.tasks import KERNELS, draw_tasks, points
 

@@ -23,7 +23,7 @@ from botorch_transfer.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy, stack_levels
 from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     warn_outside_unit_cube,
@@ -288,6 +288,7 @@ def _fit_levels(
 
 def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Tensor]:
     """The data of the first levels, one after another, without the padding."""
-    mask = tasks.mask[:num_levels]
-    X, Y, noise = (part[:num_levels][mask] for part in (tasks.X, tasks.Y, noise))
-    return {"train_X": X, "train_Y": Y, "level": mask.nonzero()[:, 0], "noise": noise}
+    masks, parts = tasks.mask[:num_levels], (tasks.X, tasks.Y, noise)
+    return stack_levels(
+        *([own[mask] for own, mask in zip(part, masks, strict=False)] for part in parts)
+    )
