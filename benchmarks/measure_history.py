@@ -20,7 +20,8 @@ from tqdm import tqdm
 
 from benchmarks.history_spaces import SPACES, evaluate, sample_configs
 from benchmarks.history_tasks import TASKS
-from botorch_transfer.datasets.history import OUTCOMES, WholeNumber, tuning_search_space
+from botorch_transfer import IntegerParameter, OrdinalParameter
+from botorch_transfer.datasets.history import OUTCOMES, tuning_search_space
 
 CONFIGS = 150
 GZIP = {"method": "gzip", "mtime": 0, "compresslevel": 9}  # mtime: same rows, same bytes
@@ -106,7 +107,9 @@ def _table(runs: Sequence[Run], results: dict[str, Result]) -> pd.DataFrame:
     spaces = dict.fromkeys(space for space, _, _ in runs)
     parameters = [p for space in spaces for p in tuning_search_space(space).parameters]
     names = dict.fromkeys(p.name for p in parameters)
-    whole = {p.name: "Int64" for p in parameters if isinstance(p, WholeNumber)}
+    whole = {
+        p.name: "Int64" for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)
+    }
     return pd.DataFrame(rows, columns=["space", "task", *names, *OUTCOMES]).astype(whole)
 
 

@@ -44,7 +44,6 @@ models.hyperprior: .fully_bayesian .hyperparameter_ensemble .hyperprior_modules 
 models.inputs: .construction
 models.joint: .source_likelihood .joint_coregionalization .joint_hierarchical .joint_scaml
     .joint_weighted_source
-models.modular: .scaml
 models.pathwise: .path_parts .ensemble_pathwise .guarded_pathwise .joint_pathwise
     .mean_hierarchical_pathwise .pretrained_pathwise
 models.report: .source_evidence

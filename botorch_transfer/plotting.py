@@ -20,7 +20,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.modular import ScaMLGP
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 

@@ -16,8 +16,8 @@ from botorch_transfer.models.joint import (
     LinearCoregionalizationGP,
     WeightedSourceGP,
 )
-from botorch_transfer.models.modular import ScaMLGP
 from botorch_transfer.models.pretrained import PretrainedGP
+from botorch_transfer.models.scaml import ScaMLGP
 
 __all__ = [
     "BoostedHierarchicalGP",

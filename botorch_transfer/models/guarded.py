@@ -37,8 +37,8 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
 from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options
-from botorch_transfer.models.modular import ScaMLGP
 from botorch_transfer.models.report import transfer_report
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps import SourceGPs, source_agreement, tasks_agree
 

@@ -1,38 +1,33 @@
-r"""The modular models: their base classes, and ScaML-GP, the one to start with.
+"""Base classes of the modular models: the source knowledge is a prior, pre-trained in advance.
 
-In a modular model the source knowledge is a prior, which was pre-trained beforehand and gives the
-target a mean and a kernel. Read it to build a method of your own; :class:`ScaMLGP` shows how. Its
-hyperpriors and starting values, those of the paper's Appendix C.5, are in ``hyperpriors.spec``.
-
-.. [Tighineanu2023scaml]
-    P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
-    Berkenkamp. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024. arXiv:2312.00742.
+The prior gives the target a mean and a kernel. Read this to build a method of your own;
+:class:`~.scaml.ScaMLGP` is the shortest example.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.priors import GammaPrior
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, GPHyperparameters
+from botorch_transfer.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    GPHyperparameters,
+    Hyperparameter,
+)
 from botorch_transfer.hyperpriors.spec import residual_kernel
-from botorch_transfer.kernels import TaskWeights, WeightedSumKernel
-from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
-from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
@@ -82,7 +77,7 @@ class ModularTransferGP(TargetGP):
         prior: A view of the prior; it becomes the model's own.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        **options: ``train_Yvar``, ``likelihood`` and ``noise``, see :class:`.TargetGP`.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
@@ -101,10 +96,12 @@ class ModularTransferGP(TargetGP):
         prior: TransferPrior,
         mean_module: Mean,
         covar_module: Kernel,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        **options: Any,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         if isinstance(outcome_transform, DefaultType):
             outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
@@ -115,10 +112,12 @@ class ModularTransferGP(TargetGP):
             prior.dim,
             mean_module,
             covar_module,
-            outcome_transform=outcome_transform,
-            input_transform=prior.input_transform_for(num_inputs, input_transform),
-            task_feature=task_feature,
-            **options,
+            train_Yvar,
+            likelihood,
+            outcome_transform,
+            prior.input_transform_for(num_inputs, input_transform),
+            task_feature,
+            noise,
         )
         self.prior = prior.to(train_X)
 
@@ -164,11 +163,11 @@ class SourcePosteriorGP(ModularTransferGP):
             train_Y,
             sources,
             *self._mean_and_kernel(sources, covar_module, batch_shape),
+            train_Yvar,
+            likelihood,
             outcome_transform,
             input_transform,
             task_feature,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
         )
         self._add_parts()
         self.to(train_X)
@@ -202,66 +201,3 @@ class SourcePosteriorGP(ModularTransferGP):
     def residual_covar_module(self) -> Kernel:
         """The residual kernel, of what the sources do not explain."""
         return self.covar_module
-
-
-class ScaMLGP(SourcePosteriorGP):
-    r"""ScaML-GP [Tighineanu2023scaml]_: source tasks, weighted, plus a residual.
-
-    Every source task is a GP of its own with posterior ``(μ_m, Σ_m)``. Given all source data, the
-    target's prior is (Theorem 1)
-
-    .. code-block:: text
-
-        m_t(x) = Σ_m w_m μ_m(x)        k(x, x') = k_t(x, x') + Σ_m w_m² Σ_m(x, x')
-
-    and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
-    the target's data; the source GPs stay as they are, so cost grows linearly with the number of
-    source tasks. It is the model to start with: any number of source tasks, from a few dozen
-    points each. Source tasks that do not help get weight zero as soon as target points say so.
-
-    Args:
-        covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
-            lengthscale for each input and the paper's hyperpriors.
-
-    Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
-
-    Example:
-        >>> X = torch.rand(30, 2, dtype=torch.double)
-        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
-        >>> train_X = torch.rand(4, 2, dtype=torch.double)
-        >>> model = ScaMLGP(train_X, train_X.sum(-1, keepdim=True), history)
-        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        >>> model.weights
-        tensor([...
-    """
-
-    prior: SourceGPs
-    task_weights: TaskWeights
-
-    transfer_report = transfer_report
-
-    def _mean_and_kernel(
-        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
-    ) -> tuple[Mean, Kernel]:
-        weights = TaskWeights(prior.num_tasks, batch_shape, GammaPrior(1.0, 1.0))
-        # Not `+`, which would flatten a residual kernel that is itself a sum.
-        kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
-        return WeightedSumMean(prior.gps, weights), kernel
-
-    def _add_parts(self) -> None:
-        self.task_weights = cast(TaskWeights, self.mean_module.task_weights)
-
-    @property
-    def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.task_weights.weights
-
-    @weights.setter
-    def weights(self, value: Tensor) -> None:
-        self.task_weights.weights = value
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The residual kernel ``k_t``."""
-        return self.covar_module.kernels[0]

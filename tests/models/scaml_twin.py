@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer.models.modular import ScaMLGP
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.pretraining import SourceGPs
 
 KernelFunction = Callable[[Tensor, Tensor], Tensor]
