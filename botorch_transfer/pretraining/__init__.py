@@ -10,9 +10,7 @@ from botorch_transfer.pretraining.hyperprior.validation import (
 from botorch_transfer.pretraining.memo import clear_memos
 from botorch_transfer.pretraining.pretrained import PretrainedPrior, PretrainingOptions
 from botorch_transfer.pretraining.prior import TransferPrior
-from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
-from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.pretraining.source_gps import MAPOptions, SourceGPs, SourceHierarchy
 
 __all__ = [
     "DomainFitOptions",

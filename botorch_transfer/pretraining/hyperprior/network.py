@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from gpytorch.priors import GammaPrior
@@ -22,6 +23,7 @@ from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
 from botorch_transfer.pretraining.optimizers import FlatParameters, adam_steps
+from botorch_transfer.pretraining.pretrained.parts import freeze
 
 
 class ContextNetwork(Module):
@@ -69,12 +71,9 @@ class ContextNetwork(Module):
         self.register_buffer("upper", contexts.amax(dim=0))
         self.register_buffer("base", base.detach().to(contexts).clone())
         self.hidden, self.bounded_head = tuple(hidden), bounded_head
-        layers: list[Module] = []
-        width = contexts.shape[-1]
-        for size in self.hidden:
-            layers += [Linear(width, size), Tanh()]
-            width = size
-        self.layers = Sequential(*layers, Linear(width, 2)).to(contexts)
+        widths = [contexts.shape[-1], *hidden]
+        layers = [part for pair in pairwise(widths) for part in (Linear(*pair), Tanh())]
+        self.layers = Sequential(*layers, Linear(widths[-1], 2)).to(contexts)
 
     @property
     def context_size(self) -> int:
@@ -87,10 +86,7 @@ class ContextNetwork(Module):
         Returns:
             The network itself.
         """
-        for layer in self.layers:
-            for name, parameter in list(layer.named_parameters()):
-                delattr(layer, name)
-                layer.register_buffer(name, parameter.detach())
+        freeze(self)
         return self
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
