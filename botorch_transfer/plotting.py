@@ -1,4 +1,4 @@
-"""Pictures of transfer models, and the one look that each method has in all of them.
+"""Plots of transfer models, with one style per method.
 
 Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to give a
 method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.

@@ -1,7 +1,7 @@
 """Transfer-learning models in Ax: a generation strategy that knows old runs.
 
-Importing this package tells Ax of the models, so that experiments with them can be stored and
-loaded: import it also where such an experiment is only loaded.
+Importing this package registers the models with Ax, so that experiments with them can be stored and
+loaded. Import it before loading such an experiment, too.
 """
 
 try:

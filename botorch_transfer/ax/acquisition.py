@@ -1,4 +1,4 @@
-"""Where to look next: the acquisition functions that Ax uses with transfer models.
+"""Acquisition functions for transfer models in Ax.
 
 :class:`TransferAcquisition` is what Ax calls. Before the first outcome it takes
 :class:`PriorUpperConfidenceBound`, afterwards Ax's own choice, with :func:`noisy_improvement` where
@@ -62,10 +62,10 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         objective_weights: A ``k x m`` tensor, a row for each objective, that is to be maximized.
         outcome_constraints: ``(A, b)`` for constraints ``A f(x) <= b``.
         X_pending: A ``p x d`` tensor of inputs that are being evaluated.
-        beta: The square of the number of standard deviations.
+        beta: ``β`` in ``μ + √β σ``.
         X_reference: An ``n x d`` tensor of inputs all over the search space. Each objective's scale
-            is its standard deviation over them, so that constraints and objectives in other units
-            count alike. If omitted, scales are one.
+            is its standard deviation over them, so that objectives and constraints are comparable.
+            If omitted, scales are one.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -492,7 +492,7 @@ class TransferAcquisition(Acquisition):
         share: float,
     ) -> AvoidingAcquisition:
         bounds = self._tensor(space.bounds).T
-        # Without outcomes, a neighbourhood is tried once; with some, suggestions may come closer.
+        # Larger radii before the first outcome.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
         shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
         failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)

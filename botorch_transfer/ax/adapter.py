@@ -104,7 +104,7 @@ class TransferMixin(ABC):
         super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)  # type: ignore[misc]
 
     def _get_transformed_gen_args(self, *args: Any, **given: Any) -> Any:
-        """Removes abandoned trials, which Ax takes for pending, and metrics without any outcome.
+        """Removes abandoned trials, which Ax treats as pending, and metrics without any outcome.
 
         Before the first outcome, only metrics with history count.
         """
@@ -346,7 +346,7 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         super()._fit(search_space, experiment_data, **kwargs)
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Fixes parameters that only old experiments have at their value in the new one.
+        """Fixes parameters of old experiments that the new one lacks.
 
         Ax drops them here, but keeps them in the data: the numbers of columns would differ.
         """

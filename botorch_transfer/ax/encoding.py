@@ -115,7 +115,7 @@ def _fixed_values(search_space: SearchSpace, history: TransferHistory) -> dict[s
 
 
 def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]:
-    """Describes the encoded parameters, for priors to know their inputs by.
+    """Describes the encoded parameters, so that priors can check their inputs.
 
     Args:
         search_space: The raw search space.

@@ -170,7 +170,7 @@ class TransferHistory:
         """Reads tensors whose columns are in the order of the search space's parameters.
 
         Args:
-            metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
                 ``Yvar`` (``n_i x 1``), in raw units.
 
         Returns:
@@ -331,7 +331,7 @@ TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
 
 
 class AuxiliaryHistory:
-    """The names of old experiments and, until stored and loaded, the experiments themselves.
+    """Names of old experiments, and the experiments while they are in memory.
 
     Storage keeps the names. The experiments are attached to the new one as Ax's auxiliary
     experiments, which its SQL storage keeps by reference and its JSON storage leaves out.

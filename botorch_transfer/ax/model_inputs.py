@@ -2,7 +2,7 @@
 
 Ax calls :func:`transfer_model_inputs` for each metric, whenever it builds a model. Source tasks
 come with the data set (:class:`TransferDataset`, or Ax's auxiliary experiments), or as an option of
-the model. Of a prior's file a generation strategy stores path and hash, not the tensors.
+the model. A generation strategy stores the path and hash of a prior file, not its tensors.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ def transfer_generation_strategy(
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
-    The strategy is stored with the experiment, in JSON files and databases: a table in full, of old
-    experiments the names, of priors path and content hash. Import ``botorch_transfer.ax`` before
-    loading. A loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores
-    ten decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
+    The strategy is stored with the experiment, in JSON files and databases: a table in full, old
+    experiments by name, priors by path and hash. Import ``botorch_transfer.ax`` before loading. A
+    loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores ten
+    decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
     ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
 
     Args:

@@ -1,4 +1,4 @@
-"""Source data as tensors or data sets: what is accepted, and what is refused with which message.
+"""Source data as tensors or data sets: validation of source data.
 
 Every model and every pre-training calls :func:`as_datasets` first.
 """
@@ -132,7 +132,7 @@ _INSTEAD = "use a modular model such as ScaMLGP, thin out the source data, or ra
 
 
 def joint_bytes(num_points: int, dtype: torch.dtype) -> int:
-    """Says how much memory a gradient of an exact GP's marginal likelihood takes.
+    """Estimates the memory a gradient of an exact GP's marginal likelihood takes.
 
     Args:
         num_points: Number of points of all tasks, the target included.

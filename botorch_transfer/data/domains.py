@@ -74,8 +74,8 @@ class Domain:
             ``Normalize(d, bounds=...)``.
 
     Raises:
-        InputDataError: If the source data are unfit, or the context isn't ``d x s`` and finite.
-        ValueError: If there is no input of a number in ``discrete_dims``.
+        InputDataError: If the source data are invalid, or the context isn't ``d x s`` and finite.
+        ValueError: If ``discrete_dims`` has an index out of range.
 
     Example:
         >>> import torch

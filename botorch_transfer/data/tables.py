@@ -36,7 +36,7 @@ def from_dataframe(
 
     Args:
         frame: The table.
-        space: What its parameters are.
+        space: The search space of the table.
         outcome: Column with the outcome.
         task: Column with the name of the task; names are compared as text.
         goal: Whether large (``"max"``) or small (``"min"``) outcomes are good. Models maximize, so
@@ -46,9 +46,8 @@ def from_dataframe(
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
             unit; its square becomes ``Yvar``. A task with an empty column has its noise inferred. A
             failed run that is kept has the largest standard error of its task.
-        missing: The value that a parameter had in tasks that don't record it: those in which its
-            column is empty or that are in a table without the column. Without it, such tasks are
-            refused.
+        missing: Values of parameters that a task does not record (empty or absent column). Without
+            it, such tasks raise an error.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double

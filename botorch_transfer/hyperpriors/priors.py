@@ -79,11 +79,10 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
 class LogDensityGammaPrior(GammaPrior):
     r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
 
-    Use it for MAP. The maximum of a density depends on the coordinates. A Gamma with a shape of at
-    most one, as a few estimates of different magnitudes give it, has its maximum at zero. With few
-    points, MAP then ends at a lengthscale of zero: the model takes the function for white noise and
-    predicts nothing. The density of the logarithm has its maximum at the mean, whatever the shape,
-    and the optimizer works with logarithms anyway:
+    Use it for MAP. The maximum of a density depends on the coordinates. A Gamma with shape at most
+    one has its mode at zero. With few points, MAP then ends at a lengthscale of zero: the model
+    takes the function for white noise and predicts nothing. The density of the logarithm has its
+    maximum at the mean, whatever the shape, and the optimizer works with logarithms anyway:
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 

@@ -2,8 +2,8 @@
 
 Read this for the defaults of source GPs and target models, and to give a model other ones. The
 defaults are those of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). Source tasks are
-standardized one by one, so their outputscale has BoTorch's classic prior. The target's residual is
-what the sources cannot explain: its scale is small, and little is known about it.
+standardized one by one, so their outputscale has BoTorch's classic prior. The residual is the
+target's difference from the sources, with a small scale and a broad hyperprior.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.

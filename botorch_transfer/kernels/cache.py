@@ -50,9 +50,9 @@ class _Memory:
 class Cache:
     """Remembers the values of one function, without their graph, at the last few inputs.
 
-    Inputs are compared by value, because GPyTorch copies and expands them on the way. All else that
-    the function depends on, its state, is compared by identity: when a tensor of the state is
-    replaced or changed in place, every value is forgotten. Inputs that require a gradient are
+    Inputs are compared by value, because GPyTorch copies and expands them on the way. The
+    function's state (all other tensors it uses) is compared by identity: when a tensor of the state
+    is replaced or changed in place, every value is forgotten. Inputs that require a gradient are
     neither remembered nor looked up. Deep copies start with what is remembered, pickles empty.
 
     Args:
@@ -97,7 +97,7 @@ class Cache:
         """
         if x.requires_grad:
             return function(x)
-        # Inference tensors have no version: nobody changes them where the old value is known.
+        # Inference tensors have no version counter; they are assumed unchanged.
         version = tuple((id(t), 0 if t.is_inference() else t._version) for t in state)
         memory = self._memory
         if memory.version != version:

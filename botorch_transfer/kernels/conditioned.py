@@ -119,7 +119,7 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters, with which that of the inputs ends."""
+        """The batch shape of the hyperparameters: the last batch dimensions of the inputs."""
         return torch.Size()
 
     @abstractmethod
@@ -196,7 +196,7 @@ class Conditioned(ABC):
         return self._unflat(flat, x).to(x.dtype)
 
     def whiten(self, x: Tensor) -> Tensor:
-        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is what the data explain.
+        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -274,7 +274,7 @@ class ConditionedBatch(Conditioned, Module):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
-    the kernels of its levels. Subclasses say how, by :meth:`aggregate` and its kin, and register
+    the kernels of its levels. Subclasses implement this in the ``aggregate`` methods, and register
     the data and a factor as buffers: there is nothing to fit. Buffers are in double precision, and
     results in that of the inputs.
 
@@ -403,7 +403,7 @@ class ConditionedBatch(Conditioned, Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
+        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
 
 
@@ -442,8 +442,8 @@ CHUNK_ELEMENTS = 2**18
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
     """Sets the padding to one of the task's own inputs.
 
-    It is masked out wherever it enters, but must be finite, and near the data: the rounding
-    errors of distances grow with the distances.
+    Padding is masked, but must be finite and near the data, to keep rounding errors of distances
+    small.
 
     Args:
         X: An ``M x N x d`` tensor of inputs.
@@ -518,7 +518,7 @@ class ConditionedGPs(ConditionedBatch):
         """Computes ``L⁻¹`` and ``(L Lᵀ)⁻¹ (y - m)`` for the Cholesky factor ``L`` of each task."""
         num_tasks, size = self.mask.shape
         inverse_root = self.train_X.new_empty(num_tasks, size, size)
-        # What it takes on the way is several times the result: not of all tasks at once.
+        # Temporary memory is several times the result, so process tasks in chunks.
         tasks = torch.arange(num_tasks, device=self.mask.device)
         for chunk in tasks.split(max(1, CHUNK_ELEMENTS // size**2)):
             inverse_root[chunk] = self._inverse_roots(chunk)

@@ -163,7 +163,7 @@ class CoregionalizationKernel(Kernel):
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
-            # One object, where the points are the same: kernels then know zero distances exactly.
+            # One object, where the points are the same: so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
             weights = points2.spread(points1.spread(covariances[..., index, :, :], -2), -1)
@@ -415,7 +415,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
 
 class _IndependentSourcesKernel(CoregionalizationKernel):
-    """A kernel for each task; the target shares those of its sources, these share none.
+    """A kernel for each task; sources share their kernels with the target, not with each other.
 
     Args:
         data_kernels: A kernel for each task, target last.

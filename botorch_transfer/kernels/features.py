@@ -1,4 +1,4 @@
-"""Learned features: the network that a pre-trained mean and kernel share, and these two.
+"""Learned features: a network, and the mean and kernel that use its features.
 
 Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with
 ``BiasedLinearKernel`` on the features that of ABLR; ``FeatureMean`` is linear in the features.

@@ -9,16 +9,15 @@ of all levels. What is observed at a row of level ``l`` then has the covariance
 
 and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it.
 Conditioning on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
-[Tighineanu2022hierarchical]_ also SHGP. Passing on the mean alone, level by level, is another set
-of coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
-triangular matrix
+[Tighineanu2022hierarchical]_ also SHGP. Passing on means only gives other coefficients of the same
+data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block triangular matrix
 
 .. code-block:: text
 
     F = k_{l'}(X, X') where l ≥ l', plus noise,
 
 they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is that of
-``f - c(x) y``, HGP's covariance plus what the other coefficients cost: with ``K = L Lᵀ``,
+``f - c(x) y``, HGP's covariance plus the excess due to the other coefficients: with ``K = L Lᵀ``,
 
 .. code-block:: text
 
@@ -247,7 +246,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs: rows that explain, then those that BHGP's coefficients add."""
+        """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
         boost = self._boosts(self._boost, self.train_X, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]

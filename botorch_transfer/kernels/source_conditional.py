@@ -72,7 +72,7 @@ class SourcePoints(Module):
         self.names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
-        # Nothing writes into the tensors, so copies of a model, each fantasy is one, share them.
+        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
 
     def _load_from_state_dict(

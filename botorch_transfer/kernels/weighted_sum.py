@@ -29,7 +29,7 @@ MIN_WEIGHT = 1e-6
 
 
 class SourceWeights(Module, ABC):
-    """Weights of source tasks, whether they are fitted or computed."""
+    """Base class of source weights."""
 
     _parameter: ClassVar[str]
     """The parameter's name; its last dimension is that of the tasks."""

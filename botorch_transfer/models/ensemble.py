@@ -1,8 +1,8 @@
 r"""RGPE and SGPT: ensembles of source posteriors and a GP that knows the target's data only.
 
 Both mix the same members, and weigh the sources by how well they rank the target's points. RGPE
-counts how often each member ranks them best in posterior draws. SGPT, also known as TST-R, takes a
-kernel of the share of pairs that a source's mean misranks. Read it to choose between the two, or
+counts how often each member ranks them best in posterior draws. SGPT, also known as TST-R, applies
+a kernel to the share of pairs that a source's mean misranks. Read it to choose between the two, or
 for weights of your own.
 
 .. [Feurer2018rgpe]
@@ -49,13 +49,13 @@ MAX_ELEMENTS = 2**22
 class EnsembleGP(SourcePosteriorGP):
     """Base class of the ensembles of source posteriors and the target's own GP.
 
-    A fit sees the target's own GP alone. Predictions are those of the ensemble, with weights that
-    are computed when the model is built and again by each fit, and frozen in between: conditioning,
+    Only the target's own GP is fitted. Predictions are those of the ensemble, with weights that are
+    computed when the model is built and again by each fit, and frozen in between: conditioning,
     fantasies and leave-one-out predictions keep them. Subclasses compute the weights, and say by
     ``has_source_covariance`` whether the sources' covariances are weighted, too.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, and so
-    sees the target's own only: take ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
+    ignores the sources: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -95,7 +95,7 @@ class EnsembleGP(SourcePosteriorGP):
 
     @abstractmethod
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
-        """Computes the weights up to a factor: ``batch_shape x (M + 1)``, the target's own last.
+        """Computes unnormalized weights: ``batch_shape x (M + 1)``, the target's own last.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of transformed inputs.
@@ -152,13 +152,12 @@ class EnsembleGP(SourcePosteriorGP):
 
 
 def own_mean(batch_shape: torch.Size) -> ConstantMean:
-    """The prior mean of a GP that knows the target's data only.
+    """Builds the prior mean of the target's own GP.
 
     Args:
         batch_shape: The batch shape of the target model.
 
-    Returns:
-        A constant, standard normal: outcomes are standardized, though not by themselves.
+    Returns: A constant mean with a standard normal hyperprior.
     """
     return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
 
@@ -166,7 +165,7 @@ def own_mean(batch_shape: torch.Size) -> ConstantMean:
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     """Counts the pairs of points that functions rank otherwise than the outcomes do.
 
-    Pairs with equal outcomes are no pairs; a function's own ties count one half.
+    Pairs with equal outcomes are skipped; ties of the function count one half.
 
     Args:
         values: A ``batch_shape x [M x] S x n`` tensor of the functions' values.
@@ -215,18 +214,17 @@ class RankWeightedGP(EnsembleGP):
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
     A weight is the share of posterior draws in which a model misranks the fewest pairs of target
-    points, ties split equally; the target's own model is asked about each point without having
-    seen it. A source whose median loss exceeds the 95th percentile of the target's own is left
-    out. Use it where sources are similar up to a monotone change of their outcomes: ranks do not
-    see offsets and scales.
+    points, ties are split. The target's own model is scored by leave-one-out draws. A source whose
+    median loss exceeds the 95th percentile of the target's own is left out. Use it where sources
+    are similar up to a monotone change of their outcomes: ranks do not see offsets and scales.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
     points there is no pair to rank; all models tie, and have equal weights ``1 / (M + 1)``. With
     two there is one pair.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, and so
-    sees the target's own only: take ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
+    ignores the sources: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -296,8 +294,8 @@ class RankWeightedGP(EnsembleGP):
 def canonical_order(X: Tensor, Y: Tensor) -> Tensor:
     """Sorts points by their outcomes, then by their inputs.
 
-    Random numbers are drawn point by point; in this order, each point gets the same ones in
-    whichever order the points come.
+    In this order each point gets the same random numbers, so results do not depend on the order of
+    the data.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of inputs.
@@ -332,7 +330,7 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
     """Counts the pairs that leave-one-out predictions rank otherwise than the outcomes do.
 
     The prediction for each point, made without it, is compared with the same function's values at
-    the other points. Every pair is seen from either side, and counts one half each time.
+    the other points. Each pair is counted twice, with weight one half.
 
     Args:
         values: A ``batch_shape x S x n x n`` tensor: its row ``j`` is a function that does not
@@ -366,8 +364,8 @@ def leave_one_out_draws(
     r"""Draws functions from all leave-one-out posteriors of a GP at its own points.
 
     By Matheron's rule, a draw ``f`` from the prior becomes one from the posterior without point
-    ``j`` by adding ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ``, and the inverse without a row is that with
-    it, corrected by rank one.
+    ``j`` by adding ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ``, and the inverse without a row is a rank-one
+    update of the full inverse.
 
     Args:
         covariance: A ``batch_shape x n x n`` tensor: the prior covariance, noise left out.
@@ -425,8 +423,8 @@ class TwoStageTransferGP(EnsembleGP):
 
     Weights are proportional to an Epanechnikov kernel, ``¾ (1 - (r_m / ρ)²)`` for ``r_m < ρ`` and
     else zero, of the share ``r_m`` of pairs of target points that a source's mean misranks; the
-    target's own counts ¾, as a source without a misranked pair does. Use it for many sources of
-    which few resemble the target; its uncertainty is the plain GP's, so it explores as much.
+    target's own weight is ¾, that of a perfectly ranking source. Use it if few of many sources
+    resemble the target. Its uncertainty is the plain GP's.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
@@ -439,8 +437,8 @@ class TwoStageTransferGP(EnsembleGP):
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
             lengthscale for each input.
-        bandwidth: The bandwidth ``ρ``: the share of misranked pairs from which a source has no
-            weight.
+        bandwidth: The bandwidth ``ρ``: sources with at least this share of misranked pairs get
+            weight zero.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's, or ``bandwidth`` is

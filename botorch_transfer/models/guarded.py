@@ -1,11 +1,11 @@
 """A transfer model guarded by a plain GP: history that misleads loses its weight.
 
 Read it for the rule that weighs the two, and for the Gaussian that mixes them. The rule was chosen
-by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood gives up good history
-too early: the points are few, dependent, and the hyperparameters were fitted to them. So the odds
-start in favour of transfer, and only a part of the evidence counts. With one or two points a fit
-says nothing of what the history is worth, because hyperparameters bend to explain them; there the
-evidence is how likely the points were before any fit.
+by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood abandons good source
+data too early, because it uses few, dependent points that the hyperparameters were fitted to. The
+prior odds therefore favour transfer, and the log evidence is scaled down. A fit to one or two
+points is uninformative; there the evidence compares the likelihoods under both priors before any
+fit.
 """
 
 from __future__ import annotations
@@ -51,12 +51,11 @@ class GuardRule:
     """The weight of the transfer model, ``sigmoid(log odds + temperature * log evidence)``.
 
     Args:
-        prior_weight: The weight without evidence, above which it lies in favour of transfer.
-        temperature: The part of the log evidence that counts.
-        blind_points: The number of points up to which the evidence is that before any fit.
-        agreement: Without points, the only evidence is how well the source tasks predict one
-            another. The model follows them if their mean rank correlation is more than this number
-            of standard errors above zero; always, if it is ``-inf``.
+        prior_weight: The transfer model's weight if the log evidence is zero.
+        temperature: The factor of the log evidence, usually below one.
+        blind_points: Up to this many points, the evidence is computed before any fit.
+        agreement: Without target points, the sources are used if the mean rank correlation between
+            them is more than this many standard errors above zero; ``-inf`` always uses them.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -114,8 +113,8 @@ def prior_evidence(
 ) -> Tensor:
     """How much likelier the points were under the transferred prior than under the plain one.
 
-    Both priors get an unknown level of unit variance: that the target lies higher or lower than its
-    sources is no evidence against these.
+    Both priors get a constant offset of unit variance, so that a target above or below its sources
+    does not count against them.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
@@ -169,23 +168,23 @@ class GuardedTransferGP(TargetGP):
         mean = p μ + (1 - p) μ'
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
-    Where the two disagree, the variance is large, so that acquisitions look there. The weight is
-    computed when the model is built and again by each fit, see :class:`GuardRule`, and frozen in
-    between: conditioning, fantasies and leave-one-out predictions keep it. It compares how well
-    both predict each point from the others, and starts in favour of transfer. With one or two
-    points it compares how likely they were before any fit. Without points, the model is the
+    Where the two disagree, the variance is large, so that acquisition functions explore there. The
+    weight is computed when the model is built and again by each fit, see :class:`GuardRule`, and
+    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
+    how well both predict each point from the others, and starts in favour of transfer. With one or
+    two points it compares how likely they were before any fit. Without points, the model is the
     transfer model. The exception is a prior of :class:`SourceGPs` with five tasks or more that do
-    not predict one another: such a history tells nothing about a further task, and the model is the
-    plain GP, the same everywhere.
+    not predict one another: the model is then the plain GP, whose prediction without data is
+    constant.
 
     Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
     has changed. If the old tasks agree with one another, the first evaluation still goes where they
-    point. It takes the time of both models. Its observation noise is the plain GP's. BoTorch's
-    analytic noisy expected improvement rebuilds an exact GP and sees the plain one only: use
+    point. It costs as much as both models together, and uses the plain GP's observation noise.
+    BoTorch's analytic noisy expected improvement would use the plain GP only: use
     ``qLogNoisyExpectedImprovement``.
 
     Args:
-        prior: What ``transfer_model`` takes as its third argument: a prior, or source data.
+        prior: The third argument of ``transfer_model``: a prior, or source data.
         likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
         covar_module: The transfer model's residual kernel; by default its own default.
         outcome_transform: By default the transfer model's default, for both models; ``None`` if the
@@ -196,7 +195,7 @@ class GuardedTransferGP(TargetGP):
         rule: How the transfer model is weighed.
 
     Raises:
-        TypeError: If ``prior`` is nothing that the transfer model takes.
+        TypeError: If the transfer model does not accept ``prior``.
         ValueError: If the transfer model has no such option, or predicts a mixture itself.
 
     Example:

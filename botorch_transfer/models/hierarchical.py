@@ -51,11 +51,11 @@ class HierarchicalGP(SourcePosteriorGP):
     """Base class of the hierarchical models: their prior, their mean and their residual kernel.
 
     Args:
-        prior: The :class:`SourceHierarchy`, or source data to fit one from, in the order of levels.
+        prior: The :class:`SourceHierarchy`, or source data in level order, to fit one from.
         covar_module: The residual kernel, of the target's difference from the last source task.
 
     Raises:
-        ValueError: If the levels pass on something else than this model needs, or the input
+        ValueError: If the prior's ``propagate`` is not the one that this model needs, or the input
             transform does not fit.
     """
 
@@ -93,13 +93,13 @@ class SequentialHierarchicalGP(HierarchicalGP):
 
         m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
 
-    At equal hyperparameters this is the joint hierarchical GP (Corollary 1), at the price of
-    fitting a few hyperparameters at a time. Use it for tasks in an order, or a few tasks alike; its
-    uncertainty is that of the joint model.
+    At equal hyperparameters this is the joint hierarchical GP (Corollary 1), but fitted level by
+    level. Use it for ordered tasks, or for a few similar tasks. Its uncertainty is that of the
+    joint model.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit one
-            from, the first task the lowest level. The same data are fitted once.
+            from, the first task the lowest level. Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
@@ -130,11 +130,11 @@ class SequentialHierarchicalGP(HierarchicalGP):
 
 
 class MeanHierarchicalGP(HierarchicalGP):
-    r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means, as if these were certain.
+    r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means and ignore the uncertainty.
 
     The target is a GP whose prior mean is the last source task's posterior mean, a plain sum over
     the levels. It is the simplest and cheapest of the hierarchical models. Far from target data its
-    standard deviation is that of the residual alone, however little the sources know there: prefer
+    standard deviation is that of the residual, even where the sources are uncertain: prefer
     :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`, unless sources are many and
     dense.
 
@@ -144,11 +144,11 @@ class MeanHierarchicalGP(HierarchicalGP):
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
-            the first task the lowest level. The same data are fitted once.
+            the first task the lowest level. Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
         deviation_weight: The factor ``a`` of the combined standard deviations, positive; ``None``
-            for MHGP's own.
+            for MHGP's standard deviation.
 
     Raises:
         ValueError: If the hierarchy passes on covariances, the input transform does not fit, or
@@ -223,12 +223,12 @@ class MeanHierarchicalGP(HierarchicalGP):
 
 
 class BoostedHierarchicalGP(HierarchicalGP):
-    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean with an honest covariance.
+    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean; the covariance includes source uncertainty.
 
-    Hyperparameters and mean are those of :class:`MeanHierarchicalGP`, whose likelihood is also the
-    one to fit. The covariance adds, at every level, what the level below is unsure of after the
-    level's own data: with ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` the covariance of MHGP
-    and ``C`` that of the last source task,
+    Mean, hyperparameters and fit are those of :class:`MeanHierarchicalGP`. The covariance adds, at
+    every level, the remaining uncertainty of the level below given this level's data: with ``A(x) =
+    k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` the covariance of MHGP and ``C`` that of the last source
+    task,
 
     .. code-block:: text
 
@@ -239,7 +239,7 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
-            the first task the lowest level. The same data are fitted once.
+            the first task the lowest level. Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
@@ -270,7 +270,8 @@ class BoostedHierarchicalGP(HierarchicalGP):
             points = train_X.expand(*batch_shape, *train_X.shape[-2:])
             cross = self.residual_covar_module(points, X).to_dense()
             A = torch.cholesky_solve(cross, self._residual_root()).mT
-            # The target's points go second: what they need is remembered, and shared by batches.
+            # Target points are the second argument, whose whitened values are cached and shared by
+            # batches.
             between = self.source_covar_module(X, points).to_dense() @ A.mT
             spread = A @ self.source_covar_module(train_X).to_dense() @ A.mT
             boost = boost - between - between.mT + spread

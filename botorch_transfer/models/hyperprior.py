@@ -129,7 +129,7 @@ def hyperprior_kernel(
 
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Says what is known of the noise variance: hyperprior, start and bounds."""
+    """Builds hyperprior, start and bounds of the noise variance."""
     prior = hyperprior.hyperprior_of("noise")
     start, lower, upper = (float(value) for value in start_and_bounds(prior))
     least = _LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
@@ -175,24 +175,24 @@ class HyperpriorGP(HyperpriorModel):
 
     Args:
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
-            source tasks, which then are the only domain. The same data are pre-trained once.
+            source tasks, which then are the only domain. Pre-training is cached: equal data are not
+            pre-trained again.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's.
-        outcome_transform: By default the standardization by the target's outcomes, and by what is
-            typical of source tasks where there are fewer than two; none if the hyperprior speaks in
-            raw units. ``None`` if the outcomes are in the hyperprior's units already.
+        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
+            outcomes are in the hyperprior's units already.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
-            ``Normalize(d, bounds=...)``; by default the one that all source domains share, if it
-            is of as many inputs.
+            ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
+            ``d`` inputs.
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
             described; by default ``default_context(d)``: continuous inputs. Pass
             ``default_context(d, discrete_dims)`` if some are discrete.
-        warm_start: The model of the last step, or its parameters by name: where a fit starts
-            instead of the hyperpriors' means.
+        warm_start: The previous model, or its parameters by name, as the starting point of the fit.
 
     Raises:
-        ValueError: If the hyperprior is empirical, which has no maximum to look for, or the input
-            transform is not frozen.
+        ValueError: If the hyperprior is empirical, which has no density, or the input transform is
+            not frozen.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -330,8 +330,8 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
     data under them (Eq. 5 of [Fan2022hyperboplus]_). An ensemble of equally weighted members is
     resampled from these draws, in proportion to their weights: BoTorch's acquisition functions
     average over it, and ``posterior`` is a ``GaussianMixturePosterior``. There is nothing to fit:
-    ``fit_gpytorch_mll`` returns at once. Use it with few target points, where one best guess of
-    the hyperparameters would be too sure of itself; :class:`HyperpriorGP` is the cheaper one.
+    ``fit_gpytorch_mll`` returns at once. Use it with few target points, where a MAP estimate would
+    be overconfident; :class:`HyperpriorGP` is cheaper.
 
     It is one of BoTorch's ensembles, with their smaller contract: analytic and Monte Carlo
     acquisition functions, conditioning and ``loo_cv``, but no entropy search, no knowledge gradient
@@ -341,16 +341,17 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x 1`` tensor of target outcomes, to be maximized.
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
-            source tasks, which then are the only domain. The same data are pre-trained once.
+            source tasks, which then are the only domain. Pre-training is cached: equal data are not
+            pre-trained again.
         train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
         likelihood: Must be omitted, as the noise is drawn from the hyperprior.
         covar_module: Must be omitted, as the kernel is drawn from the hyperprior.
-        outcome_transform: By default the standardization by the target's outcomes, and by what is
-            typical of source tasks where there are fewer than two; none if the hyperprior speaks in
-            raw units. ``None`` if the outcomes are in the hyperprior's units already.
+        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
+            outcomes are in the hyperprior's units already.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
-            ``Normalize(d, bounds=...)``; by default the one that all source domains share, if it
-            is of as many inputs.
+            ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
+            ``d`` inputs.
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
             described; by default ``default_context(d)``: continuous inputs.
         num_samples: The number of draws, 4,096 or more. The paper's 100 collapse onto a few draws
@@ -453,7 +454,8 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         noise = self.likelihood.noise[0] if known and self.num_target_points > 0 else None
         draws = _with_lower_bounds(draws)
         weights = log_likelihoods(draws, X, self.train_targets[0], noise, self.prior.kernel)
-        # Where no draw can explain the data at all, all of them are as good, and worth nothing.
+        # If every draw has zero likelihood, use equal weights and report an effective sample size
+        # of 0.
         effective = effective_sample_size(weights).nan_to_num(nan=0.0).to(train_X)
         if not bool(weights.isfinite().any()):
             weights = torch.zeros_like(weights)

@@ -181,13 +181,14 @@ class ConstructedFromDatasets(SingleTaskGP):
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
         prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are fitted once.
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
+            not refitted.
         source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
         likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
-        covar_module: The residual kernel, of what the sources do not explain; by default a scaled
+        covar_module: The kernel of the difference between target and sources; by default a scaled
             RBF kernel with a lengthscale for each input.
         covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
             lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
@@ -201,7 +202,7 @@ class ConstructedFromDatasets(SingleTaskGP):
         max_bytes: The memory that the joint model may take.
 
     Raises:
-        InputDataError: If the data are unfit; the message says what to do.
+        InputDataError: If the data are invalid; the message says what to do.
         TypeError: If ``prior`` is a prior of another kind.
     """
 
@@ -229,8 +230,8 @@ class ConstructedFromDatasets(SingleTaskGP):
 
         Args:
             training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
-            prior: The prior, or source data; it goes before those inside ``training_data``.
-            source_data: Source data, another word for a ``prior`` that is yet to be pre-trained.
+            prior: The prior, or source data; overrides the sources in ``training_data``.
+            source_data: Source data; an alternative to ``prior``.
             categorical_features: Indices of inputs that are categories coded as numbers. Kernels
                 take them for ordered numbers, which is exact for two categories; encode more of
                 them one-hot, as ``SearchSpace`` does.

@@ -1,4 +1,4 @@
-r"""Joint models: one GP over source and target tasks, of which only the target is shown.
+r"""Joint models: one GP over source and target tasks, used as a model of the target.
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
 an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
@@ -78,7 +78,7 @@ class JointTransferGP(TargetGP):
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the input transform is not frozen, or the number of kernels is wrong.
     """
 
@@ -137,7 +137,7 @@ class JointTransferGP(TargetGP):
         return [residual_kernel(dim, batch_shape, prior) for prior in priors]
 
     def _check_number(self, num_kernels: int, num_tasks: int) -> None:
-        """Refuses too few or too many kernels of the user's."""
+        """Checks the number of ``covar_modules``."""
         if num_kernels != num_tasks:
             raise ValueError(
                 f"There are {num_kernels} covar_modules for {num_tasks - 1} source tasks and the "
@@ -201,9 +201,8 @@ class JointTransferGP(TargetGP):
             *args: See :meth:`TargetGP.custom_fit`.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
-        Returns:
-            The marginal log likelihood in evaluation mode. Without target points the fit is to the
-            source data, and what relates the target to them stays as it is.
+        Returns: The marginal log likelihood in evaluation mode. Without target points only the
+            source hyperparameters are fitted; weights and task covariances do not change.
         """
         num_restarts = self.num_restarts if num_restarts is None else num_restarts
         if self.num_target_points > 0:
@@ -227,13 +226,13 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
         """Evaluates it.
 
         Args:
-            function_dist: The model's output, with the added loss term; it is of no points.
+            function_dist: The model's output at zero target points.
             target: Ignored.
             *params: Ignored.
             **kwargs: Ignored.
 
-        Returns:
-            A ``batch_shape`` tensor, by source point, as GPyTorch's is by target point.
+        Returns: A ``batch_shape`` tensor, divided by the number of source points, as GPyTorch
+            divides by the number of target points.
         """
         nothing = function_dist.mean.sum(dim=-1)
         total: Tensor = self._add_other_terms(nothing, params)
@@ -244,9 +243,10 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     """Lets a fit change only the sources' data kernels and noise.
 
-    The target's own hyperparameters would follow their hyperpriors to the modes, and the residual
-    would vanish. Weights and coregionalization matrices are frozen as well, because they say how
-    the target relates to the sources: source data alone would take WSGP's weights to zero.
+    Without target data, the target's hyperparameters would move to their hyperpriors' modes, and
+    the residual would vanish. Weights and coregionalization matrices are frozen as well, because
+    they say how the target relates to the sources: source data alone would take WSGP's weights to
+    zero.
 
     Args:
         mll: The likelihood that is maximized meanwhile.
@@ -297,14 +297,14 @@ class LinearCoregionalizationGP(JointTransferGP):
         k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
 
     with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
-    It can describe any linear relation between tasks, at the price of ``O(M³)`` hyperparameters:
-    use it for one or two source tasks with many evaluations, and a target with a few dozen. The
-    cost is that of one GP on the evaluations of all tasks.
+    It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
+    one or two source tasks with many evaluations, and a target with a few dozen. The cost is that
+    of one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
-            each input, which start at lengthscales from 0.25 to 1, because equal kernels would
-            stay equal.
+            each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
+            kernels apart.
         outcome_transform: The transform of the target's outcomes; by default the standardization by
             the outcomes of all sources and the target together. ``None`` if they are standardized
             already.
@@ -312,7 +312,7 @@ class LinearCoregionalizationGP(JointTransferGP):
         rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the rank out of range or the number of kernels
             wrong.
 
@@ -380,10 +380,10 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
 
         k((x, i), (x', j)) = W_ij k(x, x')
 
-    with one kernel of unit variance and one free positive semi-definite matrix; it is the model of
-    BoTorch's ``MultiTaskGP``, seen through its target. Use it for a few source tasks that vary over
-    the same length scales as the target, and differ in size and sign. The cost is that of one GP
-    on the evaluations of all tasks.
+    with one kernel of unit variance and one free positive semi-definite matrix; the same model as
+    BoTorch's ``MultiTaskGP``, predicting the target only. Use it for a few source tasks with the
+    target's lengthscales that differ from it in scale and sign. The cost is that of one GP on the
+    evaluations of all tasks.
 
     Args:
         covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
@@ -395,7 +395,7 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
         rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the rank out of range, or there is more than one
             kernel.
 
@@ -445,13 +445,13 @@ class JointHierarchicalGP(JointTransferGP):
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
     with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
-    revision of the one before, with so few evaluations that they are better fitted together. The
-    cost is that of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same
-    model, trained task after task.
+    revision of the previous one, with too few evaluations to fit them separately. The cost is that
+    of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same model,
+    trained task after task.
 
     Args:
         source_data: The source tasks, in order, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and maybe
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the standardization by
             the outcomes of all sources and the target together. ``None`` if they are standardized
@@ -459,7 +459,7 @@ class JointHierarchicalGP(JointTransferGP):
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, or the number of kernels wrong.
 
     Example:
@@ -504,11 +504,11 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
 
-    Source task ``m`` shares a function with the target, whose variance there and here is ``w_m``
-    times that of a function it keeps to itself. The sources' covariance is block diagonal, so that
-    cost grows linearly with the number of tasks. Use it for a few source tasks, each of which may
-    help or not, with so few evaluations that target and sources are better fitted together;
-    ``ScaMLGP`` is its fast, modular cousin.
+    Source task ``m`` is the sum of a private function and one shared with the target; ``w_m`` is
+    the ratio of their variances. The sources' covariance is block diagonal, so that cost grows
+    linearly with the number of tasks. Use it for a few source tasks, each of which may help or not,
+    with so few evaluations that target and sources are better fitted together; ``ScaMLGP`` is a
+    faster, modular alternative.
 
     Args:
         outcome_transform: The transform of the target's outcomes; by default the standardization by
@@ -519,7 +519,7 @@ class WeightedSourceGP(_IndependentSourcesGP):
             covariance whatever its weight.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, or the number of kernels wrong.
 
     Example:
@@ -575,9 +575,9 @@ class JointScaMLGP(_IndependentSourcesGP):
         f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
 
     At equal hyperparameters it is ``ScaMLGP``; here those of the source tasks are fitted together
-    with the target's. Use it where the source tasks have so few evaluations that the target's say
-    something about them. The sources' covariance is block diagonal, so that cost grows linearly
-    with the number of tasks.
+    with the target's. Use it if source tasks have so few evaluations that target data improve their
+    fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
+    tasks.
 
     Args:
         outcome_transform: The transform of the target's outcomes; by default the standardization by
@@ -586,7 +586,7 @@ class JointScaMLGP(_IndependentSourcesGP):
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
-        InputDataError: If data are unfit, or too large for a joint model.
+        InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, or the number of kernels wrong.
 
     Example:

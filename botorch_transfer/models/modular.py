@@ -45,13 +45,13 @@ def resolve_prior(
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of that class, or source data or domains to pre-train one from. The same data
-            are pre-trained once.
+        prior: A prior of that class, or source data or domains to pre-train one from. Pre-training
+            is cached: equal data are not pre-trained again.
         input_transform: The frozen input transform, for pre-training.
         **options: Further options of pre-training.
 
-    Returns:
-        A view: it shares the prior's tensors, and moves between devices by itself.
+    Returns: A view: it shares the prior's tensors, but can be moved to another device
+        independently.
 
     Raises:
         TypeError: If it is another kind of prior.
@@ -71,7 +71,7 @@ def resolve_prior(
 
 
 class ModularTransferGP(TargetGP):
-    r"""An exact GP on the target's inputs whose mean and kernel hold what a prior knows.
+    r"""An exact GP whose mean and kernel come from a pre-trained prior.
 
     Args:
         prior: A view of the prior; it becomes the model's own.
@@ -199,5 +199,5 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The residual kernel, of what the sources do not explain."""
+        """The kernel of the difference between target and sources."""
         return self.covar_module

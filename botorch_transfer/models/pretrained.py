@@ -1,7 +1,7 @@
-"""HyperBO's target model, and with it FSBO's and ABLR's: a GP that was pre-trained as a whole.
+"""The target model of HyperBO, FSBO and ABLR: a pre-trained GP.
 
-Read it for what happens to pre-trained mean, kernel and noise at the target: nothing by default, or
-fine-tuning, with a penalty that holds them to the pre-trained values.
+By default, mean, kernel and noise stay fixed. With ``finetune=True`` they are fitted to the target,
+with a penalty on changes.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -33,8 +33,8 @@ from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
 
-# Given 20 points of targets of two public tables, these widths predicted better than no fine-tuning
-# at all. Three times either one was worse; without a penalty the noise falls to nothing.
+# Given 20 points of targets of two public tables, these values predicted better than no
+# fine-tuning. Three times larger ones were worse; without a penalty the noise collapses.
 WEIGHT_STD = 0.1
 """By how much fine-tuning is expected to move a network's weights, a standard deviation."""
 
@@ -46,26 +46,26 @@ class PretrainedGP(ModularTransferGP):
     r"""A GP whose mean, kernel and noise were pre-trained on source tasks [Wang2024hyperbo]_.
 
     Its hyperparameters are those of the :class:`PretrainedPrior`, and by default they stay so:
-    fitting returns at once, and with few target points, or none, nothing can be overfitted. A step
-    costs what a posterior costs, however many source tasks there were.
+    fitting returns at once, so it cannot overfit few target points. The cost does not depend on the
+    number of source tasks.
 
     Args:
         prior: The :class:`PretrainedPrior`, or source data to pre-train one from by
             :meth:`PretrainedPrior.fit_once`, which takes a while: a sequence or mapping of
-            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. The same data are used once.
+            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
+            not refitted.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; the pre-trained one
             if omitted.
         likelihood: A likelihood; by default Gaussian with the pre-trained noise.
         covar_module: A residual kernel, which is added to the pre-trained one and fitted to the
             target; none by default.
-        outcome_transform: By default what brings outcomes into the prior's units: the
-            standardization by all source outcomes, and by the target's together with them if source
-            tasks were standardized one by one; ``None`` if they are in these units already.
+        outcome_transform: The transform to the prior's units. By default standardizes by all source
+            outcomes, and by the target's too if ``outcome_scale="per_task"``. ``None`` if the
+            outcomes are in these units already.
         input_transform: A frozen transform of the inputs; by default the prior's.
         finetune: Whether a fit trains mean, kernel and noise further, network included, by the
             target's likelihood. It starts at the pre-trained values, and a Gaussian penalty holds
-            it to them: by the likelihood alone, a network would reproduce a few points and leave
-            no variance.
+            it to them: without it, a network would overfit and leave no variance.
         unbiased: Whether to multiply the posterior covariance, noise included, by
             ``N / (N - 1 - n)`` for ``N`` source tasks, which makes it an unbiased estimate where
             all tasks were fully observed at the same inputs (Theorem 5).
@@ -162,7 +162,7 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """What the covariance given so many target points is to be multiplied by."""
+        """The factor of the posterior covariance given ``num_points`` target points."""
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks
@@ -228,7 +228,7 @@ def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:
 
 
 def standard_deviations(module: Module, names: Sequence[str]) -> dict[str, float]:
-    """Says by how much fine-tuning is expected to move each of a module's parameters.
+    """Returns the prior standard deviation of each parameter's change in fine-tuning.
 
     Args:
         module: The module.

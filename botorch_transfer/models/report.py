@@ -1,11 +1,11 @@
 """Which source helps the target, and whether the history misleads: a readable diagnosis.
 
-The target's data are explained by ``y = a + b μ_m(x) + g(x) + ε``: a source's posterior mean
-``μ_m`` with its posterior covariance, an unknown level ``a``, a GP ``g`` and noise ``ε``. The scale
-and lengthscale of ``g``, and the noise, are averaged over a grid. Marginal likelihoods with slopes
-``b < 0`` and ``b > 0``, compared with that of ``b = 0``, say whether a source resembles the target,
-is its opposite, or is unrelated. This is a question about the data, not about a model: the answer
-is the same for all models with the same sources.
+The target's data are modelled as ``y = a + b μ_m(x) + g(x) + ε``: a source's posterior mean ``μ_m``
+with its posterior covariance, an unknown level ``a``, a GP ``g`` and noise ``ε``. The scale and
+lengthscale of ``g``, and the noise, are averaged over a grid. Marginal likelihoods with slopes ``b
+< 0`` and ``b > 0``, compared with that of ``b = 0``, say whether a source resembles the target, is
+its opposite, or is unrelated. This is a question about the data, not about a model: the answer is
+the same for all models with the same sources.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
 
 @torch.no_grad()
 def transfer_report(model: TargetGP) -> pd.DataFrame:
-    """Tabulates what each source task, and all of them together, are to the target.
+    """Tabulates how each source task, and all of them together, relate to the target.
 
     It is a method of the models on :class:`SourceGPs` and of :class:`GuardedTransferGP`.
 
@@ -65,7 +65,7 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
 
         - ``weight``: the source's weight in the model, or the transfer model's against the plain
           GP; NaN where there is none.
-        - ``slope``: by how much the target rises where the source does, both standardized.
+        - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           none.
         - ``verdict``: for a source ``"helpful"``, ``"inverted"``, ``"irrelevant"``, or
@@ -74,7 +74,7 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
           quarter is inverted, and ``"irrelevant"`` if most are.
 
     Raises:
-        ValueError: If the model is a batch of models, or has no source posteriors to ask.
+        ValueError: If the model is a batch of models, or has no source posteriors.
 
     Example:
         >>> transfer_report(model).loc["all sources", "verdict"]
@@ -123,15 +123,15 @@ def _source_rows(model: TargetGP, sources: SourceGPs) -> list[tuple[Any, ...]]:
 
 
 def source_verdict(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
-    """Names what a source is to the target.
+    """Classifies a source.
 
     Args:
         helpful: The log Bayes factor of a positive slope.
         inverted: That of a negative one.
         num_points: The number of target points.
-        spread: The standard deviation of the source's predictions at these points. Where all
-            points lie close together, as around an optimum, a source whose optimum is a little
-            aside would look like the opposite; so they tell nothing.
+        spread: The standard deviation of the source's predictions at these points. If it is small,
+            as for points around an optimum, a source with a slightly shifted optimum would look
+            inverted; such points are not used.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -216,7 +216,7 @@ def _standardized(
     X: Tensor, Y: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Standardizes the target by itself, because its units may differ from its sources'."""
-    # More points make a clear case no clearer, and cost their third power.
+    # More points add little and cost O(n³).
     rows = torch.linspace(0, len(Y) - 1, min(len(Y), MAX_POINTS)).round().long().to(X.device)
     X, Y = X[rows].double(), Y[rows].double()
     scale = usable_std(Y.std(correction=0), Y.mean())

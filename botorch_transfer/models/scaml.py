@@ -26,7 +26,7 @@ from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 
 class ScaMLGP(SourcePosteriorGP):
-    r"""ScaML-GP [Tighineanu2023scaml]_: source tasks, weighted, plus a residual.
+    r"""ScaML-GP [Tighineanu2023scaml]_: a weighted sum of source posteriors plus a residual GP.
 
     Every source task is a GP of its own with posterior ``(μ_m, Σ_m)``. Given all source data, the
     target's prior is (Theorem 1)
@@ -37,8 +37,8 @@ class ScaMLGP(SourcePosteriorGP):
 
     and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
     the target's data; the source GPs stay as they are, so cost grows linearly with the number of
-    source tasks. It is the model to start with: any number of source tasks, from a few dozen
-    points each. Source tasks that do not help get weight zero as soon as target points say so.
+    source tasks. It is the model to start with: use it for any number of source tasks with a few
+    dozen points each. The fit sets the weights of unhelpful source tasks to almost zero.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a

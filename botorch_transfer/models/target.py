@@ -79,8 +79,8 @@ class TargetGP(ConstructedFromDatasets):
         noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
 
     Raises:
-        InputDataError: If the target's outcomes are not one column, its inputs not those of the
-            source tasks, or its values not finite.
+        InputDataError: If there is more than one outcome, the number of inputs differs from the
+            source tasks', or values are not finite.
     """
 
     _supports_batched_models = False  # one outcome a model, as Ax asks
@@ -155,7 +155,7 @@ class TargetGP(ConstructedFromDatasets):
         return (self.exact_gp if self.training else self._predict)(*args, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Predicts in evaluation mode: ``posterior`` and entropy search get what this returns.
+        """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -167,7 +167,7 @@ class TargetGP(ConstructedFromDatasets):
         return self.exact_gp(X, **kwargs)
 
     def exact_gp(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the exact GP of mean, kernel and likelihood, to whose data the model is fitted.
+        """Evaluates the exact GP with the model's mean, kernel, likelihood and training data.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -245,7 +245,7 @@ class TargetGP(ConstructedFromDatasets):
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors, each one once.
 
-        GPyTorch lists, and so counts, those of a module that mean and kernel share twice.
+        GPyTorch counts the hyperpriors of a module shared by mean and kernel twice.
 
         Yields:
             Name, module, hyperprior, and the functions that get and set its hyperparameter.
@@ -323,7 +323,7 @@ class TargetGP(ConstructedFromDatasets):
 
     @property
     def _has_data_to_fit(self) -> bool:
-        """Whether a fit has anything to go by."""
+        """Whether there are data to fit."""
         return self.num_target_points > 0
 
     def custom_fit(
@@ -358,7 +358,7 @@ class TargetGP(ConstructedFromDatasets):
 
         Raises:
             ModelFittingError: If no start leads to an optimum.
-            ValueError: If there are further arguments, but no optimizer that they are for.
+            ValueError: If optimizer arguments are given without an optimizer.
             TypeError: If the optimizer has no such argument.
         """
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())

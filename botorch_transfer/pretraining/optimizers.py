@@ -1,7 +1,7 @@
 """Optimizers of pre-training: Adam on sub-samples, and L-BFGS on all points.
 
 Read this to see how a loss is minimized, whatever the loss. PyTorch's optimizers take the steps.
-This room has the loops around them, which also handle losses that are not finite, the sub-samples
+This module has the loops around them, which also handle losses that are not finite, the sub-samples
 that a step of Adam sees, and the flat parameter vector that makes a step cheap.
 """
 

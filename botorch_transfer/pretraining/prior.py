@@ -45,7 +45,7 @@ def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]
 
 
 class TransferPrior(Module, ABC):
-    """Base class of priors: everything learned from source data before the target is seen.
+    """Base class of priors: everything learned from the source data.
 
     A prior is a module without parameters to fit. It moves with ``.to()``, has a ``state_dict``,
     can be copied and pickled, and saves to one file. Models hold a view of it: nothing that happens
@@ -137,10 +137,10 @@ class TransferPrior(Module, ABC):
 
     @classmethod
     def fit_once(cls, source_data: Any, **options: Any) -> Self:
-        """Pre-trains a prior, or returns the one that the same content gave before.
+        """Pre-trains a prior, or returns a cached one for equal data and options.
 
-        Models call this with raw source data. Ax rebuilds models all the time from equal data, so
-        the last priors are kept by the content of data and options.
+        Models call this with raw source data. Ax often rebuilds models from equal data, so recent
+        priors are cached.
 
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the

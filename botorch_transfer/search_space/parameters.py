@@ -282,7 +282,7 @@ class IntegerParameter(_RangeParameter):
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 
-    the share of the other cells that lies below it. The end values are then exactly 0 and 1, as
+    the fraction of the remaining cells below it. The end values are then exactly 0 and 1, as
     BoTorch's mixed optimizer requires, and equal cells give ``(k - lower) / (upper - lower)``.
 
     Args:

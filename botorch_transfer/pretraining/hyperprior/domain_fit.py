@@ -88,7 +88,7 @@ def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Ten
     Args:
         theta: A ``P x (d + 3)`` tensor, as :func:`domain_negative_log_likelihood` takes it.
         start: The lengthscale without a penalty.
-        spread: The distance on a logarithmic scale whose penalty is half a nat.
+        spread: The standard deviation of the log lengthscale.
 
     Returns:
         The ``P`` values and their ``P x (d + 3)`` gradient.
@@ -118,7 +118,7 @@ _LEAST_NOISE = 1e-5
 """The lowest estimate of a noise variance, relative to that of the signal. A hyperprior fitted to
 lower ones would make covariance matrices singular."""
 
-# The fits of single domains: small, and what an interrupted run need not repeat.
+# Cache of finished domains, so that an interrupted run need not repeat them.
 _finished = Memo(size=4096)
 
 
@@ -135,9 +135,8 @@ class DomainFitOptions(MAPOptions):
         num_steps: The number of steps of Adam.
         learning_rate: Adam's learning rate, for the logarithms of hyperparameters.
         batch_size: How many points of each task a step of Adam sees.
-        lengthscale_spread: How far, on a logarithmic scale, lengthscales go from their start of 0.5
-            without the likelihood having a reason: a weak penalty, half a nat at this distance.
-            Infinity gives maximum likelihood.
+        lengthscale_spread: The prior standard deviation of the log lengthscale around 0.5, a weak
+            penalty. Infinity gives maximum likelihood.
         seed: The seed of starts and sub-samples.
         chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
         max_bytes: How much memory a domain may take; more is refused.
@@ -181,7 +180,7 @@ def fit_domains(
 ) -> DomainEstimates:
     """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
 
-    Lengthscales have a weak penalty, see :func:`~.domain_objective.lengthscale_penalty`.
+    Lengthscales have a weak penalty, see :func:`lengthscale_penalty`.
 
     Args:
         domains: The domains.

@@ -113,8 +113,8 @@ def hierarchical_negative_log_likelihood(
     Args:
         hyperprior: The hyperprior.
         tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
-            unit cube), ``Y`` (``n x 1``) and maybe ``Yvar``; outcomes in the hyperprior's units,
-            that is standardized unless its ``outcome_scale`` is ``"raw"``.
+            unit cube), ``Y`` (``n x 1``) and optionally ``Yvar``; outcomes in the hyperprior's
+            units, that is standardized unless its ``outcome_scale`` is ``"raw"``.
         context: A ``d x s`` tensor that describes the inputs.
         num_samples: The number of draws, the same for all tasks.
         seed: Their seed.

@@ -1,4 +1,4 @@
-"""Checkpoints of pre-training: an interrupted run goes on, and ends at the same numbers.
+"""Checkpoints of pre-training: an interrupted run resumes, with identical results.
 
 Read this when you change what a run keeps. A checkpoint is one file of ``torch.save`` and is read
 by ``torch.load(weights_only=True)``, which runs no code. Checkpoints of earlier versions, which

@@ -136,7 +136,7 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
     R = W.shape[-2]
     padding = torch.arange(R, device=W.device) >= empirical.rank.unsqueeze(-1)
     projected_mean = W @ (mean - empirical.mean).unsqueeze(-1)
-    # A padded direction has mean zero and variance one, and so adds exactly nothing.
+    # A padded direction has mean zero and variance one, so its contribution is zero.
     projected = W @ covariance @ W.mT + torch.diag_embed(padding.to(W))
     eye = torch.eye(R, dtype=W.dtype, device=W.device).expand_as(projected)
     return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * R
@@ -427,7 +427,7 @@ class SourceLoss:
             seed: The seed of the sub-samples.
             groups: As for :func:`find_matching_groups`.
             tolerance: As for :func:`find_matching_groups`.
-            max_points: The largest number of inputs of a group; of more, a random sample.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
 
         Returns:
             The loss.

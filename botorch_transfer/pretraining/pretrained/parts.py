@@ -109,7 +109,7 @@ class GPParts(Module):
 
 
 def structure(module: Module) -> list[str]:
-    """Describes means and kernels but for their parameters: classes, and settings such as ``nu``.
+    """Describes means and kernels without their parameters: classes, and settings such as ``nu``.
 
     Args:
         module: The module that holds them.

@@ -93,8 +93,8 @@ class PretrainedPrior(TransferPrior):
     learned, and no source observation.
 
     Build one by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
-    from your own mean and kernel by the constructor. Then call :meth:`fit`; a prior that is not
-    fitted is the GP as built, for raw outcomes.
+    from your own mean and kernel by the constructor. Then call :meth:`fit`; an unfitted prior is
+    the initial GP, for raw outcomes.
 
     Args:
         mean_module: The mean; it may share modules with the kernel.
@@ -219,8 +219,8 @@ class PretrainedPrior(TransferPrior):
         Args:
             d: The number of inputs.
             hidden: The widths of the network's layers.
-            noise: The noise variance to start from. It is large because untrained features explain
-                little; with little noise, training ends in a poor optimum.
+            noise: The noise variance to start from. It is large because training from small noise
+                ends in a poor optimum.
             seed: The seed of the initial weights.
 
         Returns:
@@ -286,8 +286,8 @@ class PretrainedPrior(TransferPrior):
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
-                maximized) and maybe ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie in
-                the unit cube, or are raw and ``input_transform`` maps them there.
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
+                in the unit cube, or are raw and ``input_transform`` maps them there.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
                 directions. With fewer tasks than inputs it leaves most of the GP undetermined: use
@@ -295,7 +295,8 @@ class PretrainedPrior(TransferPrior):
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: How to standardize the outcomes: all tasks together (``"pooled"``), so
                 that a task's level counts; each task by itself (``"per_task"``), if levels and
-                scales mean nothing; or not at all (``"raw"``), if they are of order one already.
+                scales are not comparable; or not at all (``"raw"``), if they are roughly
+                standardized.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             validation_data: Further tasks. Pre-training keeps the parameters with the lowest NLL
@@ -304,7 +305,7 @@ class PretrainedPrior(TransferPrior):
                 group. By default all matching inputs are found.
             tolerance: Values of one input count as equal if they differ by no more than this; 1e-8
                 by default, 1e-6 in single precision.
-            max_points: The largest number of inputs of a group; of more, a random sample.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
             hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
                 run, which finds the number of steps with their lowest NLL; a second run takes as
                 many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
@@ -548,8 +549,8 @@ class PretrainedPrior(TransferPrior):
         Args:
             path: The file.
             device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform, needed only where it is none of BoTorch's
-                ``Normalize``, which the file holds.
+            input_transform: The prior's input transform, needed only if it is not a ``Normalize``;
+                the file contains those.
             mean_module: The mean of a prior that was built from your own modules; its parameters
                 are read from the file. Modules that mean and kernel shared must be shared again.
             covar_module: The kernel of such a prior.
@@ -632,7 +633,7 @@ def _names(*modules: Any) -> list[str]:
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns of outcomes for which starting values and step sizes are not made."""
+    """Warns of outcomes that are far from standardized."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warnings.warn(

@@ -30,8 +30,8 @@ MAX_TASKS, MAX_POINTS = 32, 32
 def source_agreement(gps: ConditionedGPs) -> Tensor:
     """Correlates each task's outcomes with the mean prediction of all other tasks.
 
-    Before its data are known, the target is one more task like these. If the other tasks cannot
-    predict where a task is good, they are unlikely to predict it for the target.
+    A target without data is treated as one more task. If the sources do not predict each other,
+    they are unlikely to predict the target.
 
     Args:
         gps: The conditioned GPs of the source tasks, standardized.

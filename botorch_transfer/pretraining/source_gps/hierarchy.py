@@ -47,9 +47,8 @@ class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the one before plus a difference.
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
-    have an order, such as model generations or growing data sets, or if there are only a few source
-    tasks that resemble each other. The last tasks count most. A saved file contains the source
-    observations.
+    have an order, such as model generations or growing data sets, or are few and similar. The last
+    tasks count most. A saved file contains the source observations.
 
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -93,15 +92,14 @@ class SourceHierarchy(ConditionedPrior):
         input_transform: InputTransform | None = None,
         **options: Any,
     ) -> Self:
-        """Fits the levels one after another, the earlier ones fixed.
+        """Fits the levels in order; earlier levels stay fixed.
 
         Args:
             source_data: The source tasks, a sequence or a mapping from names, as in
                 :meth:`SourceGPs.fit`; the first is the lowest level.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             order: ``"given"``, or ``"relatedness"``, which puts the task that agrees most with the
-                others last, next to the target: see
-                :func:`~.relatedness.order_by_relatedness`.
+                others last, next to the target: see :func:`~.agreement.order_by_relatedness`.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperpriors: Hyperpriors, starts and bounds of the lowest level and of the others, whose
                 kernels describe differences; by default those of ScaML-GP's source tasks and of its
@@ -116,7 +114,7 @@ class SourceHierarchy(ConditionedPrior):
             The prior, in the dtype and on the device of the data.
 
         Raises:
-            InputDataError: If the source data are unfit; the message names the task.
+            InputDataError: If the source data are invalid; the message names the task.
             ValueError: If an argument is out of range.
 
         Example:
@@ -257,7 +255,7 @@ def _fit_levels(
     others: GPHyperparameters,
     options: MAPOptions,
 ) -> tuple[ConditionedHierarchy, Tensor]:
-    """Fits each level's kernel to what the levels below leave over of its data."""
+    """Fits each level's kernel to the residuals of the levels below."""
     results: list[MAPResult] = []
     noise = torch.zeros_like(tasks.Yvar)
 

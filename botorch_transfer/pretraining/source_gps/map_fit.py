@@ -181,7 +181,7 @@ class MAPObjective:
         return value - log_prior.sum(dim=-1), gradient - slope
 
 
-# The fits of single chunks: small, and what an interrupted run need not repeat.
+# Cache of finished chunks, so that an interrupted run need not repeat them.
 _finished = Memo(size=4096)
 
 _SMALLEST_SHARE = 2**18
@@ -198,8 +198,8 @@ class MAPOptions:
         max_iter: The most L-BFGS-B iterations of one start.
         seed: The seed of the starts. All tasks share the same starts, so that their order does not
             matter.
-        chunk_elements: How many covariance matrix elements are worked on at once. It bounds the
-            memory, at about 100 bytes an element; one matrix is the least.
+        chunk_elements: The number of covariance matrix elements per chunk, at least one matrix.
+            Each takes about 100 bytes of memory.
         max_bytes: How much memory the source GPs may take in all; more is refused.
         n_jobs: How many processes joblib fits chunks in; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
@@ -236,7 +236,7 @@ class MAPResult:
     Args:
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor.
-        noise: An ``M`` tensor of inferred noise variances; of no meaning where the noise is known.
+        noise: An ``M`` tensor of inferred noise variances; ignored where the noise is known.
         log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
     """
 

@@ -78,8 +78,8 @@ class SourceGPs(ConditionedPrior):
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
-                maximized) and maybe ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie in
-                the unit cube, or are raw and ``input_transform`` maps them there.
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
+                in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperpriors: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
                 those of ScaML-GP. ``None`` gives maximum likelihood.
@@ -94,7 +94,7 @@ class SourceGPs(ConditionedPrior):
             The prior, in the dtype and on the device of the data.
 
         Raises:
-            InputDataError: If the source data are unfit, or too large for the memory; the message
+            InputDataError: If the source data are invalid, or too large for the memory; the message
                 names the task.
             ValueError: If the transform is not frozen, or an argument is out of range.
 
@@ -129,8 +129,8 @@ class SourceGPs(ConditionedPrior):
             models: The source tasks' models, a sequence or a mapping from names; all with the same
                 kind of kernel (RBF or Matérn, scaled or not), a zero or constant mean, and known
                 or inferred noise. Their ``Standardize`` and ``Normalize`` transforms are folded in.
-            input_transform: A frozen ``Normalize`` to the space that the prior shall live in; by
-                default it is that of the models' raw inputs.
+            input_transform: A frozen ``Normalize`` to the prior's input space; by default the
+                models' raw inputs.
 
         Returns:
             The prior, in standardized units if the models have a ``Standardize``, else in raw ones.
@@ -177,9 +177,8 @@ class SourceGPs(ConditionedPrior):
             A new prior with the old tasks first; this one stays as it is.
 
         Raises:
-            InputDataError: If the new data are unfit, or have another number of inputs.
-            ValueError: If the prior's outcomes were standardized all together: new ones would
-                change the units of the old.
+            InputDataError: If the new data are invalid, or have another number of inputs.
+            ValueError: If ``outcome_scale="pooled"``, as new outcomes would change the scale.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
