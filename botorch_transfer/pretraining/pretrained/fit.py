@@ -307,11 +307,7 @@ def fit_as_long_as_it_helps(
         f"{key}-held-out",
     ).run()
     curve = GradientFit(parts, loss(tasks, groups), None, options, key, trial.best_step).run()
-    return replace(
-        curve,
-        validation_steps=trial.validation_steps,
-        validation_loss=trial.validation_loss,
-    )
+    return replace(trial, loss=curve.loss, best_step=curve.best_step)
 
 
 def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
