@@ -53,11 +53,7 @@ from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
-from botorch_transfer.pretraining.hyperprior.validation import (
-    effective_sample_size,
-    log_likelihoods,
-    systematic_resample,
-)
+from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
 
 _LEAST_NOISE = 1e-6
 """The lowest noise variance, relative to the signal's."""
@@ -565,3 +561,43 @@ def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
     return replace(draws, lengthscale=lengthscale, outputscale=outputscale, noise=noise)
+
+
+def effective_sample_size(log_weights: Tensor) -> Tensor:
+    """Computes the effective number of draws, ``(Σ w)² / Σ w²``.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+
+    Returns:
+        A scalar tensor, from 1 to ``R``.
+
+    Example:
+        >>> effective_sample_size(torch.zeros(4))
+        tensor(4.)
+    """
+    weights = log_weights.softmax(dim=0)
+    return 1 / weights.square().sum()
+
+
+def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
+    """Resamples draws in proportion to their weights, by systematic resampling.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        num: How many to choose.
+        seed: The seed of the common offset.
+
+    Returns:
+        A ``num`` tensor of indices, ascending. An index comes ``num`` times its share of the
+        weights, rounded up or down.
+
+    Example:
+        >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)
+        tensor([0, 0, 0, 1])
+    """
+    weights = log_weights.double().softmax(dim=0).cpu()
+    offset = torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    positions = (torch.arange(num, dtype=torch.double) + offset) / num
+    chosen = torch.searchsorted(weights.cumsum(dim=0), positions)
+    return chosen.clamp_max(len(weights) - 1).to(log_weights.device)

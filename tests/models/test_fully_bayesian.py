@@ -25,11 +25,16 @@ from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
+from scipy import stats
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import default_context
 from botorch_transfer.models import hyperprior as room
-from botorch_transfer.models.hyperprior import mixture_of_single_points
+from botorch_transfer.models.hyperprior import (
+    effective_sample_size,
+    mixture_of_single_points,
+    systematic_resample,
+)
 from botorch_transfer.pretraining import NetworkOptions
 from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
 from tests.families import ShiftedSines
@@ -496,3 +501,30 @@ def test_conditioned_ensembles():
         posterior = one.posterior(points)
         torch.testing.assert_close(posterior.mean[number], batched.mean[number])
         torch.testing.assert_close(posterior.variance[number], batched.variance[number])
+
+
+def test_effective_sample_size():
+    weights = torch.tensor([0.5, 0.25, 0.25]).double().log() + 700
+    torch.testing.assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
+    alone = torch.tensor([0.0, -torch.inf])
+    assert effective_sample_size(alone) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_are_those_of_the_weights(seed):
+    weights = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    weights = weights / weights.sum()
+    counts = systematic_resample(weights.log(), 100, seed).bincount(minlength=30)
+    assert counts.sum() == 100
+    assert ((counts - 100 * weights).abs() < 1 + 1e-9).all()
+
+
+def test_resampling_is_unbiased():
+    weights = torch.tensor([0.03, 0.97]).double()
+    counts = [int((systematic_resample(weights.log(), 10, s) == 0).sum()) for s in range(2000)]
+    assert abs(sum(counts) / 2000 - 0.3) < 0.05
+    assert stats.mode(counts).mode == 0
+
+
+def test_equal_weights_keep_everything():
+    assert systematic_resample(torch.zeros(7), 7, seed=1).tolist() == list(range(7))

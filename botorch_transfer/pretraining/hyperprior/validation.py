@@ -1,8 +1,8 @@
 """How well a hyperprior predicts whole tasks: likelihoods of its draws, and unseen domains.
 
 Read this for the papers' second metric, the negative log likelihood of a hierarchical GP (Eq. 2 of
-[Fan2022hyperboplus]_), for the weights of draws in :class:`~.models.FullyBayesianHyperpriorGP`, and
-for measuring the transfer to an unseen search space by leaving one domain out.
+[Fan2022hyperboplus]_), and for measuring the transfer to an unseen search space by leaving one
+domain out.
 """
 
 from __future__ import annotations
@@ -55,46 +55,6 @@ def log_likelihoods(
         noise = some.noise.unsqueeze(-1) if Yvar is None else Yvar.double()
         values.append(-stationary_nll(some.constant.unsqueeze(-1), X, stationary, noise, Y))
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-
-
-def effective_sample_size(log_weights: Tensor) -> Tensor:
-    """Computes the effective number of draws: how many equally weighted ones tell as much.
-
-    Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
-
-    Returns:
-        A scalar tensor, from 1 to ``R``.
-
-    Example:
-        >>> effective_sample_size(torch.zeros(4))
-        tensor(4.)
-    """
-    weights = log_weights.softmax(dim=0)
-    return 1 / weights.square().sum()
-
-
-def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
-    """Chooses draws, each as often as its weight says, up to rounding.
-
-    Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
-        num: How many to choose.
-        seed: The seed of the common offset.
-
-    Returns:
-        A ``num`` tensor of indices, ascending. An index comes ``num`` times its share of the
-        weights, rounded up or down.
-
-    Example:
-        >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)
-        tensor([0, 0, 0, 1])
-    """
-    weights = log_weights.double().softmax(dim=0).cpu()
-    offset = torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
-    positions = (torch.arange(num, dtype=torch.double) + offset) / num
-    chosen = torch.searchsorted(weights.cumsum(dim=0), positions)
-    return chosen.clamp_max(len(weights) - 1).to(log_weights.device)
 
 
 def hierarchical_negative_log_likelihood(

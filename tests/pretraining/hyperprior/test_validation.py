@@ -14,10 +14,8 @@ from botorch_transfer.pretraining import Hyperprior, NetworkOptions, leave_one_d
 from botorch_transfer.pretraining.hyperprior import domain_fit, validation
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.pretraining.hyperprior.validation import (
-    effective_sample_size,
     hierarchical_negative_log_likelihood,
     log_likelihoods,
-    systematic_resample,
 )
 from tests.pretraining.domains import draw_domain, draw_domains
 
@@ -62,33 +60,6 @@ def test_impossible_draws_weigh_nothing():
     found = log_likelihoods(drawn, X, X.squeeze(-1), None, "rbf")
     assert found[0].isfinite()
     assert found[1] == -torch.inf
-
-
-def test_effective_sample_size():
-    weights = torch.tensor([0.5, 0.25, 0.25]).double().log() + 700
-    torch.testing.assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
-    alone = torch.tensor([0.0, -torch.inf])
-    assert effective_sample_size(alone) == 1
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_shares_are_those_of_the_weights(seed):
-    weights = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
-    weights = weights / weights.sum()
-    counts = systematic_resample(weights.log(), 100, seed).bincount(minlength=30)
-    assert counts.sum() == 100
-    assert ((counts - 100 * weights).abs() < 1 + 1e-9).all()
-
-
-def test_resampling_is_unbiased():
-    weights = torch.tensor([0.03, 0.97]).double()
-    counts = [int((systematic_resample(weights.log(), 10, s) == 0).sum()) for s in range(2000)]
-    assert abs(sum(counts) / 2000 - 0.3) < 0.05
-    assert stats.mode(counts).mode == 0
-
-
-def test_equal_weights_keep_everything():
-    assert systematic_resample(torch.zeros(7), 7, seed=1).tolist() == list(range(7))
 
 
 def hyperprior(**options) -> Hyperprior:
