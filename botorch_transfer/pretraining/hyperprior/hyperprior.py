@@ -60,13 +60,12 @@ _ESTIMATES = "estimates_"
 class Hyperprior(TransferPrior):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
-    Use it to transfer between search spaces that differ in dimension and meaning; no other prior of
-    this package can. It learns which lengthscales, signal variances and noise variances are usual.
-    The tasks of a domain (a search space) are taken to be draws of one GP, with a constant mean and
-    a stationary kernel with a lengthscale for each input. Step 1 estimates these hyperparameters
-    domain by domain. Step 2 fits distributions to the estimates: a Normal to the means, Gammas to
-    the others. Use half a dozen domains or more. The source observations are not kept, and a saved
-    file does not contain them.
+    Use it to transfer between different search spaces, which no other prior here can do. It learns
+    typical lengthscales, signal variances and noise variances. The tasks of a domain (a search
+    space) are taken to be draws of one GP, with a constant mean and a stationary kernel with a
+    lengthscale for each input. Step 1 estimates these hyperparameters domain by domain. Step 2 fits
+    distributions to the estimates: a Normal to the means, Gammas to the others. Use half a dozen
+    domains or more. The source observations are not kept, and a saved file does not contain them.
 
     Build one by :meth:`fit` or :meth:`specified`, not by the constructor.
 

@@ -2,11 +2,11 @@
 
 Read this for step 2 of MPHD's pre-training [Fan2024mphd]_: the network, the hyperprior it gives a
 target, and how it is trained. Training minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` over the
-lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. That alone is unbounded: a context with
-a single lengthscale could get an arbitrarily narrow distribution. Two priors, which are not the
-paper's, prevent it. A standard normal prior on the weights makes contexts alike unless the
-estimates say otherwise. A log-normal prior on the shape of each context keeps distributions broad
-where a few estimates happen to be close together.
+lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. That alone is unbounded: a context with a
+single lengthscale could get an arbitrarily narrow distribution. Two priors, which are not the
+paper's, prevent it. A standard normal prior on the weights shrinks contexts towards a common
+distribution. A log-normal prior on the shape of each context keeps distributions broad where a few
+estimates happen to be close together.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class NetworkOptions:
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
         weight_penalty: The factor of half the weights' sum of squares.
-        shape_spread: The prior standard deviation of the logarithm of a context's shape around that
-            of all lengthscales' shape; without effect on a bounded head. The paper's objective is
-            ``weight_penalty=0, shape_spread=math.inf``; it overfits few domains.
+        shape_spread: The prior standard deviation of each context's log shape around the common
+            one; without effect on a bounded head. The paper's objective is ``weight_penalty=0,
+            shape_spread=math.inf``; it overfits few domains.
         seed: The seed of the initial weights.
 
     Raises:

@@ -60,7 +60,7 @@ class PretrainingOptions:
         seed: The seed of the samples.
         progress: Whether to show a progress bar.
         checkpoint: A file for checkpoints. If it holds the checkpoint of an interrupted run, the
-            run goes on from there and ends at the same numbers to the bit.
+            run resumes from it, with bitwise identical results.
         checkpoint_every: The number of steps between checkpoints; by default a twentieth of all
             steps. One more is written at the end.
 
@@ -157,7 +157,7 @@ class GradientFit:
             The losses.
 
         Raises:
-            ModelFittingError: If the loss cannot be evaluated, step after step.
+            ModelFittingError: If the loss is repeatedly not finite.
             ValueError: If there is a checkpoint of another run.
         """
         keep_freed_memory()
@@ -294,7 +294,7 @@ def fit_as_long_as_it_helps(
 
     Raises:
         InputDataError: If there are too few tasks to hold one out.
-        ModelFittingError: If the loss cannot be evaluated, step after step.
+        ModelFittingError: If the loss is repeatedly not finite.
         ValueError: If there is a checkpoint of another run.
     """
     kept, held_out = split(len(tasks.X), share, options.seed)
