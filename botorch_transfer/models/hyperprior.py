@@ -152,11 +152,6 @@ class HyperpriorModel(ModularTransferGP):
 
     prior: Hyperprior
 
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel: all of it is the target's own."""
-        return self.covar_module
-
 
 class HyperpriorGP(HyperpriorModel):
     r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.

@@ -341,17 +341,9 @@ class LinearCoregionalizationGP(JointTransferGP):
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
         self._rank = rank
+        modules = (likelihood, covar_modules, outcome_transform, input_transform)
         super().__init__(
-            train_X,
-            train_Y,
-            source_data,
-            train_Yvar,
-            likelihood,
-            covar_modules,
-            outcome_transform,
-            input_transform,
-            task_feature,
-            max_bytes,
+            train_X, train_Y, source_data, train_Yvar, *modules, task_feature, max_bytes
         )
 
     def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
@@ -547,17 +539,9 @@ class WeightedSourceGP(_IndependentSourcesGP):
         max_bytes: float = MAX_JOINT_BYTES,
     ) -> None:
         self._normalize = normalize
+        modules = (likelihood, covar_modules, outcome_transform, input_transform)
         super().__init__(
-            train_X,
-            train_Y,
-            source_data,
-            train_Yvar,
-            likelihood,
-            covar_modules,
-            outcome_transform,
-            input_transform,
-            task_feature,
-            max_bytes,
+            train_X, train_Y, source_data, train_Yvar, *modules, task_feature, max_bytes
         )
 
     def _coregionalization(

@@ -121,6 +121,11 @@ class ModularTransferGP(TargetGP):
         )
         self.prior = prior.to(train_X)
 
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel of the difference between target and sources."""
+        return self.covar_module
+
 
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of the models that combine source posteriors with a residual kernel.
@@ -196,8 +201,3 @@ class SourcePosteriorGP(ModularTransferGP):
 
     def _add_parts(self) -> None:
         """Registers what is neither in the mean nor in the kernel; nothing by default."""
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel of the difference between target and sources."""
-        return self.covar_module

@@ -197,8 +197,11 @@ class SearchSpace:
     @property
     def equality_constraints(self) -> list[tuple[Tensor, Tensor, float]]:
         """Constraints that fractions sum to one, in BoTorch's format; empty without fractions."""
-        return [ (torch.arange(s.start, s.stop), torch.ones(s.stop - s.start, dtype=torch.float64),
-        1.0) for parameter, s in self._places if isinstance(parameter, SimplexParameter) ]
+        return [
+            (torch.arange(s.start, s.stop), torch.ones(s.stop - s.start, dtype=torch.float64), 1.0)
+            for parameter, s in self._places
+            if isinstance(parameter, SimplexParameter)
+        ]
 
     def encode(self, frame: DataFrame) -> Tensor:
         """Places the rows of a table in the unit cube.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -42,6 +42,7 @@ from botorch_transfer.pretraining.source_gps.map_fit import (
 from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
+    check_choice,
     check_padded_size,
     outcome_scales,
 )
@@ -164,9 +165,7 @@ class DomainFitOptions(MAPOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.optimizer not in get_args(Optimizer):
-            names = ", ".join(repr(name) for name in get_args(Optimizer))
-            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose one of {names}.")
+        check_choice("optimizer", self.optimizer, Optimizer)
         numbers = (self.max_points, self.num_steps, self.batch_size, self.lengthscale_spread)
         if not (min(numbers) > 0 and 0 < self.learning_rate < math.inf):
             raise ValueError(
