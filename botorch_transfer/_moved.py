@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+# Each new module, and the old ones that are part of it now; ``.name`` is of its top package.
 _TABLE = """
 ax.acquisition: ._internals.acquisition .avoidance .improvement
 ax.adapter: ._internals.adapter ._internals.auxiliary_adapter ._internals.shared
@@ -73,7 +74,6 @@ search_space.parameters: _space.choice _space.numeric _space.parameter _space.si
 search_space.space: _space.checks _space.json_format _space.layout
 test_functions.families: .alpine .branin .family .forrester .gaussian_process .hartmann
 """
-"""Each new module, and the old ones that are part of it now; ``.name`` is of its top package."""
 
 MOVED: dict[str, str] = {
     f"{new.partition('.')[0]}{old}" if old.startswith(".") else old: new

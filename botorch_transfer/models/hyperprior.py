@@ -571,8 +571,7 @@ def effective_sample_size(log_weights: Tensor) -> Tensor:
         >>> effective_sample_size(torch.zeros(4))
         tensor(4.)
     """
-    weights = log_weights.softmax(dim=0)
-    return 1 / weights.square().sum()
+    return 1 / log_weights.softmax(dim=0).square().sum()
 
 
 def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:

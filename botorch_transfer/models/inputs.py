@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
+# Finds a section of a docstring, as ``Args``, and its indented lines.
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
-"""Finds a section of a docstring, as ``Args``, and its indented lines."""
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
