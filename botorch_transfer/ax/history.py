@@ -188,7 +188,7 @@ class TransferHistory:
         if all(frame.empty for frame in frames):
             raise UserInputError("The history has no runs: leave it out to start without one.")
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-            raise UserInputError("The old tasks differ in their numbers of inputs.")
+            raise UserInputError("The old tasks differ in their inputs: give all the same number.")
         columns = _plain_columns(pd.concat(frames, ignore_index=True))
         return cls(columns, TENSOR_TASK, positional=True)
 
@@ -252,8 +252,8 @@ class TransferHistory:
             logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
         if (sems[finite] <= 0).any():
             raise UserInputError(
-                f"{sem_column!r} has standard errors that are not positive: leave the column out "
-                f"if {metric!r} is known without noise, or that its noise is unknown."
+                f"{sem_column!r} has standard errors that are not positive: correct them, or "
+                f"leave the column out to infer the noise of {metric!r}."
             )
         kept = np.flatnonzero(finite)
         tasks = [self.columns[self.task][row] for row in kept]
@@ -263,7 +263,7 @@ class TransferHistory:
     def _outcomes(self, metric: str) -> np.ndarray:
         outcomes = self._numbers(metric)
         if not np.isfinite(outcomes).any():
-            raise UserInputError(f"The history has no finite value of {metric!r}.")
+            raise UserInputError(f"The history has no finite value of {metric!r}: leave it out.")
         return outcomes
 
     def _numbers(self, column: str) -> np.ndarray:
@@ -271,7 +271,7 @@ class TransferHistory:
             return np.array(self.columns[column], dtype=float)
         except (TypeError, ValueError) as error:
             raise UserInputError(
-                f"The history's column {column!r} has values that are no numbers."
+                f"The history's column {column!r} has values that are not numbers: convert them."
             ) from error
 
     def _refuse_other_parameters(self, parameters: Sequence[str]) -> None:

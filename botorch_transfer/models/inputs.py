@@ -132,7 +132,7 @@ def check_target(
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
         raise ValueError(
-            f"task_feature={task_feature} is no column of train_X, which has {num_columns}."
+            f"task_feature={task_feature} must be the index of one of the {num_columns} columns."
         )
     num_inputs = num_columns - (task_feature is not None)
     if dim is not None and num_inputs != dim:

@@ -181,8 +181,8 @@ class TargetGP(ConstructedFromDatasets):
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
         if columns != train_X.shape[-1]:
             raise BotorchTensorDimensionError(
-                f"The inputs have {columns} columns, but those of the model have "
-                f"{train_X.shape[-1]}."
+                f"The inputs have {columns} columns, but train_X has {train_X.shape[-1]}: pass as "
+                "many."
             )
         no_data = not self.training and self.num_target_points == 0
         with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):

@@ -120,11 +120,11 @@ def test_parameters_may_have_any_name():
         ),
         (
             lambda: TransferHistory.from_frame(FRAME.assign(loss="low")).moments("loss"),
-            "'loss' has values that are no numbers",
+            "'loss' has values that are not numbers",
         ),
         (
             lambda: TransferHistory.from_frame(FRAME.assign(loss_sem="?")).runs("loss", ["C"]),
-            "'loss_sem' has values that are no numbers",
+            "'loss_sem' has values that are not numbers",
         ),
     ],
 )
@@ -187,7 +187,7 @@ def test_tensors_are_columns_by_position():
         (lambda: read_tensors({"loss": {"a": (X[:0], Y[:0])}}), "no runs"),
         (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "n x d"),
         (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "n x d"),
-        (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "numbers of inputs"),
+        (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "differ in their inputs"),
     ],
 )
 def test_what_cannot_be_read_is_refused(make, message):

@@ -170,9 +170,13 @@ def test_stored_ax_experiments_go_on(form: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(write.go_on(client, 1), suggested(form), rtol=0, atol=SUGGESTED)
 
 
-def test_an_ax_experiment_in_a_database_goes_on(tmp_path: Path) -> None:
+def test_an_ax_experiment_in_a_database_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ax")
     pytest.importorskip("sqlalchemy")
+    # Ax keeps the first database that a process has opened.
+    monkeypatch.setattr("ax.storage.sqa_store.db.SESSION_FACTORY", None)
     from ax.api.client import Client
     from ax.api.configs import StorageConfig
 

@@ -166,6 +166,18 @@ def test_what_is_to_be_read_first_is_refused(sources, message):
         as_datasets(sources)
 
 
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (7, "are a int, but a list or a mapping of tasks was expected"),
+        ({1: tensors(), "1": tensors()}, "have the same name once it is text"),
+    ],
+)
+def test_what_is_no_collection_of_tasks_is_refused(sources, message):
+    with pytest.raises(InputDataError, match=message):
+        as_datasets(sources)
+
+
 def test_too_many_points_for_a_joint_model_are_refused():
     check_joint_size(10_000, torch.float64)
     with pytest.raises(

@@ -97,7 +97,7 @@ def test_unfit_data_are_refused(bad: dict, message: str) -> None:
 
 @pytest.mark.parametrize("column", [3, -4])
 def test_a_task_column_that_is_not_there(column: int) -> None:
-    with pytest.raises(ValueError, match=f"task_feature={column} is no column of train_X"):
+    with pytest.raises(ValueError, match=f"task_feature={column} must be the index of one of"):
         check_target(X, Y, None, dim=2, task_feature=column)
 
 

@@ -348,3 +348,11 @@ def test_one_task_instead_of_a_list_is_refused():
 def test_no_source_tasks_are_refused():
     with pytest.raises(InputDataError, match="no source tasks"):
         ScaMLGP(*FAMILY.target(3), [])
+
+
+def test_weights_can_be_set():
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[2]))
+    model.weights = torch.tensor([0.25, 1.5])
+    torch.testing.assert_close(model.weights, torch.tensor([0.25, 1.5]).to(model.weights))
+    with pytest.raises(ValueError, match="must not be negative"):
+        model.weights = torch.tensor([-1.0, 0.5])

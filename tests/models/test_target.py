@@ -118,9 +118,7 @@ def test_inputs_may_be_one_vector() -> None:
     family = ShiftedSines(dim=1)
     model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
     torch.testing.assert_close(model(X.squeeze(-1)).mean, model(X).mean)
-    with pytest.raises(
-        BotorchTensorDimensionError, match="1 columns, but those of the model have 2"
-    ):
+    with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X has 2"):
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
 
 

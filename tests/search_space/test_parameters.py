@@ -5,7 +5,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 from pandas import Series
 
-from botorch_transfer.search_space import FloatParameter
+from botorch_transfer.search_space import FloatParameter, IntegerParameter
 from botorch_transfer.search_space.parameters import (
     read_numbers,
     read_values,
@@ -68,3 +68,10 @@ def test_what_is_wrong_is_shown():
 
 def test_tolerance_follows_the_precision():
     assert relative_tolerance(Series([1.0], dtype="float32")) > relative_tolerance(Series([1.0]))
+
+
+def test_only_values_of_a_discrete_parameter_are_contained():
+    number = IntegerParameter("n", 1, 3)
+    assert number.contains(2)
+    assert not any(number.contains(value) for value in ("2", 2.5, 4))
+    assert not FloatParameter("x", 0.0, 1.0).contains(0.5)

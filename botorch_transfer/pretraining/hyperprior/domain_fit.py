@@ -248,7 +248,7 @@ def _prepare(
     outcomes = tasks.Y[tasks.mask]
     if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
         raise InputDataError(
-            f"The outcomes of {name!r} never vary, so they tell nothing about such functions: "
+            f"The outcomes of {name!r} are constant, so no GP can be learned from them: "
             "leave this domain out, or use SingleTaskGP."
         )
     return tasks, *typical

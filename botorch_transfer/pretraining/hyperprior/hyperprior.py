@@ -292,7 +292,7 @@ class Hyperprior(TransferPrior):
         numbers = {_find_domain(estimates.names, domain) for domain in left_out}
         kept = [number for number in range(len(estimates.names)) if number not in numbers]
         if not kept:
-            raise ValueError("No domain would be left to learn from.")
+            raise ValueError("without= removes all domains: keep at least one.")
         refitted = self._from_estimates(
             estimates.select(kept),
             kind or self.kind,

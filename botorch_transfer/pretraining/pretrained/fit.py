@@ -362,7 +362,7 @@ def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
     found = [group for group in among if len(group) > 1]
     if not found:
         raise InputDataError(
-            "hold_out leaves no two tasks of a group together: leave it out, or the groups, or "
-            "take another seed."
+            "After hold_out, no group has two tasks: leave out hold_out or the groups, or change "
+            "the seed."
         )
     return found

@@ -349,7 +349,7 @@ class PretrainedPrior(TransferPrior):
         validation = None
         if validation_data is not None:
             if hold_out is not None:
-                raise ValueError("Give validation_data, or a share of source tasks to hold_out.")
+                raise ValueError("Give either validation_data or hold_out, not both.")
             further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
             # All source tasks have one scale, unless each has its own.
             scale = further.moments() if outcome_scale == "per_task" else (mean[:1], std[:1])

@@ -377,7 +377,7 @@ def test_given_groups():
     prior = fit_held_out(objective="ekl", groups=groups, hold_out=0.25, steps=10)
     assert 0 < len(prior.learning_curve.loss) <= 10
     assert renumbered(groups, [0, 2, 3, 7]) == [[0, 1, 2], [1, 3]]
-    with pytest.raises(InputDataError, match="no two tasks of a group together"):
+    with pytest.raises(InputDataError, match="no group has two tasks"):
         renumbered([[0, 1]], [1, 2])
     assert renumbered(None, [1, 2]) is None
 
@@ -396,5 +396,5 @@ def test_what_cannot_be_held_out_is_refused():
         fit_held_out(hold_out=1.5)
     with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
         fit_held_out(MANY[:2], hold_out=0.2)
-    with pytest.raises(ValueError, match="Give validation_data, or a share"):
+    with pytest.raises(ValueError, match="Give either validation_data or hold_out"):
         fit_held_out(hold_out=0.2, validation_data=MANY[:1])
