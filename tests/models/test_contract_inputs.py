@@ -226,7 +226,7 @@ def with_column(X, column, value):
 
 def test_a_task_column_that_is_not_there_is_refused(representative):
     X, Y = FAMILY.target(3)
-    with pytest.raises(ValueError, match="task_feature=7 is no column"):
+    with pytest.raises(ValueError, match="task_feature=7 must be the index of one of"):
         representative.build(with_column(X, 0, 1.0), Y, task_feature=7)
 
 
