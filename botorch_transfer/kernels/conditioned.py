@@ -238,10 +238,11 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x n`` tensor.
         """
-        return self._variance(self.whiten(x), x)
+        return self._variance(self.flat_whiten(self._flat(x)), x)
 
     def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
-        explained = (whitened * self.signed(whitened)).sum(dim=-2)
+        # Summed before the batches are restored: a sum over permuted rows takes ten times as long.
+        explained = self._unflat((whitened * self.signed(whitened)).sum(dim=-2), x)
         return (self.prior_variance(x) - explained).clamp_min(0.0).to(x.dtype)
 
 
@@ -558,8 +559,7 @@ class ConditionedGPs(ConditionedBatch):
             Two ``batch_shape x M x n`` tensors.
         """
         cross = self.flat_cross(self._flat(x))
-        whitened = self._unflat(self.inverse_root @ cross.mT, x)
-        return self._mean(cross, x), self._variance(whitened, x)
+        return self._mean(cross, x), self._variance(self.inverse_root @ cross.mT, x)
 
     def join(self, other: ConditionedGPs) -> ConditionedGPs:
         """Puts the tasks of two batches into one.
