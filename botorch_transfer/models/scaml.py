@@ -38,7 +38,7 @@ class ScaMLGP(SourcePosteriorGP):
     and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
     the target's data; the source GPs stay as they are, so cost grows linearly with the number of
     source tasks. It is the model to start with: use it for any number of source tasks with a few
-    dozen points each. The fit sets the weights of unhelpful source tasks to almost zero.
+    dozen points each. With enough target points, unhelpful source tasks get weights near zero.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
