@@ -325,8 +325,8 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
     be overconfident; :class:`HyperpriorGP` is cheaper.
 
     It is one of BoTorch's ensembles, with their smaller contract: analytic and Monte Carlo
-    acquisition functions, conditioning and ``loo_cv``, but no entropy search, no knowledge gradient
-    and no batches of targets.
+    acquisition functions, Thompson sampling, joint entropy search, conditioning and ``loo_cv``, but
+    no other entropy search, no knowledge gradient and no batches of targets.
 
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.

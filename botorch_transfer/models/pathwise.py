@@ -56,6 +56,7 @@ from botorch.sampling.pathwise.utils import (
 )
 from botorch.utils.context_managers import delattr_ctx
 from botorch.utils.sampling import draw_sobol_normal_samples
+from botorch.utils.transforms import is_ensemble
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.means import Mean
 from gpytorch.settings import prior_mode, skip_posterior_variances
@@ -178,7 +179,11 @@ def kernel_paths(
         Paths over transformed inputs, in the model's own units.
     """
     return draw_kernel_feature_paths_fallback(
-        num_inputs=model.num_inputs, mean_module=mean, covar_module=kernel, **kwargs
+        num_inputs=model.num_inputs,
+        mean_module=mean,
+        covar_module=kernel,
+        is_ensemble=is_ensemble(model),
+        **kwargs,
     )
 
 
@@ -330,9 +335,18 @@ def draw_posterior_paths(
     """
     if model.num_target_points == 0:
         return prior_sampler(model=model, sample_shape=sample_shape)
-    return draw_matheron_paths_exact_gp(
-        model, prior_sampler=prior_sampler, sample_shape=sample_shape, **kwargs
+
+    def sampler(**arguments: Any) -> SamplePath:
+        # The training inputs of an ensemble have a dimension of members; those of a path have none.
+        paths = prior_sampler(**arguments)
+        paths.set_ensemble_as_batch(True)
+        return paths
+
+    path = draw_matheron_paths_exact_gp(
+        model, prior_sampler=sampler, sample_shape=sample_shape, **kwargs
     )
+    path.set_ensemble_as_batch(False)
+    return path
 
 
 class JointPath(ModelPath):

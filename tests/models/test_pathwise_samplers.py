@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from botorch.acquisition.joint_entropy_search import qJointEntropySearch
+from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
+from botorch.acquisition.utils import get_optimal_samples
 from botorch.models.transforms.input import Normalize
-from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.sampling.pathwise import (
+    draw_kernel_feature_paths,
+    draw_matheron_paths,
+    get_matheron_path_model,
+)
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.priors import GammaPrior
 
 from botorch_transfer import (
+    FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     MeanHierarchicalGP,
     RankWeightedGP,
@@ -14,6 +25,8 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from tests.families import ShiftedSines
+from tests.models import members
+from tests.models.contract import bounds
 from tests.models.drawn_functions import assert_moments
 
 FAMILY = ShiftedSines()
@@ -175,3 +188,72 @@ def test_draws_are_differentiable_and_stay_what_they_are():
     for parameter in model.parameters():
         parameter.data.add_(0.3)
     assert torch.equal(paths(TEST_X), before)
+
+
+# ------------------------------------------------------------ the fully Bayesian model's members
+
+NUM_MEMBERS = 8
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_paths_of_members_have_their_moments(n):
+    """On raw inputs: only they show that the transform is applied once."""
+    transform = Normalize(2, bounds=torch.tensor([[-5.0, 100.0], [5.0, 300.0]]).double())
+    X, Y = members.data(n)
+    model = FullyBayesianHyperpriorGP(
+        transform.untransform(X),
+        Y,
+        members.hyperprior(noise=GammaPrior(20.0, 100.0)),
+        input_transform=transform,
+        num_samples=64,
+        num_members=3,
+    ).eval()
+    points = transform.untransform(TEST_X)
+    draws = draw_matheron_paths(model, NUM_PATHS)(points)
+    exact = model.posterior(points).distribution
+    for index in range(3):
+        mvn = MultivariateNormal(exact.mean[index], exact.covariance_matrix[index])
+        assert_moments(draws[:, index], GPyTorchPosterior(mvn), tolerance=0.15)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("q", [1, 2])
+def test_thompson_samples_are_those_of_single_points(n, q):
+    """Also where there are as many points as members."""
+    acquisition = PathwiseThompsonSampling(members.build(n).eval())
+    X = FAMILY.inputs(NUM_MEMBERS, q, seed=3)
+    values = acquisition(X)
+    assert values.shape == (NUM_MEMBERS,)
+    torch.testing.assert_close(values, torch.cat([acquisition(x) for x in X]))
+    draws = acquisition.samples(X.unsqueeze(-2)).squeeze((-1, -2))
+    assert draws.shape == (NUM_MEMBERS, q, NUM_MEMBERS)
+    chosen = acquisition.ensemble_indices.squeeze(-1).expand(NUM_MEMBERS, q, 1)
+    torch.testing.assert_close(values, draws.gather(-1, chosen).squeeze(-1).sum(dim=-1))
+
+
+@pytest.mark.parametrize("sample_shape", [(), (3,)])
+def test_members_may_have_their_own_points(sample_shape):
+    """As where BoTorch looks for the optimum of each member's path."""
+    model = members.build(4).eval()
+    paths = get_matheron_path_model(model, torch.Size(sample_shape), ensemble_as_batch=True)
+    X = FAMILY.inputs(5, 2).reshape(5, *[1] * len(sample_shape), 1, 2, 2)
+    own = X.expand(5, *sample_shape, NUM_MEMBERS, 2, 2)
+    values = paths.posterior(own).mean
+    assert values.shape == (5, *sample_shape, NUM_MEMBERS, 2, 1)
+    paths._path.set_ensemble_as_batch(False)
+    torch.testing.assert_close(paths.posterior(X.squeeze(-3)).mean, values)
+
+
+def test_joint_entropy_search_averages_over_members():
+    model = members.build(4).eval()
+    optima = get_optimal_samples(model, bounds(), num_optima=3, raw_samples=16, num_restarts=2)
+    assert optima[0].shape == (3, NUM_MEMBERS, 2)
+    X = FAMILY.inputs(5, 1)
+    alone = []
+    for index in range(NUM_MEMBERS):
+        one, at = members.build(4, num_members=1).eval(), slice(index, index + 1)
+        for parameter, ours in zip(one.parameters(), model.parameters(), strict=True):
+            parameter.copy_(ours if ours.shape == parameter.shape else ours[at])
+        alone.append(qJointEntropySearch(one, *(values[:, at] for values in optima))(X))
+    averaged = qJointEntropySearch(model, *optima)(X)
+    torch.testing.assert_close(averaged, torch.stack(alone).mean(dim=0))
