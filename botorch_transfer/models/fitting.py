@@ -5,7 +5,9 @@ Read it for how ``fit_gpytorch_mll`` fits every transfer model.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from time import monotonic
 from typing import Any
 
 import torch
@@ -13,11 +15,11 @@ from botorch.exceptions.errors import ModelFittingError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters, sample_all_priors
-from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
+from numpy import ndarray
 from torch import Tensor
 from torch.nn import Module
 
@@ -48,8 +50,9 @@ def fit_from_starts(
             mode.
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
-        **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`. A callback and
-            the bounds apply to all starts at once: their parameters have one more dimension.
+        **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`. The bounds apply
+            to all starts at once: they have one more dimension. With several starts, a callback
+            gets the vector of one start's parameters at a time.
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
@@ -57,12 +60,12 @@ def fit_from_starts(
     """
     _check_batch_shapes(mll.model)
     parameters = get_parameters(mll, requires_grad=True)
-    starts = _draw_starts(mll.model, parameters, num_restarts, seed)
+    starts = _draw_starts(mll, parameters, num_restarts, seed)
     try:
         optima, value = _maximize(mll, starts, optimizer_kwargs)
     except _BREAKDOWNS:
         total = 1 + num_restarts + _FURTHER_STARTS
-        starts = _draw_starts(mll.model, parameters, total - 1, seed)
+        starts = _draw_starts(mll, parameters, total - 1, seed)
         optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, optimizer_kwargs)
     if bool(value.isnan().all(dim=0).any()):
         raise ModelFittingError(
@@ -101,6 +104,8 @@ def _maximize(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
     repeated = _repeat(mll, starts)
+    if repeated.model._aug_batch_shape.numel() > 1:
+        optimizer_kwargs = _with_deadline(**optimizer_kwargs)
     with single_threaded_scipy():
         fit_gpytorch_mll_scipy(repeated, **optimizer_kwargs)
     with torch.no_grad():
@@ -108,6 +113,25 @@ def _maximize(
         value = repeated(output, repeated.model.train_targets)
     optima = get_parameters(repeated, requires_grad=True)
     return {name: optimum.detach() for name, optimum in optima.items()}, value
+
+
+def _with_deadline(
+    timeout_sec: float | None = None,
+    callback: Callable[[ndarray], Any] | None = None,
+    **optimizer_kwargs: Any,
+) -> dict[str, Any]:
+    """Has a callback stop every start in time: BoTorch ignores a timeout of batches."""
+    if timeout_sec is None:
+        return {"callback": callback, **optimizer_kwargs}
+    deadline = monotonic() + timeout_sec
+
+    def stop_in_time(x: ndarray) -> None:
+        if callback is not None:
+            callback(x)
+        if monotonic() > deadline:
+            raise StopIteration
+
+    return {"callback": stop_in_time, **optimizer_kwargs}
 
 
 def _maximize_one_by_one(
@@ -137,19 +161,22 @@ def _maximize_one_by_one(
 
 
 def _draw_starts(
-    model: SingleTaskGP, parameters: dict[str, Tensor], num_restarts: int, seed: int
+    mll: ExactMarginalLogLikelihood, parameters: dict[str, Tensor], num_restarts: int, seed: int
 ) -> dict[str, Tensor]:
-    """Stacks the present values and draws from the hyperpriors along a new first dimension."""
+    """Stacks the present values and draws from the hyperpriors along a new first dimension.
+
+    A copy on the CPU draws them. They are thus the same on every device. Also, some of GPyTorch's
+    priors, such as ``LogNormalPrior``, draw on the CPU wherever the model is.
+    """
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
-    devices = {parameter.device for parameter in parameters.values() if parameter.is_cuda}
-    # Hyperparameters that are not fitted have hyperpriors, too, and are drawn with the others.
-    everything: dict[str, Tensor] = dict(model.named_parameters())
-    with torch.random.fork_rng(devices=list(devices)), parameter_rollback_ctx(everything):
-        torch.manual_seed(seed)
+    on_cpu = deepcopy(mll).cpu()
+    copies = get_parameters(on_cpu, requires_grad=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         for _ in range(num_restarts):
-            sample_all_priors(model)
+            sample_all_priors(on_cpu.model)
             for name, parameter in parameters.items():
-                drawn[name].append(parameter.detach().clone())
+                drawn[name].append(copies[name].detach().to(parameter, copy=True))
     return {name: torch.stack(values) for name, values in drawn.items()}
 
 

@@ -185,31 +185,26 @@ class JointTransferGP(TargetGP):
         return MultivariateNormal(mean, covariance)
 
     def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        num_restarts: int | None = None,
-        *args: Any,
-        **kwargs: Any,
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
 
+        By default it draws two starts, or fewer if their joint models would not fit into
+        ``max_bytes`` together.
+
         Args:
             mll: The marginal log likelihood of this model.
-            num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values; by default two, or fewer if their joint models would not fit into
-                ``max_bytes`` together.
             *args: See :meth:`TargetGP.custom_fit`.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
         Returns: The marginal log likelihood in evaluation mode. Without target points only the
             source hyperparameters are fitted; weights and task covariances do not change.
         """
-        num_restarts = self.num_restarts if num_restarts is None else num_restarts
         if self.num_target_points > 0:
-            return super().custom_fit(mll, num_restarts, *args, **kwargs)
+            return super().custom_fit(mll, *args, **kwargs)
         of_sources = SourceMarginalLogLikelihood(mll.likelihood, self)
         with target_frozen(of_sources):
-            super().custom_fit(of_sources, num_restarts, *args, **kwargs)
+            super().custom_fit(of_sources, *args, **kwargs)
         return mll.eval()
 
     @property

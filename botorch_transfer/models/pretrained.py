@@ -84,6 +84,7 @@ class PretrainedGP(ModularTransferGP):
     """
 
     prior: PretrainedPrior
+    num_restarts = 0
     max_fit_iterations = 100
 
     def __init__(
@@ -195,7 +196,11 @@ class PretrainedGP(ModularTransferGP):
         return MultivariateNormal(noisy.mean, covariance)
 
     def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, num_restarts: int = 0, *args: Any, **kwargs: Any
+        self,
+        mll: ExactMarginalLogLikelihood,
+        num_restarts: int | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
         """Fits what is not frozen; ``fit_gpytorch_mll`` calls this.
 
@@ -209,8 +214,9 @@ class PretrainedGP(ModularTransferGP):
         Returns:
             The marginal log likelihood in evaluation mode; at once, if there is nothing to fit.
         """
-        has_priors = any(True for _ in self.named_priors())  # else there is nothing to draw from
-        return super().custom_fit(mll, num_restarts if has_priors else 0, *args, **kwargs)
+        if num_restarts and not any(True for _ in self.named_priors()):
+            num_restarts = 0  # there is nothing to draw from
+        return super().custom_fit(mll, num_restarts, *args, **kwargs)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()

@@ -6,7 +6,8 @@ leave-one-out predictions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
@@ -84,6 +85,9 @@ class TargetGP(ConstructedFromDatasets):
     """
 
     _supports_batched_models = False  # one outcome a model, as Ax asks
+
+    num_restarts: int = 5
+    """The default number of starts of a fit that are drawn from the hyperpriors."""
 
     max_fit_iterations: ClassVar[int | None] = None
     """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
@@ -329,8 +333,8 @@ class TargetGP(ConstructedFromDatasets):
     def custom_fit(
         self,
         mll: ExactMarginalLogLikelihood,
-        num_restarts: int = 5,
-        seed: int = 0,
+        num_restarts: int | None = None,
+        seed: int | None = None,
         optimizer: Callable[..., Any] | None = None,
         closure: Callable[..., Any] | None = None,
         closure_kwargs: dict[str, Any] | None = None,
@@ -339,18 +343,25 @@ class TargetGP(ConstructedFromDatasets):
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
+        By default all starts are optimized together, and the best optimum is kept. ``optimizer``,
+        ``closure``, ``closure_kwargs`` and the further arguments of BoTorch's own fit select that
+        instead: it starts at the present values, and from draws only where an attempt fails.
+
         Args:
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values.
-            seed: The seed of these draws.
-            optimizer: An optimizer of BoTorch to use instead, from the present values.
+                values; by default the model's ``num_restarts``.
+            seed: The seed of these draws; 0 by default.
+            optimizer: An optimizer of BoTorch.
             closure: A closure for that optimizer.
             closure_kwargs: Arguments of the closure.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
-                ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``, or a ``callback``,
-                which sees the parameters of all starts together.
-            **kwargs: Further arguments of BoTorch's fit with an optimizer.
+                ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
+                10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
+                calls with the parameters of one start at a time if there are several.
+            **kwargs: Further arguments of BoTorch's own fit: ``max_attempts``,
+                ``pick_best_of_all_attempts``, ``warning_handler`` and ``caught_exception_types``.
+                It draws from PyTorch's global random numbers.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
@@ -358,33 +369,48 @@ class TargetGP(ConstructedFromDatasets):
 
         Raises:
             ModelFittingError: If no start leads to an optimum.
-            ValueError: If optimizer arguments are given without an optimizer.
+            ValueError: If there is no such argument, or ``num_restarts`` or ``seed`` is given
+                together with an argument of BoTorch's own fit.
             TypeError: If the optimizer has no such argument.
         """
+        named: dict[str, Any] = {
+            "optimizer": optimizer,
+            "closure": closure,
+            "closure_kwargs": closure_kwargs,
+        }
+        of_botorch = {name: value for name, value in named.items() if value is not None} | kwargs
+        _check_fit_arguments(of_botorch, {"num_restarts": num_restarts, "seed": seed})
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         if not self._has_data_to_fit or not has_parameters:
             return mll.eval()
-        if optimizer is not None or closure is not None:
-            if optimizer is not None:
-                kwargs["optimizer"] = optimizer
-            return fit_fallback(
-                mll,
-                closure=closure,
-                closure_kwargs=closure_kwargs,
-                optimizer_kwargs=optimizer_kwargs,
-                **kwargs,
-            )
-        if kwargs or closure_kwargs:
-            name = next(iter(kwargs), "closure_kwargs")
-            raise ValueError(
-                f"Unknown argument {name!r}: without an optimizer, a fit takes num_restarts, seed "
-                "and optimizer_kwargs."
-            )
         given = dict(optimizer_kwargs or {})
-        if self.max_fit_iterations is not None:
+        if optimizer is None and self.max_fit_iterations is not None:
             given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
-        fit_from_starts(mll.train(), num_restarts, seed, **given)
+        if of_botorch:
+            return fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+        num_restarts = self.num_restarts if num_restarts is None else num_restarts
+        fit_from_starts(mll.train(), num_restarts, seed or 0, **given)
         return mll.eval()
+
+
+_OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
+"""The arguments of BoTorch's own fit."""
+
+
+def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:
+    """Refuses arguments that a fit would ignore."""
+    if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
+        raise ValueError(
+            f"A fit has no argument {unknown[0]!r}: it takes num_restarts and seed, or "
+            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}; put arguments of the "
+            "optimizer into optimizer_kwargs."
+        )
+    both = [name for name, value in of_starts.items() if value is not None]
+    if of_botorch and both:
+        raise ValueError(
+            f"{both[0]} is of the fit from several starts, and {next(iter(of_botorch))} of "
+            "BoTorch's own, which starts at the present values: give one of them."
+        )
 
 
 def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:

@@ -180,6 +180,19 @@ def test_other_optimizers(representative):
     assert objective(model) > before
 
 
+@pytest.mark.gaussian
+@where(lambda case: not case.frozen)
+def test_one_attempt_starts_at_the_present_values(case):
+    """An argument of BoTorch's own fit."""
+    steps = {"optimizer_kwargs": {"options": {"maxiter": 5}}}
+    attempted, started = case.target(5), case.target(5)
+    before = objective(attempted)
+    fit(attempted, max_attempts=1, **steps)
+    fit(started, num_restarts=0, **steps)
+    assert objective(attempted) > before
+    assert objective(attempted) == pytest.approx(objective(started), rel=1e-4, abs=1e-4)
+
+
 def test_optimizer_arguments(representative):
     model = representative.target(5)
     before, steps = objective(model), []

@@ -175,24 +175,32 @@ def test_conversion_to_single_precision(case, n):
         assert torch.equal(own.nan_to_num(), tensor.nan_to_num())
 
 
-@pytest.mark.parametrize("known_noise", [False, True])
-def test_batch_cross_validation(representative, known_noise):
+FITS = {
+    "from several starts": BRIEFLY,
+    "once": {"max_attempts": 1, "optimizer_kwargs": BRIEFLY["optimizer_kwargs"]},
+}
+
+
+@pytest.mark.gaussian
+@variants(
+    "known_noise, fit",
+    everywhere=[(False, "once")],
+    representatives=[(False, "from several starts"), (True, "from several starts")],
+)
+def test_batch_cross_validation(case, known_noise, fit):
     X, Y = FAMILY.target(5)
     noise = torch.full_like(Y, 0.4) if known_noise else None
     folds = gen_loo_cv_folds(X, Y, noise)
     results = batch_cross_validation(
-        representative.model_class,
+        case.model_class,
         ExactMarginalLogLikelihood,
         folds,
-        fit_args=BRIEFLY,
-        model_init_kwargs={
-            representative.source_argument: representative.prior(),
-            **representative.options,
-        },
+        fit_args=FITS[fit],
+        model_init_kwargs={case.source_argument: case.prior(), **case.options},
     )
     assert results.posterior.mean.shape == (5, 1, 1)
     for fold in range(5):
-        single = representative.build(
+        single = case.build(
             folds.train_X[fold],
             folds.train_Y[fold],
             train_Yvar=None if noise is None else folds.train_Yvar[fold],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -83,6 +84,19 @@ def test_starts_follow_the_seed_and_leave_the_random_state() -> None:
     first, again, other = (objective(mll) for mll in mlls)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("num_restarts", [0, 2])
+def test_all_starts_stop_in_time(num_restarts: int) -> None:
+    stopped, stepped, seen = build(*wavy()), build(*wavy()), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_from_starts(
+            stopped, num_restarts, 0, timeout_sec=0.0, callback=lambda *_: seen.append(1)
+        )
+    fit_from_starts(stepped, num_restarts, 0, options={"maxiter": 1})
+    torch.testing.assert_close(objective(stopped), objective(stepped))
+    assert len(seen) == (1 + num_restarts if num_restarts else 0)  # BoTorch's own stops before it
 
 
 def break_down(monkeypatch: pytest.MonkeyPatch, when: Any) -> list[int]:

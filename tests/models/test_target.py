@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import pickle
+import warnings
+from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingError
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -122,16 +127,77 @@ def test_inputs_may_be_one_vector() -> None:
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
 
 
-def test_fit_takes_what_it_knows_only() -> None:
-    model = PlainTarget(*FAMILY.target(4))
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with pytest.raises(ValueError, match="Unknown argument 'restarts': without an optimizer"):
+def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
+    model = PlainTarget(*FAMILY.target(n))
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_fit_takes_what_it_knows_only(n: int) -> None:
+    mll = _mll(n)
+    with pytest.raises(ValueError, match="no argument 'restarts': it takes num_restarts and seed"):
         fit_gpytorch_mll(mll, restarts=3)
+    message = "no argument 'timeout_sec'.*max_attempts.*of the optimizer into optimizer_kwargs"
+    with pytest.raises(ValueError, match=message):
+        fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
+    for name in ("num_restarts", "seed"):
+        message = f"{name} is of the fit from several starts, and max_attempts of BoTorch's own"
+        with pytest.raises(ValueError, match=message):
+            fit_gpytorch_mll(mll, max_attempts=1, **{name: 0})
+
+
+def test_arguments_reach_the_optimizer() -> None:
+    mll = _mll()
     with pytest.raises(TypeError, match="unexpected keyword argument 'maxiter'"):
         fit_gpytorch_mll(mll, optimizer_kwargs={"maxiter": 5})  # not among the options
-    before = model.covar_module.outputscale.item()
+    before = mll.model.covar_module.outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
-    assert model.covar_module.outputscale.item() != before
+    assert mll.model.covar_module.outputscale.item() != before
+
+
+def _failing(attempts: list[float], times: int) -> Callable[..., Any]:
+    """An optimizer that fails some times; it notes where each attempt starts."""
+
+    def optimize(mll: ExactMarginalLogLikelihood, closure: Any = None) -> Any:
+        attempts.append(mll.model.covar_module.base_kernel.lengthscale.item())
+        if len(attempts) <= times:
+            raise RuntimeError("broken")
+        warnings.warn("slow", OptimizationWarning, stacklevel=1)
+        return fit_gpytorch_mll_scipy(mll, options={"maxiter": 1})
+
+    return optimize
+
+
+def test_attempts_are_botorchs() -> None:
+    prior = LogNormalPrior(0.0, 1.0)
+    kernel = ScaleKernel(RBFKernel(lengthscale_prior=prior))
+    model = PlainTarget(*FAMILY.target(4), covar_module=kernel)
+    mll, attempts = ExactMarginalLogLikelihood(model.likelihood, model), []
+    options = {"caught_exception_types": (RuntimeError,), "warning_handler": lambda _: True}
+    with pytest.raises(ModelFittingError):
+        fit_gpytorch_mll(mll, optimizer=_failing(attempts, 3), max_attempts=2, **options)
+    assert len(attempts) == 2
+    attempts.clear()
+    fit_gpytorch_mll(mll, optimizer=_failing(attempts, 1), **options)
+    assert len(set(attempts)) == len(attempts) == 2  # the second one starts at a draw
+    attempts.clear()
+    best = {"pick_best_of_all_attempts": True, "max_attempts": 3}
+    fit_gpytorch_mll(mll, optimizer=_failing(attempts, 0), **best, **options)
+    assert len(attempts) == 3
+
+
+def test_an_attempt_ends_when_a_fit_does() -> None:
+    """The optimizer that BoTorch takes by default stops where the model's own fit stops."""
+
+    class Brief(PlainTarget):
+        max_fit_iterations = 3
+
+    steps: list[int] = []
+    model = Brief(*FAMILY.target(6))
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    callback = {"callback": lambda *_: steps.append(1)}
+    fit_gpytorch_mll(mll, max_attempts=1, optimizer_kwargs=callback)
+    assert len(steps) == 3
 
 
 def test_copies_have_the_value_and_no_graph():
