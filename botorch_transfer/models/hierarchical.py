@@ -193,6 +193,10 @@ class MeanHierarchicalGP(HierarchicalGP):
         covariance = mvn.covariance_matrix * scale.unsqueeze(-1) * scale.unsqueeze(-2)
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
+    @property
+    def _predicts_otherwise(self) -> bool:
+        return self.deviation_weight is not None
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()
         if self.deviation_weight is not None:

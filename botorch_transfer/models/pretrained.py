@@ -218,6 +218,10 @@ class PretrainedGP(ModularTransferGP):
             num_restarts = 0  # there is nothing to draw from
         return super().custom_fit(mll, num_restarts, *args, **kwargs)
 
+    @property
+    def _predicts_otherwise(self) -> bool:
+        return self.unbiased
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()
         factor = self._covariance_factor(self.num_target_points - 1)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
 import gpytorch
 import torch
 from botorch.cross_validation import efficient_loo_cv
-from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -189,7 +190,8 @@ class TargetGP(ConstructedFromDatasets):
                 "many."
             )
         no_data = not self.training and self.num_target_points == 0
-        with gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on()):
+        prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
+        with prior_mode, self._as_exact_gp():
             mvn = super().__call__(X, **kwargs)
         if not no_data:
             return mvn
@@ -198,11 +200,48 @@ class TargetGP(ConstructedFromDatasets):
         # What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew.
         return MultivariateNormal(mean, to_linear_operator(mvn.covariance_matrix))
 
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the prior of the exact GP; call the model itself instead.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The prior.
+
+        Raises:
+            UnsupportedError: If the model predicts otherwise than its exact GP, and something asks
+                for the prior at the target's points, as BoTorch's ``loo_cv`` does.
+        """
+        if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
+            raise UnsupportedError(
+                f"BoTorch's leave-one-out formulas are those of an exact GP, and "
+                f"{type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+            )
+        return cast(MultivariateNormal, super().forward(x))
+
+    _inside = False
+    """Whether the model itself evaluates its exact GP."""
+
+    @contextmanager
+    def _as_exact_gp(self) -> Iterator[None]:
+        """Lets :meth:`forward` be called for a while."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
+
+    @property
+    def _predicts_otherwise(self) -> bool:
+        """Whether predictions are not those of the exact GP."""
+        return type(self)._leave_one_out is not TargetGP._leave_one_out
+
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
         """Predicts every target point from the others, hyperparameters and weights as they are.
 
-        BoTorch's ``loo_cv`` reads the exact GP; this method serves models that predict otherwise,
-        too.
+        BoTorch's ``loo_cv`` reads the exact GP, and raises an error for models that predict
+        otherwise; this method serves all.
 
         Args:
             observation_noise: Whether the variances include the observation noise.
@@ -236,7 +275,8 @@ class TargetGP(ConstructedFromDatasets):
             Means, variances of the latent function, and noise variances: ``batch_shape x n``
             tensors. By default those of the exact GP. The model is in evaluation mode afterwards.
         """
-        loo: Any = efficient_loo_cv(self.eval(), observation_noise=False, untransform=False)
+        with self._as_exact_gp():
+            loo: Any = efficient_loo_cv(self.eval(), observation_noise=False, untransform=False)
         mean, variance = loo.posterior.mean[..., 0, 0], loo.posterior.variance[..., 0, 0]
         return mean, variance, self._noise_variance()
 

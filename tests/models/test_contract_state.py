@@ -9,6 +9,7 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds, loo_cv
+from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -239,6 +240,21 @@ def test_leave_one_out(case, n, known_noise):
         mean, variance = predictions.mean[left_out], predictions.variance[left_out]
         torch.testing.assert_close(mean, expected.mean, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(variance, expected.variance + added, rtol=1e-4, atol=1e-7)
+
+
+def test_botorchs_leave_one_out_is_right_or_refused(case):
+    model = move(case, case.target(4))
+    own = model.loo_posterior()
+    for mode in (model.train, model.eval):
+        if case.exact:
+            theirs = loo_cv(mode()).posterior
+            torch.testing.assert_close(theirs.mean, own.mean)
+            torch.testing.assert_close(theirs.variance, own.variance)
+        else:
+            message = f"{case.name} predicts otherwise: call its loo_posterior\\(\\) instead"
+            with pytest.raises(UnsupportedError, match=message):
+                loo_cv(mode())
+    assert torch.equal(own.mean, model.loo_posterior().mean)
 
 
 def in_users_units_variance(model, variance):

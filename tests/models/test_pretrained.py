@@ -7,6 +7,8 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.cross_validation import loo_cv
+from botorch.exceptions.errors import UnsupportedError
 from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
@@ -17,7 +19,7 @@ from botorch_transfer.models import PretrainedGP
 from botorch_transfer.models.pretrained import standard_deviations
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import OFFSET, SCALE
-from tests.models.contract import bounds
+from tests.models.contract import assert_same_posterior, bounds
 from tests.models.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
 
 
@@ -254,6 +256,11 @@ def test_leave_one_out(unbiased, known_noise):
             expected = twin.posterior(X[left_out][None], observation_noise=observation_noise)
             torch.testing.assert_close(predictions.mean[left_out], expected.mean)
             torch.testing.assert_close(predictions.variance[left_out], expected.variance)
+    if unbiased:
+        with pytest.raises(UnsupportedError, match=r"call its loo_posterior\(\)"):
+            loo_cv(model)
+    else:
+        assert_same_posterior(loo_cv(model).posterior, model.loo_posterior())
 
 
 def test_unbiased_acquisitions():
