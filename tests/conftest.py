@@ -10,6 +10,8 @@ import torch
 from botorch.acquisition.multi_objective import logei
 from hypothesis import settings
 
+from tests.devices import accelerator
+
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True
 
@@ -26,3 +28,9 @@ def _seeded_and_single_by_default() -> Iterator[None]:
     assert torch.get_default_dtype() is torch.float32
     yield
     assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.fixture
+def device() -> str:
+    """CUDA where there is a GPU, the simulated device otherwise."""
+    return accelerator()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from tests.devices import DEVICE
 
 OFFSET, SCALE = 50.0, 10.0
 """The family's units: far from standardized, so that a slip of units shows."""
@@ -24,7 +27,11 @@ class ShiftedSines:
 
     dim: int = 2
     dtype: torch.dtype = torch.double
-    device: str = "cpu"
+    device: str = DEVICE
+
+    def tensor(self, values: Any) -> Tensor:
+        """Brings numbers into the tasks' data type, and to their device."""
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
     def value(self, X: Tensor, shift: float = 0.0) -> Tensor:
         """Evaluates the task with a shift (the target has none): ``... x n x 1``."""
@@ -36,7 +43,7 @@ class ShiftedSines:
         """Draws inputs: ``*shape x d``."""
         generator = torch.Generator().manual_seed(seed)
         X = torch.rand(*shape, self.dim, generator=generator, dtype=torch.double)
-        return X.to(self.device, self.dtype)
+        return self.tensor(X)
 
     def target(self, n: int, seed: int = 100) -> tuple[Tensor, Tensor]:
         """Draws the target's data: ``n x d`` inputs and ``n x 1`` outcomes."""

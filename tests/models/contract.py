@@ -155,7 +155,7 @@ class ModelCase:
         return twin
 
 
-RAW_BOUNDS = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
+RAW_BOUNDS = ShiftedSines().tensor([[-5.0, 100.0], [5.0, 300.0]])
 """A search space that is not the unit cube."""
 
 
@@ -212,8 +212,7 @@ BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxi
 
 def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
     """The unit cube, as ``optimize_acqf`` takes it."""
-    lower = torch.zeros(family.dim, dtype=family.dtype, device=family.device)
-    return torch.stack([lower, lower + 1])
+    return family.tensor([[0.0] * family.dim, [1.0] * family.dim])
 
 
 def assert_same_posterior(left: Any, right: Any, rtol: float = 1e-6, atol: float = 1e-8) -> None:

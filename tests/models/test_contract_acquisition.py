@@ -224,13 +224,13 @@ def test_analytic_noisy_improvement(representative):
     assert value.isfinite()
 
 
-SUM = torch.ones(2, dtype=torch.double)
+INDICES, SUM = FAMILY.tensor([0, 1]).long(), FAMILY.tensor([1.0, 1.0])
 FORMS: dict[str, dict[str, Any]] = {
     "sequential": {"sequential": True},
     "all restarts": {"return_best_only": False},
     "fixed features": {"fixed_features": {0: 0.25}},
-    "inequality": {"inequality_constraints": [(torch.tensor([0, 1]), -SUM, -1.0)]},
-    "equality": {"equality_constraints": [(torch.tensor([0, 1]), SUM, 1.0)]},
+    "inequality": {"inequality_constraints": [(INDICES, -SUM, -1.0)]},
+    "equality": {"equality_constraints": [(INDICES, SUM, 1.0)]},
 }
 
 
@@ -258,7 +258,7 @@ def test_improves_on_its_initial_conditions(representative):
         acquisition, bounds(), q=1, num_restarts=3, batch_initial_conditions=starts
     )
     assert value >= acquisition(starts).max()
-    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 21, dtype=torch.double)] * FAMILY.dim)
+    grid = torch.cartesian_prod(*[FAMILY.tensor(torch.linspace(0, 1, 21))] * FAMILY.dim)
     assert acquisition(X.unsqueeze(-3)) >= acquisition(grid.unsqueeze(-2)).max() - 0.1
 
 

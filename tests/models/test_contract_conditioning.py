@@ -78,7 +78,7 @@ def test_conditioning_on_batches(case, n, outcomes_first):
     Y = FAMILY.value(X)
     if outcomes_first:  # many outcomes at the same inputs, as fantasies are
         X = X[0].expand(3, 2, 2)
-        Y = FAMILY.value(X) + torch.arange(3, dtype=torch.double).reshape(3, 1, 1)
+        Y = FAMILY.value(X) + FAMILY.tensor([0.0, 1.0, 2.0]).reshape(3, 1, 1)
     conditioned = model.condition_on_observations(X, Y)
     assert conditioned.posterior(TEST_X).mean.shape == (3, 5, 1)
     assert_equals_rebuilt(case, model, conditioned, X, Y)

@@ -46,7 +46,7 @@ def test_no_points_give_the_transferred_prior(case):
     """A point that tells nothing leaves what the sources say."""
     model = case.target(0)
     X, _ = FAMILY.target(1)
-    anything = torch.zeros(1, dtype=torch.double)
+    anything = FAMILY.tensor([0.0])
     huge = torch.full_like(anything, 1e12)
     uninformed = case.rebuild(model, X, anything, huge)
     prior = case.rebuild(model, X[:0], anything[:0])
@@ -116,22 +116,22 @@ def test_a_first_point_is_learned_from(case):
 
 @variants("n", everywhere=[5], representatives=[1])
 def test_constant_outcomes(case, n):
-    X, _ = FAMILY.target(n)
-    model = fit(case.build(X, torch.full((n, 1), OFFSET, dtype=torch.double)))
+    X, Y = FAMILY.target(n)
+    model = fit(case.build(X, torch.full_like(Y, OFFSET)))
     assert_sound(model)
 
 
 @variants("known_noise", everywhere=[False], representatives=[True])
 def test_repeated_points(case, known_noise):
     X, Y = FAMILY.target(2)
-    X, Y = X.repeat(4, 1), Y.repeat(4, 1) + torch.linspace(-1, 1, 8).double().unsqueeze(-1)
+    X, Y = X.repeat(4, 1), Y.repeat(4, 1) + FAMILY.tensor(torch.linspace(-1, 1, 8)).unsqueeze(-1)
     model = fit(case.build(X, Y, train_Yvar=torch.full_like(Y, 0.5) if known_noise else None))
     assert_sound(model)
 
 
 ODD = {
     "one point": (FAMILY.inputs(1), FAMILY.value(FAMILY.inputs(1))),
-    "constant": (FAMILY.inputs(4), torch.full((4, 1), 3.0).double()),
+    "constant": (FAMILY.inputs(4), FAMILY.tensor([[3.0]] * 4)),
     "repeated": (FAMILY.inputs(1).repeat(4, 1), FAMILY.value(FAMILY.inputs(4))),
 }
 
@@ -162,8 +162,8 @@ def test_any_units(case, scale):
     places=st.lists(st.floats(0, 1, width=16), min_size=8, max_size=8),
 )
 def test_any_few_points(case, n, values, places):
-    X = torch.tensor(places, dtype=torch.double).reshape(4, 2)[:n]
-    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)[:n]
+    X = FAMILY.tensor(places).reshape(4, 2)[:n]
+    Y = FAMILY.tensor(values).unsqueeze(-1)[:n]
     assert_sound(case.build(X, Y))
 
 

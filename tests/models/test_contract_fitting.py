@@ -92,7 +92,7 @@ def test_a_fitted_model_is_at_an_optimum(case):
             continue
         kept = parameter.detach().clone()
         for scale in (1e-2, 1e-1):
-            noise = torch.randn(kept.shape, generator=generator, dtype=kept.dtype)
+            noise = torch.randn(kept.shape, generator=generator).to(kept)
             with torch.no_grad():
                 parameter.copy_(kept + scale * noise.abs())
             assert objective(model) <= best + case.slack

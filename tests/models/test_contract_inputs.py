@@ -220,7 +220,7 @@ def test_a_task_column_is_ignored(representative, column):
 
 
 def with_column(X, column, value):
-    constant = torch.full((*X.shape[:-1], 1), value, dtype=X.dtype)
+    constant = torch.full_like(X[..., :1], value)
     return torch.cat([constant, X] if column == 0 else [X, constant], dim=-1)
 
 
@@ -304,4 +304,4 @@ def test_disagreeing_dtypes_are_refused(representative):
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
     with pytest.raises((TypeError, InputDataError), match=r"source data|one task"):
-        case.build(X, Y, torch.zeros(3, 2))
+        case.build(X, Y, torch.zeros_like(X))

@@ -34,7 +34,7 @@ from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import BRIEFLY, BUDGET, MINIMAL, bounds
 
 FAMILY = ShiftedSines()
-REFERENCE = torch.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE], dtype=torch.double)
+REFERENCE = FAMILY.tensor([OFFSET - 2 * SCALE, OFFSET - 2 * SCALE])
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has known numerical issues"),
@@ -105,7 +105,7 @@ CONSTRAINED_SINGLE = {
         model,
         4.0,
         _sampler(),
-        objective=LinearMCObjective(torch.tensor([1.0, 0.5, 0.0], dtype=torch.double)),
+        objective=LinearMCObjective(FAMILY.tensor([1.0, 0.5, 0.0])),
     ),
 }
 ANALYTIC = ("EHVI", "constrained EI", "LogCEI")

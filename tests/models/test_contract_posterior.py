@@ -36,7 +36,7 @@ def test_shapes_and_dtypes_of_batches(case, n):
 def test_inputs_of_another_dimension_are_refused(representative):
     for n in (0, 3):
         with pytest.raises(BotorchTensorDimensionError, match="The inputs have 5 columns, but"):
-            representative.target(n).posterior(torch.rand(4, 5, dtype=torch.double))
+            representative.target(n).posterior(FAMILY.tensor(torch.rand(4, 5)))
 
 
 @on_few_points
@@ -144,7 +144,7 @@ def test_observation_noise(case, n):
 def test_given_observation_noise(representative):
     model = representative.target(5)
     X = FAMILY.inputs(2, 3)
-    noise = torch.rand(2, 3, 1, dtype=torch.double)
+    noise = FAMILY.tensor(torch.rand(2, 3, 1))
     added = model.posterior(X, observation_noise=noise).variance - model.posterior(X).variance
     torch.testing.assert_close(added, noise * outcome_scale(model) ** 2)
 
@@ -154,7 +154,7 @@ def test_posterior_transform(representative, n):
     model = representative.target(n)
     X = FAMILY.inputs(2, 3)
     plain = model.posterior(X)
-    negative = ScalarizedPosteriorTransform(torch.tensor([-2.0], dtype=torch.double), offset=1.0)
+    negative = ScalarizedPosteriorTransform(FAMILY.tensor([-2.0]), offset=1.0)
     transformed = model.posterior(X, posterior_transform=negative)
     torch.testing.assert_close(transformed.mean, 1.0 - 2.0 * plain.mean)
     torch.testing.assert_close(transformed.variance, 4.0 * plain.variance)

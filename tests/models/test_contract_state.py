@@ -232,7 +232,7 @@ def test_leave_one_out(case, n, known_noise):
     predictions = leave_one_out(case, model)
     targets, own_noise = own_units(model, Y).squeeze(-1), model.likelihood.noise.expand(n)
     for left_out in range(n):
-        rows = torch.arange(n) != left_out
+        rows = torch.arange(n, device=X.device) != left_out
         twin = case.rebuild(model, X[rows], targets[rows], own_noise[rows] if known_noise else None)
         latent = twin.posterior(X[left_out : left_out + 1])
         expected = in_users_units(model, latent)

@@ -1,0 +1,76 @@
+"""The devices that tests run on.
+
+Tests of devices run on the accelerator: CUDA where there is a GPU, the simulated device otherwise.
+``make test-device`` runs the contract of all models there, too, by ``TEST_DEVICE=accelerator``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+
+from tests import simulated_device
+
+_TESTED = torch.__version__.startswith(f"{simulated_device.TESTED_VERSION}.")
+
+
+@cache
+def accelerator() -> str:
+    """The device's name; skips the test where there is none."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if not _TESTED:
+        pytest.skip(
+            f"no GPU, and the simulated device is for PyTorch {simulated_device.TESTED_VERSION}, "
+            f"not {torch.__version__}",
+            allow_module_level=True,
+        )
+    simulated_device.install()
+    return simulated_device.NAME
+
+
+def _chosen() -> str:
+    name = os.environ.get("TEST_DEVICE", "cpu")
+    return accelerator() if name == "accelerator" else name
+
+
+DEVICE = _chosen()
+"""Where the families of tasks draw their data."""
+
+
+FAILING = {
+    "test_optimal_samples_for_entropy_search": (
+        "BoTorch's optimize_posterior_samples draws its candidates on the CPU"
+    ),
+}
+"""The tests of the contract that fail on an accelerator, each with the reason."""
+
+
+def waits(run: Callable[[], object]) -> Counter[str]:
+    """Counts how often the CPU waits for the accelerator, or copies from or to it.
+
+    Args:
+        run: What is counted.
+
+    Returns:
+        The number by reason; CUDA does not tell reasons.
+    """
+    if accelerator() == simulated_device.NAME:
+        simulated_device.waits.clear()
+        run()
+        return Counter(simulated_device.waits)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    synchronizing = ["synchronizing CUDA operation" in str(warning.message) for warning in told]
+    return Counter({"synchronization": sum(synchronizing)})
