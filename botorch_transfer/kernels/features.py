@@ -114,7 +114,7 @@ class _Layer(torch.autograd.Function):
 
 def _tanh(x: Tensor) -> Tensor:
     """In place. The logistic function takes a third of the time of PyTorch's tanh on a CPU."""
-    return x.tanh_() if x.is_cuda else x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0) if x.device.type == "cpu" else x.tanh_()
 
 
 class FeatureKernel(Kernel):

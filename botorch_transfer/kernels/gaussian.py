@@ -350,7 +350,7 @@ def _evaluate(
         count = mask.sum(dim=-1).to(residual)
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
     size = K.shape[-1]
-    if size % 128 == 0 and not K.is_cuda:
+    if size % 128 == 0 and K.device.type == "cpu":
         # Columns of such a length compete for the same lines of a processor's cache: with one more
         # row and column, the factor takes a third of the time.
         K = torch.nn.functional.pad(K, (0, 1, 0, 1))

@@ -278,7 +278,8 @@ def _fit_domain(
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
     """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
     num_points, elements = int(tasks.num_points.sum()), options.chunk_elements
-    max_elements = elements if tasks.X.is_cuda else min(elements, BLOCK_ELEMENTS)
+    on_cpu = tasks.X.device.type == "cpu"
+    max_elements = min(elements, BLOCK_ELEMENTS) if on_cpu else elements
 
     def per_point(theta: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = domain_negative_log_likelihood(theta, tasks, kernel, max_elements)

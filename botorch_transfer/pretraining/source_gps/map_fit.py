@@ -297,7 +297,7 @@ def fit_map(
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)
-    on_threads = options.n_jobs == 1 and not tasks.X.is_cuda
+    on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
     num_threads = min(torch.get_num_threads(), len(order)) if on_threads else 1
     # A few chunks a thread, if they are large: the threads end at about the same time.
     total = len(starts) * len(order) * int(tasks.num_points.max()) ** 2
@@ -370,7 +370,8 @@ def _optimize(
 ) -> tuple[Tensor, Tensor]:
     """Runs all starts of all tasks at once and keeps each task's best."""
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
-    max_elements = chunk_elements if tasks.X.is_cuda else min(chunk_elements, BLOCK_ELEMENTS)
+    on_cpu = tasks.X.device.type == "cpu"
+    max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements
     objective = MAPObjective(tasks, kernel, LogPrior(hyperparameters, dim), max_elements)
 
     def per_point(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
