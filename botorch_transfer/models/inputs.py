@@ -200,6 +200,11 @@ class ConstructedFromDatasets(SingleTaskGP):
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
             this column, here and in the inputs of ``posterior``.
         max_bytes: The memory that the joint model may take.
+        outcome_scale: How the outcomes of the source tasks are scaled, whatever the target's
+            transform. ``"per_task"``: each task by its own mean and standard deviation, and by
+            default the target by all source and target outcomes together. ``"pooled"``: all tasks,
+            and by default the target, by the source outcomes together. ``"raw"``: neither sources
+            nor target, for outcomes that are standardized already.
 
     Raises:
         InputDataError: If the data are invalid; the message says what to do.

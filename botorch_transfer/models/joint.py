@@ -54,9 +54,13 @@ from botorch_transfer.kernels.source_conditional import (
 )
 from botorch_transfer.kernels.weighted_sum import TaskWeights
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
-from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
+from botorch_transfer.pretraining.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    outcome_scales,
+    target_transform,
+)
 
 MAX_RESTARTS = 2
 """The default number of further starts of a fit, where memory allows it: each repeats the model."""
@@ -68,18 +72,18 @@ class JointTransferGP(TargetGP):
     The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
     choose by :meth:`_coregionalization`. A fit maximizes the joint likelihood ``log p(y_t | y_s) +
     log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes ``log
-    p(y_s)`` in those of the sources. Each source task's outcomes are standardized by their own mean
-    and standard deviation.
+    p(y_s)`` in those of the sources.
 
     Args:
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, or the number of kernels is wrong.
+        ValueError: If the input transform is not frozen, the scale unknown, or the number of
+            kernels wrong.
     """
 
     source_argument = "source_data"
@@ -98,6 +102,7 @@ class JointTransferGP(TargetGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
     ) -> None:
         datasets = as_datasets(source_data)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
@@ -108,11 +113,11 @@ class JointTransferGP(TargetGP):
         kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
         input_transform = frozen_input_transform(input_transform)
+        tasks = PaddedTasks.from_datasets(datasets, input_transform)
+        tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):
             outcomes = torch.cat([dataset.Y for dataset in datasets])
-            outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
-        tasks = PaddedTasks.from_datasets(datasets, input_transform)
-        tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
+            outcome_transform = target_transform(outcome_scale, outcomes, batch_shape)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
         prior, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
@@ -300,16 +305,16 @@ class LinearCoregionalizationGP(JointTransferGP):
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
             each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
             kernels apart.
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
         rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the rank out of range or the number of kernels
-            wrong.
+        ValueError: If the transform is not frozen, the scale unknown, the rank out of range or the
+            number of kernels wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -334,12 +339,12 @@ class LinearCoregionalizationGP(JointTransferGP):
         task_feature: int | None = None,
         rank: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
     ) -> None:
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        super().__init__(
-            train_X, train_Y, source_data, train_Yvar, *modules, task_feature, max_bytes
-        )
+        options = (task_feature, max_bytes, outcome_scale)
+        super().__init__(train_X, train_Y, source_data, train_Yvar, *modules, *options)
 
     def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
         kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
@@ -375,16 +380,16 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
     Args:
         covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
             with a lengthscale for each input.
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
         rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the rank out of range, or there is more than one
-            kernel.
+        ValueError: If the transform is not frozen, the scale unknown, the rank out of range, or
+            there is more than one kernel.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -440,14 +445,15 @@ class JointHierarchicalGP(JointTransferGP):
         source_data: The source tasks, in order, a sequence or a mapping from names: each a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, or the number of kernels wrong.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -498,16 +504,17 @@ class WeightedSourceGP(_IndependentSourcesGP):
     faster, modular alternative.
 
     Args:
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
         normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
             covariance whatever its weight.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, or the number of kernels wrong.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -532,12 +539,12 @@ class WeightedSourceGP(_IndependentSourcesGP):
         task_feature: int | None = None,
         normalize: bool = False,
         max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        super().__init__(
-            train_X, train_Y, source_data, train_Yvar, *modules, task_feature, max_bytes
-        )
+        options = (task_feature, max_bytes, outcome_scale)
+        super().__init__(train_X, train_Y, source_data, train_Yvar, *modules, *options)
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
@@ -559,14 +566,15 @@ class JointScaMLGP(_IndependentSourcesGP):
     tasks.
 
     Args:
-        outcome_transform: The transform of the target's outcomes; by default the standardization by
-            the outcomes of all sources and the target together. ``None`` if they are standardized
-            already.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, or the number of kernels wrong.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)

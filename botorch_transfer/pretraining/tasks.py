@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import MAX_JOINT_BYTES
 from botorch_transfer.kernels.conditioned import pad_inputs
-from botorch_transfer.outcome_transforms import usable_std
+from botorch_transfer.outcome_transforms import PooledStandardize, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 """Memory that a padded batch may take by default."""
@@ -213,3 +213,22 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
         pooled_std = usable_std(std_of_all, pooled_mean)
         return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
     return mean, std
+
+
+def target_transform(
+    scale: OutcomeScale, source_outcomes: Tensor, batch_shape: torch.Size
+) -> PooledStandardize | None:
+    """Builds the outcome transform that brings a target's outcomes to the scale of the sources.
+
+    Args:
+        scale: How the source outcomes were scaled.
+        source_outcomes: All source outcomes in the user's units, a tensor of any shape.
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        ``None`` if they were not scaled. Otherwise a standardization by the outcomes of the source
+        tasks, and of the target too if each source task was standardized by itself.
+    """
+    if scale == "raw":
+        return None
+    return PooledStandardize(source_outcomes, scale == "per_task", batch_shape)

@@ -190,6 +190,20 @@ def test_options_of_pretraining():
         transfer_model_inputs(WeightedSourceGP, few, SPACE, {})
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_joint_models_take_the_scale_of_outcomes(guarded):
+    dataset, options = target(transferred=Transferred(SOURCES)), {"outcome_scale": "raw"}
+    model_class = JointHierarchicalGP
+    if guarded:
+        options = {"transfer_model": model_class, "transfer_options": options}
+        model_class = GuardedTransferGP
+    model = model_class(**transfer_model_inputs(model_class, dataset, SPACE, options))
+    joint = model.transfer if guarded else model
+    expected = torch.cat([Y for _, Y in SOURCES.values()]).squeeze(-1)
+    assert torch.equal(joint.conditional.points.Y, expected)
+    assert torch.equal(model.train_targets, data(4)[1].squeeze(-1))
+
+
 def test_a_guard_hands_the_context_on():
     X = torch.linspace(0, 1, 9, dtype=torch.double).unsqueeze(-1)
     hyperprior = Hyperprior.fit([Domain({"a": (X, X.sin())})], kind="universal")

@@ -10,6 +10,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import Standardize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError
@@ -92,6 +93,51 @@ def test_objective_of_the_fit_has_hyperpriors_and_the_sources(name):
     if name == "ScaML":
         expected = expected - model.weights.sum()  # Gamma(1, 1)
     torch.testing.assert_close(value, expected / 4)
+
+
+SCALES = {
+    "per_task": lambda Y, pooled: standardized([Y])[0],
+    "pooled": lambda Y, pooled: (Y - pooled.mean()) / pooled.std(),
+    "raw": lambda Y, pooled: Y,
+}
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("scale", SCALES)
+def test_outcome_scales(name, scale, n):
+    """Each is the raw one of outcomes that were scaled before."""
+    model_class, options = MODELS[name]
+    history, (X, Y) = sources(2, "known"), FAMILY.target(n)
+    Yvar = torch.full_like(Y, 0.3)
+    model = scattered(model_class(X, Y, history, Yvar, outcome_scale=scale, **options))
+    pooled, scaled = torch.cat([source_Y for _, source_Y, _ in history.values()]), {}
+    for task, (source_X, source_Y, noise) in history.items():
+        own = SCALES[scale](source_Y, pooled)
+        factor = (own[0] - own[1]) / (source_Y[0] - source_Y[1])
+        scaled[task] = source_X, own, noise * factor.square()
+    if hasattr(model, "outcome_transform"):
+        Y, Yvar = model.outcome_transform.eval()(Y, Yvar)
+    options = {"outcome_scale": "raw", "outcome_transform": None, **options}
+    twin = scattered(model_class(X, Y, scaled, Yvar, **options))
+    found, expected = model(TEST_X), twin(TEST_X)
+    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+
+
+def test_the_default_transform_fits_the_scale():
+    X, Y = FAMILY.target(4)
+    history = sources(2)
+    outcomes = torch.cat([Y for _, Y in history.values()])
+    models = {scale: JointHierarchicalGP(X, Y, history, outcome_scale=scale) for scale in SCALES}
+    assert not hasattr(models["raw"], "outcome_transform")
+    torch.testing.assert_close(models["raw"].train_targets, Y.squeeze(-1))
+    for scale, values in {"pooled": outcomes, "per_task": torch.cat([outcomes, Y])}.items():
+        expected = (Y - values.mean()) / values.std()
+        torch.testing.assert_close(models[scale].train_targets, expected.squeeze(-1))
+    own = JointHierarchicalGP(X, Y, history, outcome_scale="raw", outcome_transform=Standardize(1))
+    torch.testing.assert_close(own.train_targets, standardized([Y])[0].squeeze(-1))
+    with pytest.raises(ValueError, match="Unknown outcome_scale 'own': choose one of 'per_task'"):
+        JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
 @pytest.mark.parametrize("batch_shape", [(3,), (2, 3)])

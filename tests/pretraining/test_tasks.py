@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.tasks import PaddedTasks, check_padded_size, outcome_scales
+from botorch_transfer.pretraining.tasks import (
+    PaddedTasks,
+    check_padded_size,
+    outcome_scales,
+    target_transform,
+)
 from tests.pretraining.tasks import draw_data
 
 sizes = st.lists(st.integers(1, 8), min_size=1, max_size=5)
@@ -182,3 +187,13 @@ def test_unknown_scale() -> None:
     message = r"Unknown outcome_scale 'both': choose one of 'per_task', 'pooled', 'raw'\."
     with pytest.raises(ValueError, match=message):
         outcome_scales(pad(draw_data([3])), "both")
+
+
+def test_the_targets_transform_fits_the_scale() -> None:
+    outcomes, Y = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([[7.0]])
+    shape = torch.Size()
+    assert target_transform("raw", outcomes, shape) is None
+    for scale, used in (("pooled", outcomes), ("per_task", torch.cat([outcomes, Y[0]]))):
+        transform = target_transform(scale, outcomes, shape)
+        assert transform is not None
+        torch.testing.assert_close(transform(Y)[0], (Y - used.mean()) / used.std())

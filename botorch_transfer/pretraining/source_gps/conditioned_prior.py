@@ -13,9 +13,8 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData
 from botorch_transfer.kernels.conditioned import ConditionedBatch
-from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
-from botorch_transfer.pretraining.tasks import OutcomeScale
+from botorch_transfer.pretraining.tasks import OutcomeScale, target_transform
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
@@ -101,13 +100,7 @@ class ConditionedPrior(TransferPrior):
             outcomes of the source tasks, and of the target too if each source task was standardized
             by itself.
         """
-        if self.outcome_scale == "raw":
-            return None
-        return PooledStandardize(
-            self.outcomes(),
-            include_target=self.outcome_scale == "per_task",
-            batch_shape=batch_shape,
-        )
+        return target_transform(self.outcome_scale, self.outcomes(), batch_shape)
 
     def extra_repr(self) -> str:
         """What ``print`` shows of the prior."""
