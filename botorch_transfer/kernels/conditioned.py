@@ -97,6 +97,47 @@ def own_buffers(module: Module) -> None:
         module._buffers[name] = None if buffer is None else buffer.clone()
 
 
+class NamedState(Module):
+    """Base class of modules whose ``state_dict`` keeps the names of the tasks that it is of.
+
+    It keeps them in its metadata, as PyTorch keeps versions. A state of other tasks is refused,
+    whose data would get wrong names. States without names load: those of earlier versions, and
+    those that were made plain dictionaries. Names that only count, as tensors in a list get them,
+    are none.
+    """
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        """The names."""
+        return ()
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", {}).get(prefix[:-1])
+        if metadata is not None and self._names_in_state:
+            metadata["names"] = list(self._names_in_state)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Tensor],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        pairs = zip(local_metadata.get("names", ()), self._names_in_state, strict=False)
+        for number, (theirs, ours) in enumerate(pairs):
+            counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
+            if theirs != ours and not counts & {theirs, ours}:
+                raise ValueError(
+                    f"The state_dict is of {theirs!r} where this {type(self).__name__} has "
+                    f"{ours!r}: load it into one of the same tasks in the same order."
+                )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
+
+
 class Conditioned(ABC):
     r"""The mean and the covariance of GPs that are conditioned on ``N`` rows of data each.
 
@@ -271,7 +312,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     return left.mT @ right
 
 
-class ConditionedBatch(Conditioned, Module):
+class ConditionedBatch(Conditioned, NamedState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
@@ -283,7 +324,7 @@ class ConditionedBatch(Conditioned, Module):
         lengthscale: A ``Q x d`` tensor.
         outputscale: A ``Q`` tensor of signal variances.
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
-        task_names: Names of the ``Q`` tasks for messages.
+        task_names: Names of the ``Q`` tasks, for messages and the ``state_dict``.
     """
 
     kernel_index: Tensor
@@ -315,6 +356,10 @@ class ConditionedBatch(Conditioned, Module):
         for name, tensor in tensors.items():
             tensor = tensor.detach()
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self._task_names
 
     def tensors(self) -> dict[str, Tensor]:
         """The constructor's tensors by name, from which all others follow."""
@@ -561,11 +606,14 @@ class ConditionedGPs(ConditionedBatch):
         cross = self.flat_cross(self._flat(x))
         return self._mean(cross, x), self._variance(self.inverse_root @ cross.mT, x)
 
-    def join(self, other: ConditionedGPs) -> ConditionedGPs:
+    def join(
+        self, other: ConditionedGPs, task_names: Sequence[str] | None = None
+    ) -> ConditionedGPs:
         """Puts the tasks of two batches into one.
 
         Args:
             other: GPs with the same kernel and number of inputs.
+            task_names: The names of all tasks; by default they keep theirs.
 
         Returns:
             A new batch, this one's tasks first.
@@ -576,5 +624,5 @@ class ConditionedGPs(ConditionedBatch):
             joined[name] = (
                 pad_sequence(tasks, batch_first=True) if name in _PADDED else torch.stack(tasks)
             )
-        names = [*self._task_names, *other._task_names]
+        names = task_names or [*self._task_names, *other._task_names]
         return ConditionedGPs(**joined, kernel=self.kernel, task_names=names)

@@ -31,11 +31,12 @@ from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Parameter
 
 from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.kernels.conditioned import (
     Conditioned,
+    NamedState,
     own_buffers,
     select_batch,
     shallow_copy,
@@ -44,7 +45,7 @@ from botorch_transfer.kernels.coregionalization import CoregionalizationKernel, 
 from botorch_transfer.kernels.gaussian import log_density
 
 
-class SourcePoints(Module):
+class SourcePoints(NamedState):
     """Source data as buffers, which copies of a model share.
 
     Args:
@@ -52,7 +53,7 @@ class SourcePoints(Module):
         Y: An ``N_s`` tensor of outcomes.
         Yvar: An ``N_s`` tensor of known noise variances, zero for tasks whose noise is inferred.
         sizes: The number of points of each task.
-        names: The tasks' names, for messages.
+        names: The tasks' names, for messages and the ``state_dict``.
     """
 
     X: Tensor
@@ -70,6 +71,10 @@ class SourcePoints(Module):
             self.register_buffer(name, buffer)
         self.sizes = tuple(sizes)
         self.names = tuple(names)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.names
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.

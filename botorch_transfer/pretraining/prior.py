@@ -16,10 +16,9 @@ import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
-from torch.nn import Module
 
 from botorch_transfer.data import as_datasets, task_names
-from botorch_transfer.kernels.conditioned import own_buffers, shallow_copy
+from botorch_transfer.kernels.conditioned import NamedState, own_buffers, shallow_copy
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,
@@ -44,7 +43,7 @@ def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
-class TransferPrior(Module, ABC):
+class TransferPrior(NamedState, ABC):
     """Base class of priors: everything learned from the source data.
 
     A prior is a module without parameters to fit. It moves with ``.to()``, has a ``state_dict``,

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import io
 import pickle
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
 from botorch_transfer.kernels.conditioned import (
+    NamedState,
     inverse_cholesky,
     own_buffers,
     shallow_copy,
@@ -109,6 +114,51 @@ def test_loading_into_the_original_leaves_its_copies() -> None:
     gps.load_state_dict(other.state_dict())
     assert torch.equal(gps.mean(x), other.mean(x))
     assert torch.equal(twin.mean(x), before)
+
+
+class Named(NamedState):
+    """A module with as little as possible that is of tasks."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+        self.register_buffer("data", torch.rand(2))
+
+    @property
+    def _names_in_state(self) -> tuple[str, ...]:
+        return self.names
+
+
+def stored(state: Mapping[str, Tensor]) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("kept", [lambda state: state, deepcopy, stored])
+def test_a_state_of_other_tasks_is_refused(kept: Callable[..., Any]) -> None:
+    theirs, ours = Sequential(Named("a", "b")), Sequential(Named("a", "c"))
+    before = ours[0].data.clone()
+    state = kept(theirs.state_dict())
+    with pytest.raises(ValueError, match="is of 'b' where this Named has 'c'"):
+        ours.load_state_dict(state)
+    assert torch.equal(ours[0].data, before)
+    assert list(state) == ["0.data"]  # no further key: earlier versions load it
+    Sequential(Named("a", "b")).load_state_dict(state)
+
+
+def test_states_without_names_load() -> None:
+    theirs, numbered = Named("a", "b"), Named("source task 0", "1")
+    unnamed = Named()
+    for state in (dict(theirs.state_dict()), numbered.state_dict(), unnamed.state_dict()):
+        ours = Named("c", "d")
+        ours.load_state_dict(state)
+        assert torch.equal(ours.data, state["data"])
+    numbered.load_state_dict(theirs.state_dict())
+    assert torch.equal(numbered.data, theirs.data)
+    with pytest.raises(ValueError, match="is of 'source task 1' where"):
+        Named("c", "d").load_state_dict(Named("source task 1", "d").state_dict())
 
 
 def test_pickle_keeps_everything() -> None:

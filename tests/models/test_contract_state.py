@@ -14,6 +14,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from botorch_transfer import FullyBayesianHyperpriorGP, HyperpriorGP, PretrainedGP
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import (
     BRIEFLY,
@@ -22,6 +23,7 @@ from tests.models.contract import (
     in_users_units,
     own_units,
     variants,
+    where,
 )
 
 FAMILY = ShiftedSines()
@@ -51,6 +53,31 @@ def test_state_dict_round_trip(case, n):
     model, other = move(case, case.target(n)), case.target(n)
     assert other.load_state_dict(model.state_dict()) is None
     assert_same_posterior(other.posterior(TEST_X), model.posterior(TEST_X))
+
+
+KEEPS_NO_NAMES = (PretrainedGP, HyperpriorGP, FullyBayesianHyperpriorGP)
+
+
+@where(lambda case: case.model_class not in KEEPS_NO_NAMES)
+def test_a_state_of_other_tasks_is_refused(case):
+    sources = FAMILY.sources()
+    model, renamed, numbered = (
+        case.target(3),
+        *(
+            case.target(3, prior=case.pretrain(tasks))
+            for tasks in (
+                {f"old {name}": sources[name] for name in sources},
+                list(sources.values()),
+            )
+        ),
+    )
+    before = model.posterior(TEST_X)
+    with pytest.raises(ValueError, match=r"is of 'old .*load it into one of the same tasks"):
+        model.load_state_dict(renamed.state_dict())
+    assert_same_posterior(model.posterior(TEST_X), before)
+    model.load_state_dict(dict(renamed.state_dict()))  # which knows of no names
+    model.load_state_dict(numbered.state_dict())  # whose names only count
+    assert_same_posterior(model.posterior(TEST_X), before)
 
 
 @pytest.mark.parametrize("n", [0, 3])

@@ -131,6 +131,29 @@ def test_a_state_in_other_units_is_refused() -> None:
         fit().load_state_dict(fit(outcome_scale="raw").state_dict())
 
 
+def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
+    prior, data = fit(), draw_data([6, 3, 8], known_noise=[1])
+    first, *rest = data
+    swapped = SourceGPs.fit({name: data[name] for name in (*rest, first)}, num_restarts=0)
+    before = [value.clone() for value in values(prior)]
+    with pytest.raises(ValueError, match=f"of {rest[0]!r} where this SourceGPs has {first!r}"):
+        prior.load_state_dict(swapped.state_dict())
+    for value, expected in zip(values(prior), before, strict=True):
+        assert torch.equal(value, expected)
+    prior.save(tmp_path / "prior")
+    SourceGPs.load(tmp_path / "prior").load_state_dict(prior.state_dict())
+
+
+def test_appended_tasks_have_their_new_names_in_the_state(tmp_path: Path) -> None:
+    data = draw_data([6, 3])
+    name = next(iter(data))
+    appended = SourceGPs.fit(data, num_restarts=0).append({name: data[name]}, num_restarts=0)
+    appended.save(tmp_path / "prior")
+    loaded = SourceGPs.load(tmp_path / "prior")
+    loaded.load_state_dict(appended.state_dict())
+    check_equal(loaded, appended)
+
+
 def test_nothing_to_fit_and_no_hyperprior() -> None:
     prior = fit()
     assert not list(prior.parameters())

@@ -123,6 +123,10 @@ class Hyperprior(TransferPrior):
         for name, tensor in ({} if estimates is None else estimates.tensors()).items():
             self.register_buffer(f"{_ESTIMATES}{name}", tensor)
 
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.domain_names or ()
+
     # ------------------------------------------------------------------------------ training
 
     @classmethod

@@ -59,6 +59,10 @@ class ConditionedPrior(TransferPrior):
         self.register_buffer("outcome_std", outcome_std.detach())
         self.register_buffer("log_posterior", log_posterior.detach())
 
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.task_names
+
     @classmethod
     @abstractmethod
     def fit(

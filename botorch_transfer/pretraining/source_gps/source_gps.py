@@ -213,7 +213,7 @@ class SourceGPs(ConditionedPrior):
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
         check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
         return type(self)(
-            self.gps.join(new.gps),
+            self.gps.join(new.gps, names),
             torch.cat([self.outcome_mean, new.outcome_mean]),
             torch.cat([self.outcome_std, new.outcome_std]),
             names,

@@ -80,6 +80,15 @@ def test_units_of_a_domain_do_not_matter_to_the_others():
             torch.testing.assert_close(tensor, right.state_dict()[name], rtol=1e-3, atol=1e-5)
 
 
+def test_a_state_of_other_domains_is_refused():
+    domains = draw_domains()
+    found = fit(domains=domains)
+    other = fit(domains=[draw_domain([0.3], name="1", seed=1), *domains[1:]])
+    with pytest.raises(ValueError, match="is of '1' where this Hyperprior has 'one'"):
+        found.load_state_dict(other.state_dict())
+    found.load_state_dict(fit(domains=domains).state_dict())
+
+
 def test_a_shared_transform_is_inherited():
     def domain(upper):
         bounds = torch.tensor([[0.0, 0.0], [upper, upper]], dtype=torch.double)
