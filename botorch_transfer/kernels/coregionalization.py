@@ -35,6 +35,7 @@ from linear_operator import to_dense
 from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
+from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.kernels.weighted_sum import TaskWeights
 
 
@@ -259,6 +260,9 @@ class CoregionalizationKernel(Kernel):
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Evaluates a kernel at once, without GPyTorch's lazy tensors.
 
+    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
+    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
+
     Args:
         kernel: The kernel.
         x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -268,6 +272,9 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
     Returns:
         A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
     """
+    stationary = Stationary.of(kernel)
+    if stationary is not None:
+        return stationary.between(x1, x2, diag)
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return to_dense(kernel(x1, x2, diag=diag))
 

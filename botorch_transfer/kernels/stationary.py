@@ -205,6 +205,27 @@ class Stationary:
         scale = kernel.outputscale if base is not kernel else lengthscale.new_ones(())
         return cls(name, lengthscale, scale)
 
+    def between(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+        """Evaluates the kernel between the inputs of two tensors.
+
+        Args:
+            x1: A ``... x n1 x d`` tensor of inputs.
+            x2: A ``... x n2 x d`` tensor of inputs; the same object for zero distances that are
+                exact.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+
+        Returns:
+            A ``... x n1 x n2`` tensor, or ``... x n`` if ``diag``.
+        """
+        scaled = x1 / self.lengthscale
+        other = scaled if x1 is x2 else x2 / self.lengthscale
+        log_scale = self.scale.log().unsqueeze(-1)
+        if diag:
+            r2 = (scaled - other).square().sum(dim=-1)
+        else:
+            r2, log_scale = squared_distance(scaled, other), log_scale.unsqueeze(-1)
+        return stationary_function(self.name).value(r2, log_scale)
+
     def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the kernel between all pairs of inputs.
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 
+from botorch_transfer.kernels import coregionalization
 from botorch_transfer.kernels.coregionalization import (
     HierarchicalKernel,
     LinearCoregionalizationKernel,
@@ -100,26 +101,30 @@ def test_blocks_of_known_tasks(make, tasks1, tasks2):
     torch.testing.assert_close(same, plain(kernel, columns[0], columns[0]))
 
 
+def evaluated_sizes(monkeypatch):
+    """The numbers of rows of all data kernels' matrices from now on."""
+    sizes = []
+
+    def recorded(kernel, x1, x2, diag=False):
+        sizes.append(x1.shape[-2])
+        return evaluate(kernel, x1, x2, diag)
+
+    monkeypatch.setattr(coregionalization, "evaluate", recorded)
+    return sizes
+
+
 def test_blocks_skip_kernels_that_no_task_of_theirs_has(monkeypatch):
     kernel = ScaMLKernel(data_kernels(), weights())
-    calls = []
-    monkeypatch.setattr(RBFKernel, "forward", lambda self, x1, x2, **kwargs: calls.append(x1.shape))
+    sizes = evaluated_sizes(monkeypatch)
     first = TaskPoints(torch.rand(3, 2), (0,), (3,))
     second = TaskPoints(torch.rand(4, 2), (1,), (4,))
     assert not kernel.covariance(first, second).any()
-    assert calls == []
+    assert sizes == []
 
 
 def test_hierarchy_evaluates_each_kernel_where_its_tasks_are(monkeypatch):
     kernel = HierarchicalKernel(data_kernels())
-    sizes = []
-    original = RBFKernel.forward
-
-    def forward(self, x1, x2, **kwargs):
-        sizes.append(x1.shape[-2])
-        return original(self, x1, x2, **kwargs)
-
-    monkeypatch.setattr(RBFKernel, "forward", forward)
+    sizes = evaluated_sizes(monkeypatch)
     block = TaskPoints(torch.rand(9, 2), (0, 1, 2), (4, 3, 2))
     kernel.covariance(block, block)
     assert sizes == [9, 5, 2]

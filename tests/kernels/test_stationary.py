@@ -14,9 +14,11 @@ from gpytorch.kernels import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from linear_operator import to_dense
 
 from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
 from botorch_transfer.kernels.stationary import (
+    Stationary,
     dense_covariance,
     squared_distance,
     stationary_function,
@@ -171,6 +173,22 @@ def test_values_and_gradients(kernel, X):
     pairs = zip(gradients(kernel, X, value), gradients(kernel, X, expected), strict=True)
     for left, right in pairs:
         torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52"])
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("diag", [False, True])
+def test_between_inputs(name, same, diag, X):
+    theirs = GPYTORCH_KERNELS[name]().double()
+    other = X if same else torch.rand(6, 3, dtype=torch.double)  # of other batches
+    X.requires_grad_()
+    value = Stationary.of(theirs).between(X, other, diag)
+    expected = to_dense(theirs(X, other, diag=diag)).expand(value.shape)
+    torch.testing.assert_close(value, expected, rtol=1e-7, atol=1e-9)
+    if not (same and diag):  # GPyTorch's has no graph
+        pairs = zip(gradients(theirs, X, value), gradients(theirs, X, expected), strict=True)
+        for left, right in pairs:
+            torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["rbf", "matern32", "matern52", "deep"])
