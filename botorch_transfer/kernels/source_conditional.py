@@ -281,24 +281,31 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     def _factorize(self) -> SourceFactor:
         variances = self.noise.variances(self.points)
-        roots, alphas, log_likelihood = [], [], []
+        covariances = []
         for points, rows in self.groups:
             # In double precision whatever the data's: the noise may be tiny.
             covariance = self.kernel.covariance(points, points).double()
-            covariance = covariance + torch.diag_embed(variances[..., rows].double())
-            root = self._cholesky(covariance, points)
+            covariances.append(covariance + torch.diag_embed(variances[..., rows].double()))
+        roots = self._cholesky(covariances)
+        alphas, log_likelihood = [], []
+        for (_, rows), root in zip(self.groups, roots, strict=True):
             Y = self.points.Y[rows].double().unsqueeze(-1).expand(*root.shape[:-1], 1)
             whitened = torch.linalg.solve_triangular(root, Y, upper=False)
             alpha = torch.linalg.solve_triangular(root.mT, whitened, upper=True)
-            roots.append(root)
             alphas.append(alpha.squeeze(-1).to(variances))
             log_likelihood.append(log_density(root, whitened))
         total = torch.stack(log_likelihood).sum(dim=0).to(variances)
         return SourceFactor(tuple(roots), torch.cat(alphas, dim=-1), total)
 
-    def _cholesky(self, covariance: Tensor, points: TaskPoints) -> Tensor:
+    def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
+        """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
+        roots, infos = zip(*map(torch.linalg.cholesky_ex, covariances), strict=True)
+        if not bool(torch.stack([info.any() for info in infos]).any()):
+            return list(roots)
         try:
-            return psd_safe_cholesky(covariance)
+            roots = []
+            for (points, _), covariance in zip(self.groups, covariances, strict=True):
+                roots.append(psd_safe_cholesky(covariance))
         except (NotPSDError, NanError) as error:
             if self._has_graph:
                 raise
@@ -307,6 +314,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
                 f"The covariance matrix of the source data of {names} is not positive definite: "
                 "check their inputs for extreme scales, or give them more observation noise."
             ) from error
+        return roots
 
     @property
     def alpha(self) -> Tensor:  # type: ignore[override]
