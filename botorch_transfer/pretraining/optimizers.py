@@ -134,8 +134,10 @@ def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> fl
     if vector.grad is None:
         vector.grad = torch.zeros_like(vector)
     vector.grad.zero_()
-    loss = evaluate().item()
-    return loss if math.isfinite(loss + float(vector.grad.sum())) else math.nan
+    loss = evaluate().detach()
+    # Read together: the CPU waits for a GPU once.
+    value, slope = torch.stack([loss, vector.grad.sum()]).tolist()
+    return value if math.isfinite(value + slope) else math.nan
 
 
 _UNDEFINED_IN_BATCH = 1e100

@@ -113,7 +113,8 @@ class LogPrior:
         Returns:
             The log densities and their derivatives, two ``P x (d + 2)`` tensors.
         """
-        a, b, c, d = self._coefficients.to(theta)
+        self._coefficients = self._coefficients.to(theta)  # once to a GPU
+        a, b, c, d = self._coefficients
         exponential = c * theta.exp()
         value = a + (b + d * theta) * theta + exponential
         gradient = b + 2 * d * theta + exponential
@@ -177,7 +178,8 @@ class MAPObjective:
         )
         log_prior, slope = self.log_prior(theta)
         known = self.tasks.fixed_noise[index]
-        log_prior[known, -1], slope[known, -1] = 0.0, 0.0
+        for part in (log_prior, slope):
+            part[:, -1].masked_fill_(known, 0.0)
         return value - log_prior.sum(dim=-1), gradient - slope
 
 
