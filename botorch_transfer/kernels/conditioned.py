@@ -348,7 +348,8 @@ class ConditionedBatch(Conditioned, NamedState):
         self.kernel = kernel
         self._task_names = list(task_names or map(str, range(len(outputscale))))
         # In the state_dict, so that it cannot be loaded into GPs with another kernel.
-        kernel_index = torch.tensor(list(STATIONARY_FUNCTIONS).index(kernel))
+        index = list(STATIONARY_FUNCTIONS).index(kernel)
+        kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
     def register(self, **tensors: Tensor) -> None:

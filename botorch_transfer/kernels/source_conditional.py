@@ -299,21 +299,22 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
         """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
-        roots, infos = zip(*map(torch.linalg.cholesky_ex, covariances), strict=True)
-        if not bool(torch.stack([info.any() for info in infos]).any()):
-            return list(roots)
-        try:
-            roots = []
-            for (points, _), covariance in zip(self.groups, covariances, strict=True):
+        factors = [torch.linalg.cholesky_ex(covariance) for covariance in covariances]
+        if not bool(torch.stack([info.any() for _, info in factors]).any()):
+            return [root for root, _ in factors]
+        roots = []
+        for (points, _), covariance in zip(self.groups, covariances, strict=True):
+            try:
                 roots.append(psd_safe_cholesky(covariance))
-        except (NotPSDError, NanError) as error:
-            if self._has_graph:
-                raise
-            names = ", ".join(repr(self.points.names[task]) for task in points.tasks)
-            raise InputDataError(
-                f"The covariance matrix of the source data of {names} is not positive definite: "
-                "check their inputs for extreme scales, or give them more observation noise."
-            ) from error
+            except (NotPSDError, NanError) as error:
+                if self._has_graph:
+                    raise
+                names = ", ".join(repr(self.points.names[task]) for task in points.tasks)
+                raise InputDataError(
+                    f"The covariance matrix of the source data of {names} is not positive "
+                    "definite: check their inputs for extreme scales, or give them more "
+                    "observation noise."
+                ) from error
         return roots
 
     @property

@@ -365,6 +365,14 @@ class TargetGP(ConstructedFromDatasets):
             self._set_loss_term(None)
         return super().train(mode)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves or converts the model; what GPyTorch remembers of its data would stay behind."""
+        before = self.train_targets
+        cast(Any, super())._apply(fn)
+        if self.train_targets is not before:  # acquisitions move their model where it is already
+            cast(Any, self)._clear_cache()
+        return self
+
     @property
     def _has_data_to_fit(self) -> bool:
         """Whether there are data to fit."""

@@ -184,6 +184,16 @@ def test_copies_fit_on_their_own(representative):
     assert not torch.equal(before.mean, twin.posterior(TEST_X).mean)
 
 
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
+def test_a_model_in_use_is_converted(representative):
+    model = representative.target(4)
+    expected, remembered = model.posterior(TEST_X), model.prediction_strategy
+    model.to(TEST_X)  # as acquisitions do at every evaluation
+    assert model.prediction_strategy is remembered
+    posterior = model.to(torch.float).posterior(TEST_X.float())
+    torch.testing.assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
+
+
 @variants("n", everywhere=[4], representatives=[0])
 def test_conversion_to_single_precision(case, n):
     model = move(case, case.target(n))
