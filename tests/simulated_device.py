@@ -36,6 +36,7 @@ DIFFERENCES = {
     "generators of the device among tensors of the host": "are not refused",
     "is_cuda": "is False, and torch.cuda knows nothing of it",
     "moved modules": "get new parameters; on CUDA they keep theirs, with other values",
+    "torch.load(map_location=)": "can't name it; saved tensors come back to it",
     "fused and foreach optimizers": "are not chosen by default",
 }
 """Where the simulation differs from CUDA, besides times and rounding."""

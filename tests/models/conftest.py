@@ -17,7 +17,9 @@ UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning
 
 
 # What a case has to join that differs from another one by its fit alone.
-FIT_TESTS = {f"test_contract_{part}" for part in ("batches", "few_points", "fitting", "state")}
+FIT_TESTS = {
+    f"test_contract_{part}" for part in ("batches", "device", "few_points", "fitting", "state")
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

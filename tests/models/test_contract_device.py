@@ -1,0 +1,207 @@
+"""The contract of every model on an accelerator: CUDA, or the simulated device.
+
+What a model does goes through all of it, once and briefly. ``make test-device`` runs the other
+tests of the contract there.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf
+from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.closures.core import NdarrayOptimizationClosure
+from botorch.optim.utils import get_parameters
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from tests.devices import waits
+from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.models.contract import bounds
+
+CPU = ShiftedSines(device="cpu")
+TOLERANCE = 1e-10
+BRIEF = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 2}}}
+
+
+@pytest.fixture
+def there(device):
+    return ShiftedSines(device=device)
+
+
+def pretrained(case, family):
+    """The constructor's third argument, of two small source tasks."""
+    return case.pretrain(family.sources((5, 4)), input_transform=None)
+
+
+def fit(model, **options):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    return fit_gpytorch_mll(mll, **BRIEF, **options)
+
+
+def assert_close_on(device, ours, expected):
+    """Compares results with the CPU's, all of them where they should be."""
+    assert ours.keys() == expected.keys()
+    for name, tensor in ours.items():
+        assert tensor.device.type == device, name
+        torch.testing.assert_close(
+            tensor.detach().cpu(),
+            expected[name].detach(),
+            rtol=TOLERANCE,
+            atol=TOLERANCE * SCALE,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+
+
+def moments(prefix, posterior):
+    return {f"{prefix}, mean": posterior.mean, f"{prefix}, variance": posterior.variance}
+
+
+def step(case, family, folder):
+    """All that a model does in a step of Bayesian optimization and around it, by name."""
+    torch.manual_seed(0)
+    prior = pretrained(case, family)
+    train_X, train_Y = family.target(4)
+    model = case.build(train_X, train_Y, prior)
+    fit(model)
+    X = family.inputs(3, 2, seed=95).requires_grad_()
+    posterior = model.posterior(X)
+    results = moments("posterior", posterior)
+    (gradient,) = torch.autograd.grad(posterior.mean.sum() + posterior.variance.sum(), X)
+    results["gradient"] = gradient
+    sampler = SobolQMCNormalSampler(torch.Size([4]), seed=0)
+    for name, acquisition in {
+        "LogEI": LogExpectedImprovement(model, train_Y.max()),
+        "qLogNEI": qLogNoisyExpectedImprovement(model, train_X, sampler),
+    }.items():
+        options = {"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2, "seed": 0}}
+        results[name], results[f"{name}'s value"] = optimize_acqf(
+            acquisition, bounds(family), q=1, **options
+        )
+    new_X = family.inputs(2, seed=96)
+    conditioned = model.condition_on_observations(new_X, family.value(new_X))
+    results |= moments("conditioned", conditioned.posterior(X))
+    if not case.ensemble:  # as with BoTorch's ensembles
+        results |= moments("fantasies", model.fantasize(new_X, sampler).posterior(new_X))
+    results["paths"] = draw_matheron_paths(model, torch.Size([3]))(new_X)
+    path = folder / f"{case.name} on {family.device}"
+    torch.save(model.state_dict(), path)
+    other = case.build(train_X, train_Y, prior)
+    other.load_state_dict(torch.load(path))
+    results |= moments("loaded state", other.posterior(X))
+    if case.source_argument == "prior":
+        prior.save(path)
+        loaded = type(prior).load(path, device=family.device)
+        results |= moments("loaded prior", case.build(train_X, train_Y, loaded).posterior(X))
+    return results
+
+
+def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
+    ours, expected = (step(case, family, tmp_path) for family in (there, CPU))
+    assert_close_on(there.device, ours, expected)
+
+
+def random_state(device):
+    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_points(case, n, there, device):
+    models = []
+    for family in (there, CPU):
+        model = case.build(*family.target(n), pretrained(case, family))
+        before = random_state(device)
+        fit(model)
+        assert torch.equal(before, random_state(device))
+        models.append(model)
+    ours, expected = (
+        moments("posterior", model.posterior(family.inputs(3, seed=95)))
+        for model, family in zip(models, (there, CPU), strict=True)
+    )
+    assert_close_on(there.device, ours, expected)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
+def test_single_precision(case, device):
+    there = ShiftedSines(dtype=torch.float, device=device)
+    model = case.build(*there.target(5), pretrained(case, there))
+    X = there.inputs(4, seed=95)
+    ours, on_cpu = model.posterior(X), deepcopy(model).cpu().posterior(X.cpu())
+    assert ours.mean.dtype == ours.variance.dtype == torch.float
+    torch.testing.assert_close(ours.mean.cpu(), on_cpu.mean, rtol=0, atol=1e-2 * SCALE)
+    torch.testing.assert_close(ours.variance.cpu(), on_cpu.variance, rtol=0, atol=1e-2 * SCALE**2)
+
+
+def test_models_move(case, there):
+    """With all of their tensors, and without those of their priors."""
+    priors = {family.device: pretrained(case, family) for family in (CPU, there)}
+    for first, second in ((CPU, there), (there, CPU)):
+        model = case.build(*first.target(4), priors[first.device])
+        expected = model.posterior(first.inputs(3, seed=95)).mean.to(second.device)
+        model.to(second.device)
+        tensors = [*model.parameters(), *model.buffers(), *model.train_inputs, model.train_targets]
+        assert {tensor.device.type for tensor in tensors} == {second.device}
+        ours = model.posterior(second.inputs(3, seed=95)).mean
+        torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-8 * SCALE)
+    if case.source_argument == "prior":
+        for name, prior in priors.items():
+            assert {buffer.device.type for buffer in prior.buffers()} == {name}
+
+
+# -------------------------------------------------------------------------------------------- waits
+
+
+def waits_of_a_step(model, X):
+    """How often the CPU waits for what an optimizer asks for at every step, by name."""
+    acquisition = LogExpectedImprovement(model.eval(), best_f=OFFSET + SCALE)
+
+    def posterior():
+        posterior = model.posterior(X)
+        torch.autograd.grad(posterior.mean.sum() + posterior.variance.sum(), X)
+
+    asked = {
+        "posterior": posterior,
+        "acquisition": lambda: torch.autograd.grad(acquisition(X).sum(), X),
+    }
+    for question in asked.values():
+        question()  # remembers what does not change
+    counts = {name: waits(question).total() for name, question in asked.items()}
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    parameters = get_parameters(mll, requires_grad=True)
+    if parameters:
+        loss = get_loss_closure_with_grads(mll, parameters)
+        loss()
+        counts["fit"] = waits(loss).total()
+        optimized = NdarrayOptimizationClosure(loss, parameters)
+        # Besides, BoTorch copies each parameter there, and each gradient back.
+        state = optimized.state
+        step = waits(lambda: optimized(state)).total()
+        counts["step of a fit"] = step - 2 * len(parameters)
+    return counts
+
+
+MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
+"""How many times as often a model may wait as a ``SingleTaskGP``."""
+
+
+def test_tasks_cost_no_waits(case, there):
+    X = there.inputs(4, 1, seed=98).requires_grad_()
+    few, many = (
+        waits_of_a_step(
+            case.build(
+                *there.target(4),
+                case.pretrain(there.sources((6,) * num_tasks), input_transform=None),
+            ),
+            X,
+        )
+        for num_tasks in (2, 6)
+    )
+    assert few == many
+    plain = waits_of_a_step(SingleTaskGP(*there.target(4)), X)
+    assert all(few[name] <= MOST[name] * plain[name] for name in few), (few, plain)
