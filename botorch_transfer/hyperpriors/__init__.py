@@ -5,6 +5,7 @@ from botorch_transfer.hyperpriors.spec import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
+    cautious_hyperparameters,
     residual_kernel,
 )
 
@@ -13,5 +14,6 @@ __all__ = [
     "SOURCE_HYPERPARAMETERS",
     "GPHyperparameters",
     "Hyperparameter",
+    "cautious_hyperparameters",
     "residual_kernel",
 ]

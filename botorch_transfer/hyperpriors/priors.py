@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, UniformPrior
 from scipy import stats
 from torch import Tensor
 
@@ -104,6 +104,30 @@ class LogDensityGammaPrior(GammaPrior):
         batch_shape = torch.Size(expand_shape)
         shape, rate = self.concentration.expand(batch_shape), self.rate.expand(batch_shape)
         return LogDensityGammaPrior(shape, rate, validate_args=False)
+
+
+class LogDensityLogNormalPrior(LogNormalPrior):
+    r"""A log-normal hyperprior whose ``log_prob`` is the density of the logarithm.
+
+    Use it for MAP with few points, for the reasons that :class:`LogDensityGammaPrior` gives. A
+    broad log-normal distribution has its mode near zero, at ``exp(loc - scale²)``; the density of
+    the logarithm has its maximum at the median, ``exp(loc)``. Draws are those of the log-normal
+    distribution.
+
+    Example:
+        >>> prior = LogDensityLogNormalPrior(0.0, 3.0)
+        >>> int(prior.log_prob(torch.tensor([1e-4, 1.0, 1e4])).argmax())
+        1
+    """
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the density of ``log(x)``."""
+        return super().log_prob(x) + x.log()
+
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> LogDensityLogNormalPrior:
+        """Expands the distribution to another batch shape."""
+        shape = torch.Size(batch_shape)
+        return LogDensityLogNormalPrior(self.loc.expand(shape), self.scale.expand(shape))
 
 
 def log_density_prior(prior: Prior) -> Prior:

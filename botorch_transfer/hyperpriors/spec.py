@@ -1,9 +1,10 @@
 """Hyperpriors, starting values and bounds of GP hyperparameters, and what is built from them.
 
-Read this for the defaults of source GPs and target models, and to give a model other ones. The
-defaults are those of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). Source tasks are
-standardized one by one, so their outputscale has BoTorch's classic prior. The residual is the
-target's difference from the sources, with a small scale and a broad hyperprior.
+Read this for the defaults of source GPs and target models, and to give a model other ones. Source
+tasks are standardized one by one, and have the hyperpriors of ScaML-GP (Appendix C.5 of
+[Tighineanu2023scaml]_). The residual is the target's difference from the sources. By default it has
+cautious hyperpriors (:func:`cautious_hyperparameters`): with one or two points, the paper's let it
+vanish, and the model is far too sure of itself.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -16,6 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import torch
 from botorch.utils.constraints import LogTransformedInterval
@@ -25,7 +27,11 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, Prior, UniformPrior
 from scipy import stats
 from torch import Tensor
 
+from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior, LogDensityLogNormalPrior
 from botorch_transfer.kernels.stationary import stationary_function
+
+Hyperpriors = Literal["cautious", "paper"]
+"""Which hyperpriors a target's residual, noise and weights have."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class GPHyperparameters:
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)
+_RESIDUAL_BOUNDS = 1e-4, 1e2
 
 SOURCE_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2),
@@ -141,7 +148,91 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     ),
     noise=_NOISE,
 )
-"""Defaults for the target's residual, which the sources cannot explain."""
+"""The paper's values for the residual, which the sources cannot explain."""
+
+TYPICAL_RESIDUAL = 0.15
+"""The residual's variance where nothing else is known, in units of the sources' variance."""
+
+
+def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GPHyperparameters:
+    r"""Hyperpriors of a residual that stay reasonable with one or two target points.
+
+    The paper's log-normal hyperpriors are broad, and their modes are near zero. Two points that the
+    sources predict well are then enough for a residual of variance ``1e-4``, and predictions
+    elsewhere are wrong by many standard deviations. These are narrower, and MAP maximizes the
+    density of the logarithms, whose mode is the median:
+
+    .. code-block:: text
+
+        log outputscale ~ N(log variance, 0.7²)
+        log lengthscale ~ N(½ log d - 2, 0.7²)
+        log noise       ~ N(-6, 1)
+
+    Args:
+        dim: The number of inputs ``d``.
+        variance: The variance that the residual is expected to have, see
+            ``ConditionedPrior.residual_variance``.
+
+    Returns:
+        The hyperparameters; each starts at its median.
+
+    Example:
+        >>> cautious_hyperparameters(4, variance=0.3).outputscale.start
+        0.3
+    """
+    return GPHyperparameters(
+        lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 0.7, _RESIDUAL_BOUNDS),
+        outputscale=_log_normal(math.log(variance), 0.7, _RESIDUAL_BOUNDS),
+        noise=_log_normal(-6.0, 1.0, (_NOISE.lower, _NOISE.upper)),
+    )
+
+
+def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
+    """A hyperparameter whose logarithm is normal; MAP uses the logarithm's density."""
+    lower, upper = bounds
+    start = min(max(math.exp(loc), lower), upper)
+    return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)
+
+
+def target_hyperparameters(
+    hyperpriors: Hyperpriors, dim: int, variance: float = TYPICAL_RESIDUAL
+) -> GPHyperparameters:
+    """Chooses the hyperparameters of a target's residual kernel and noise.
+
+    Args:
+        hyperpriors: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
+        dim: The number of inputs ``d``.
+        variance: See :func:`cautious_hyperparameters`.
+
+    Returns:
+        The hyperparameters.
+
+    Raises:
+        ValueError: If there is no such choice.
+    """
+    if hyperpriors == "paper":
+        return RESIDUAL_HYPERPARAMETERS
+    if hyperpriors == "cautious":
+        return cautious_hyperparameters(dim, variance)
+    raise ValueError(f"hyperpriors must be 'cautious' or 'paper', not {hyperpriors!r}.")
+
+
+def weight_prior(hyperpriors: Hyperpriors, num_tasks: int) -> GammaPrior:
+    """Builds the hyperprior of ScaML-GP's weights.
+
+    Args:
+        hyperpriors: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for Gamma(2,
+            2M), and the density of the logarithm: the mode is ``1 / M``, so that one point does not
+            decide how the sources are weighted.
+        num_tasks: The number of source tasks ``M``.
+
+    Returns:
+        The hyperprior.
+    """
+    if hyperpriors == "paper":
+        return GammaPrior(1.0, 1.0)
+    return LogDensityGammaPrior(2.0, 2.0 * num_tasks)
+
 
 _LOWEST, _HIGHEST = 1e-4, 1e3
 """Bounds, as multiples of a Gamma hyperprior's mean."""

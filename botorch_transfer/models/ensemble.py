@@ -34,7 +34,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
 from botorch_transfer.kernels import EnsembleWeights, WeightedSumKernel
 from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
@@ -65,10 +65,37 @@ class EnsembleGP(SourcePosteriorGP):
         ValueError: If the input transform is not frozen, or not the prior's.
     """
 
-    residual_hyperparameters = SOURCE_HYPERPARAMETERS
     prior: SourceGPs
 
     transfer_report = transfer_report
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+    ) -> None:
+        if covar_module is None:
+            dim = train_X.shape[-1] - (task_feature is not None)
+            covar_module = residual_kernel(dim, train_X.shape[:-2], SOURCE_HYPERPARAMETERS)
+        super().__init__(
+            train_X,
+            train_Y,
+            prior,
+            train_Yvar,
+            likelihood,
+            covar_module,
+            outcome_transform,
+            input_transform,
+            task_feature,
+            hyperpriors="paper",
+        )
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size

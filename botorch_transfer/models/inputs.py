@@ -191,7 +191,7 @@ class ConstructedFromDatasets(SingleTaskGP):
         covar_module: The kernel of the difference between target and sources; by default a scaled
             RBF kernel with a lengthscale for each input.
         covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
-            lengthscale for each input, hyperpriors those of ScaML-GP's source tasks and residual.
+            lengthscale for each input, the sources' with the hyperpriors of ScaML-GP.
         outcome_transform: The transform to the prior's units; by default the standardization by
             all source and target outcomes together. ``None`` if the outcomes are in these units
             already.
@@ -199,6 +199,10 @@ class ConstructedFromDatasets(SingleTaskGP):
             ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
             this column, here and in the inputs of ``posterior``.
+        hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
+            weights. ``"cautious"`` ones keep the model honest with a few points, see
+            :func:`~.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
+            C.5), whose residual vanishes with one or two points.
         max_bytes: The memory that the joint model may take.
         outcome_scale: How the outcomes of the source tasks are scaled, whatever the target's
             transform. ``"per_task"``: each task by its own mean and standard deviation, and by

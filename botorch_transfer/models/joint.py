@@ -36,15 +36,19 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior
 from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.data.datasets import check_joint_size, joint_bytes
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
-from botorch_transfer.hyperpriors.spec import residual_kernel
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
+from botorch_transfer.hyperpriors.spec import (
+    Hyperpriors,
+    residual_kernel,
+    target_hyperparameters,
+    weight_prior,
+)
 from botorch_transfer.kernels import SourceConditional, SourceConditionalKernel, coregionalization
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel
 from botorch_transfer.kernels.source_conditional import (
@@ -103,12 +107,15 @@ class JointTransferGP(TargetGP):
         task_feature: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
+        hyperpriors: Hyperpriors = "cautious",
     ) -> None:
         datasets = as_datasets(source_data)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
+        self._hyperpriors = hyperpriors
+        own = target_hyperparameters(hyperpriors, dim)
         if covar_modules is None:
-            covar_modules = self._default_kernels(num_tasks, dim, batch_shape)
+            covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
         self._check_number(len(covar_modules), num_tasks)
         kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
@@ -134,12 +141,22 @@ class JointTransferGP(TargetGP):
             outcome_transform,
             input_transform,
             task_feature,
+            own.noise,
         )
 
-    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
-        """Makes the data kernels: one a task, the target's last."""
-        priors = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [RESIDUAL_HYPERPARAMETERS]
-        return [residual_kernel(dim, batch_shape, prior) for prior in priors]
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
+        """Makes the data kernels: one a task, the target's last.
+
+        Args:
+            num_tasks: The number of tasks, the target included.
+            dim: The number of inputs.
+            batch_shape: The batch shape of the target model.
+            own: The hyperparameters of the target's own kernel.
+        """
+        hyperparameters = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [own]
+        return [residual_kernel(dim, batch_shape, each) for each in hyperparameters]
 
     def _check_number(self, num_kernels: int, num_tasks: int) -> None:
         """Checks the number of ``covar_modules``."""
@@ -344,9 +361,14 @@ class LinearCoregionalizationGP(JointTransferGP):
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
         options = (task_feature, max_bytes, outcome_scale)
-        super().__init__(train_X, train_Y, source_data, train_Yvar, *modules, *options)
+        # Without a residual, only the noise would be another.
+        super().__init__(
+            train_X, train_Y, source_data, train_Yvar, *modules, *options, hyperpriors="paper"
+        )
 
-    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
         kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
         for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
             kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
@@ -401,7 +423,9 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
 
-    def _default_kernels(self, num_tasks: int, dim: int, batch_shape: torch.Size) -> list[Kernel]:
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
         return [_unit_kernel(dim, batch_shape)]
 
     def _check_number(self, num_kernels: int, num_tasks: int) -> None:
@@ -540,10 +564,11 @@ class WeightedSourceGP(_IndependentSourcesGP):
         normalize: bool = False,
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
+        hyperpriors: Hyperpriors = "cautious",
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale)
+        options = (task_feature, max_bytes, outcome_scale, hyperpriors)
         super().__init__(train_X, train_Y, source_data, train_Yvar, *modules, *options)
 
     def _coregionalization(
@@ -589,5 +614,6 @@ class JointScaMLGP(_IndependentSourcesGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        weights = TaskWeights(num_tasks - 1, batch_shape, GammaPrior(1.0, 1.0))
+        prior = weight_prior(self._hyperpriors, num_tasks - 1)
+        weights = TaskWeights(num_tasks - 1, batch_shape, prior)
         return coregionalization.ScaMLKernel(data_kernels, weights)

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors import (
-    RESIDUAL_HYPERPARAMETERS,
-    GPHyperparameters,
-    Hyperparameter,
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
+from botorch_transfer.hyperpriors.spec import (
+    Hyperpriors,
+    residual_kernel,
+    target_hyperparameters,
 )
-from botorch_transfer.hyperpriors.spec import residual_kernel
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
@@ -135,17 +135,15 @@ class SourcePosteriorGP(ModularTransferGP):
 
     Args:
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
-            each input and the hyperpriors of ``residual_hyperparameters``.
+            each input.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or not the prior's, or there are no such
+            hyperpriors.
     """
 
     prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
     """The class of priors that the model takes."""
-
-    residual_hyperparameters: ClassVar[GPHyperparameters] = RESIDUAL_HYPERPARAMETERS
-    """Hyperpriors, starts and bounds of the default residual kernel."""
 
     def __init__(
         self,
@@ -158,11 +156,14 @@ class SourcePosteriorGP(ModularTransferGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
+        hyperpriors: Hyperpriors = "cautious",
     ) -> None:
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
+        own = target_hyperparameters(hyperpriors, sources.dim, sources.residual_variance)
+        self._hyperpriors = hyperpriors
         if covar_module is None:
-            covar_module = residual_kernel(sources.dim, batch_shape, self.residual_hyperparameters)
+            covar_module = residual_kernel(sources.dim, batch_shape, own)
         super().__init__(
             train_X,
             train_Y,
@@ -173,6 +174,7 @@ class SourcePosteriorGP(ModularTransferGP):
             outcome_transform,
             input_transform,
             task_feature,
+            own.noise,
         )
         self._add_parts()
         self.to(train_X)

@@ -15,9 +15,9 @@ from typing import cast
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.means import Mean
-from gpytorch.priors import GammaPrior
 from torch import Tensor
 
+from botorch_transfer.hyperpriors.spec import weight_prior
 from botorch_transfer.kernels import TaskWeights, WeightedSumKernel
 from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.modular import SourcePosteriorGP
@@ -65,7 +65,9 @@ class ScaMLGP(SourcePosteriorGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        weights = TaskWeights(prior.num_tasks, batch_shape, GammaPrior(1.0, 1.0))
+        weights = TaskWeights(
+            prior.num_tasks, batch_shape, weight_prior(self._hyperpriors, prior.num_tasks)
+        )
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
         return WeightedSumMean(prior.gps, weights), kernel

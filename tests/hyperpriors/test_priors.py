@@ -17,6 +17,7 @@ from botorch_transfer.hyperpriors.priors import (
     BROAD_SHAPE,
     MAX_SHAPE,
     LogDensityGammaPrior,
+    LogDensityLogNormalPrior,
     describe_prior,
     fit_gamma,
     fit_normal,
@@ -47,6 +48,18 @@ def test_outside_of_its_bounds_a_density_is_zero():
 def test_other_distributions_are_refused(prior):
     with pytest.raises(ValueError, match=f"{type(prior).__name__} can't be a hyperprior here"):
         describe_prior(prior)
+
+
+@pytest.mark.parametrize("value", [0.05, 0.7, 2.0])
+def test_the_logarithm_of_a_log_normal_variable_is_normal(value):
+    prior = LogDensityLogNormalPrior(-1.5, 0.8)
+    expected = stats.norm(-1.5, 0.8).logpdf(torch.tensor(value).log())
+    assert prior.log_prob(torch.tensor(value)).item() == pytest.approx(expected, abs=1e-5)
+    wider = prior.expand(torch.Size([3]))
+    assert type(wider) is LogDensityLogNormalPrior
+    torch.testing.assert_close(
+        wider.log_prob(torch.full((3,), value)), torch.full((3,), float(expected))
+    )
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])

@@ -23,9 +23,12 @@ from botorch_transfer.hyperpriors import (
 )
 from botorch_transfer.hyperpriors.spec import (
     UnseenNoiseLikelihood,
+    cautious_hyperparameters,
     default_likelihood,
     residual_kernel,
     start_and_bounds,
+    target_hyperparameters,
+    weight_prior,
 )
 from botorch_transfer.pretraining.memo import content_key
 from tests.kernels.tasks import plain_kernel, points
@@ -69,6 +72,39 @@ def test_defaults_are_those_of_the_paper() -> None:
     assert [(p.loc.item(), p.scale.item()) for p in priors] == [(0.5, 1.5), (-2.0, 3.0)]
     noise_prior = SOURCE_HYPERPARAMETERS.noise.prior()
     assert (noise_prior.loc, noise_prior.scale) == (-8.0, 2.0)
+
+
+@pytest.mark.parametrize("dim", [1, 6])
+def test_cautious_hyperpriors_start_at_their_medians_which_are_modes(dim: int) -> None:
+    spec = cautious_hyperparameters(dim, variance=0.4)
+    medians = (math.sqrt(dim) * math.exp(-2.0), 0.4, math.exp(-6.0))
+    for part, median in zip((spec.lengthscale, spec.outputscale, spec.noise), medians, strict=True):
+        assert part.start == pytest.approx(median)
+        around = median * torch.tensor([0.9, 1.0, 1.1])
+        prior = part.prior()
+        assert int(prior.log_prob(around).argmax()) == 1
+        assert float(prior.sample(torch.Size([999])).median()) == pytest.approx(median, rel=0.15)
+
+
+def test_cautious_starts_stay_within_the_bounds() -> None:
+    assert cautious_hyperparameters(2, variance=1e-9).outputscale.start == 1e-4
+    assert cautious_hyperparameters(10**9).lengthscale.start == 1e2
+
+
+def test_hyperpriors_by_name() -> None:
+    assert target_hyperparameters("paper", 3) is RESIDUAL_HYPERPARAMETERS
+    chosen, expected = target_hyperparameters("cautious", 3, 0.2), cautious_hyperparameters(3, 0.2)
+    for part, of in ((chosen.outputscale, expected.outputscale), (chosen.noise, expected.noise)):
+        assert str(part.content()) == str(of.content())
+    with pytest.raises(ValueError, match="must be 'cautious' or 'paper', not 'bold'"):
+        target_hyperparameters("bold", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_tasks", [1, 7])
+def test_cautious_weights_are_most_likely_equal_shares(num_tasks: int) -> None:
+    shares = torch.tensor([0.5, 1.0, 2.0]) / num_tasks
+    assert int(weight_prior("cautious", num_tasks).log_prob(shares).argmax()) == 1
+    assert int(weight_prior("paper", num_tasks).log_prob(shares).argmax()) == 0
 
 
 def test_every_prior_is_a_new_object() -> None:

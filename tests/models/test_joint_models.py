@@ -23,6 +23,7 @@ from botorch_transfer import (
     SourceHierarchy,
     WeightedSourceGP,
 )
+from botorch_transfer.hyperpriors.spec import TYPICAL_RESIDUAL
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.pretraining import SourceGPs
 from tests.families import ShiftedSines
@@ -108,7 +109,7 @@ def test_residual_kernel_is_the_targets():
     model = JointHierarchicalGP(*FAMILY.target(4), FAMILY.sources((8, 5)))
     assert model.residual_covar_module is model.covar_modules[-1]
     outputscale = model.residual_covar_module.outputscale
-    torch.testing.assert_close(outputscale, torch.full_like(outputscale, 0.1))
+    torch.testing.assert_close(outputscale, torch.full_like(outputscale, TYPICAL_RESIDUAL))
 
 
 def test_order_of_tasks_matters():
@@ -280,8 +281,9 @@ def test_equals_the_modular_model(n, sizes, known_noise):
 
 def test_starts_are_those_of_the_modular_model():
     history = FAMILY.sources((6, 6))
-    joint = JointScaMLGP(*FAMILY.target(3), history)
-    modular = ScaMLGP(*FAMILY.target(3), SourceGPs.fit(history, num_restarts=0))
+    joint = JointScaMLGP(*FAMILY.target(3), history, hyperpriors="paper")
+    prior = SourceGPs.fit(history, num_restarts=0)
+    modular = ScaMLGP(*FAMILY.target(3), prior, hyperpriors="paper")
     assert torch.equal(joint.weights, modular.weights)
     for one, other in zip(
         joint.residual_covar_module.parameters(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -14,7 +16,13 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer import ScaMLGP, SourceGPs
+from botorch_transfer import (
+    JointScaMLGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    SourceHierarchy,
+)
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import TransferPrior
 from tests.families import ShiftedSines
@@ -25,13 +33,13 @@ SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
 FAMILY = ShiftedSines()
 
 
-def make_model(num_tasks, dim, n, dtype=torch.double, known_noise=False):
+def make_model(num_tasks, dim, n, dtype=torch.double, known_noise=False, **options):
     """A model in a generic state: distinct weights, lengthscales, and so on."""
     family = ShiftedSines(dim, dtype)
     prior = SourceGPs.fit(family.sources(SIZES[num_tasks]), num_restarts=0)
     X, Y = family.target(n)
     noise = torch.linspace(0.2, 2.0, n).to(Y).unsqueeze(-1) if known_noise else None
-    model = ScaMLGP(X, Y, prior, train_Yvar=noise)
+    model = ScaMLGP(X, Y, prior, train_Yvar=noise, **options)
     with torch.no_grad():
         model.mean_module.task_weights.weights = torch.linspace(0.2, 0.9, num_tasks)
         residual = model.residual_covar_module
@@ -138,7 +146,7 @@ def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
 
 
 def test_objective_is_likelihood_plus_hyperpriors():
-    model, _ = make_model(2, 6, n=8)
+    model, _ = make_model(2, 6, n=8, hyperpriors="paper")
     residual = model.residual_covar_module
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     value = mll(model(*model.train_inputs), model.train_targets)
@@ -203,7 +211,8 @@ def test_acquisitions_equal_those_of_the_formulas_gp(name):
 
 
 def test_residual_kernel_of_the_paper():
-    residual = ScaMLGP(*FAMILY.target(3), FAMILY.sources()).residual_covar_module
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper")
+    residual = model.residual_covar_module
     assert isinstance(residual, ScaleKernel)
     assert isinstance(residual.base_kernel, RBFKernel)
     assert residual.base_kernel.lengthscale.tolist() == [[1.0, 1.0]]
@@ -222,7 +231,7 @@ def test_residual_kernel_of_the_paper():
 
 
 def test_noise_of_the_paper():
-    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources()).likelihood
+    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper").likelihood
     assert likelihood.noise.item() == pytest.approx(1e-3)
     noise_prior = likelihood.noise_covar.noise_prior
     assert isinstance(noise_prior, LogNormalPrior)
@@ -234,7 +243,7 @@ def test_noise_of_the_paper():
 
 @pytest.mark.parametrize("num_tasks", [1, 2, 7])
 def test_weights_of_the_paper(num_tasks):
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]))
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]), hyperpriors="paper")
     assert model.weights.shape == (num_tasks,)
     torch.testing.assert_close(model.weights, torch.full_like(model.weights, 1 / num_tasks))
     weights_prior = model.mean_module.task_weights.weights_prior
@@ -267,6 +276,41 @@ def test_sources_are_fitted_to_themselves_only():
 
 
 # -------------------------------------------------------------------------------------- how it acts
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, JointScaMLGP, SequentialHierarchicalGP])
+def test_it_stays_honest_with_one_and_two_points(model_class):
+    """With the paper's hyperpriors the residual vanishes: z-scores are up to a hundred."""
+    X, test_X = FAMILY.inputs(30, seed=4), FAMILY.inputs(60, seed=93)
+    sources = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.6, 0.9, 1.2)}
+    for n in (1, 2):
+        model = model_class(*FAMILY.target(n), sources)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        posterior = model.posterior(test_X, observation_noise=True)
+        z = (FAMILY.value(test_X) - posterior.mean) / posterior.variance.sqrt()
+        assert 0.3 < z.square().mean().sqrt().item() < 4.0
+
+
+def test_the_residuals_scale_is_that_of_the_sources_differences():
+    X, Y = FAMILY.target(0)
+    grid = FAMILY.inputs(20, seed=4)
+    alike, apart = (
+        [(grid, FAMILY.value(grid, scale * shift)) for shift in (0.0, 0.3, 0.6, 0.9)]
+        for scale in (0.1, 1.0)
+    )
+    models = [ScaMLGP(X, Y, sources) for sources in (alike, apart)]
+    scales = [model.residual_covar_module.outputscale.item() for model in models]
+    assert scales[0] < 0.05 < scales[1]
+    prior = SourceGPs.fit_once(apart)
+    assert scales[1] == pytest.approx(prior.residual_variance)
+    stack = SourceHierarchy.fit(apart)
+    expected = (stack.gps.outputscale[1:].clamp(1e-2, 10.0).log().sum() + math.log(0.15)) / 4
+    assert stack.residual_variance == pytest.approx(expected.exp().item())
+
+
+def test_unknown_hyperpriors_are_refused():
+    with pytest.raises(ValueError, match="hyperpriors must be 'cautious' or 'paper'"):
+        ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperpriors="bold")
 
 
 def test_a_relevant_source_outweighs_an_irrelevant_one():

@@ -1,13 +1,14 @@
-"""Agreement of source tasks: do they predict one another, and which is the most typical?
+"""Agreement of source tasks: do they predict one another, how well, and which is most typical?
 
 Read this for the evidence for a history before there is any target point, which
-:class:`~.models.GuardedTransferGP` asks for, and for ``order="relatedness"`` of
-:class:`SourceHierarchy`.
+:class:`~.models.GuardedTransferGP` asks for, for how far a target may be from its sources, and for
+``order="relatedness"`` of :class:`SourceHierarchy`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
-from botorch_transfer.pretraining.tasks import PaddedTasks
+from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, target_transform
 
 MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
@@ -46,16 +47,58 @@ def source_agreement(gps: ConditionedGPs) -> Tensor:
         >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
         tensor([...
     """
-    if gps.num_tasks == 1:
-        return torch.zeros(0)
-    correlations = []
-    for task in _compared(gps):
+    compared = _left_out(gps, _compared(gps))
+    return torch.tensor([_rank_correlation(gps.train_Y[at], others) for at, others in compared])
+
+
+@torch.no_grad()
+def source_differences(
+    gps: ConditionedGPs, outcomes: Tensor, outcome_scale: OutcomeScale
+) -> Tensor:
+    """Compares each task's outcomes with the mean prediction of all other tasks.
+
+    A target without data is treated as one more task: the result says how far its outcomes may be
+    from what its sources predict. The outcomes of the task that is left out are scaled as those of
+    a target are.
+
+    Args:
+        gps: The conditioned GPs of the source tasks.
+        outcomes: An ``M x N`` tensor of the tasks' outcomes in the user's units, padded as those of
+            ``gps``.
+        outcome_scale: How they were scaled.
+
+    Returns:
+        A tensor of mean squared differences, one for each of at most ``MAX_TASKS`` tasks. Empty if
+        there is one task only.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> Y = X.sum(-1, keepdim=True)
+        >>> prior = SourceGPs.fit([(X, Y), (X, Y), (X, -Y)], outcome_scale="raw")
+        >>> source_differences(prior.gps, prior.gps.train_Y, "raw")
+        tensor([...
+    """
+    tasks, found = _compared(gps), []
+    for (task, rows), others in _left_out(gps, tasks):
+        known = [outcomes[m, gps.mask[m]] for m in tasks if m != task]
+        transform = target_transform(outcome_scale, torch.cat(known), torch.Size())
+        Y = outcomes[task, rows].unsqueeze(-1)
+        if transform is not None:
+            transform(Y[:0])
+            Y, _ = transform.eval()(Y)
+        found.append((Y.squeeze(-1) - others).square().mean())
+    return torch.stack(found) if found else outcomes.new_zeros(0)
+
+
+def _left_out(
+    gps: ConditionedGPs, tasks: Sequence[int]
+) -> Iterator[tuple[tuple[int, Tensor], Tensor]]:
+    """Yields each task, some of its rows, and the mean prediction of the other tasks there."""
+    for task in tasks if len(tasks) > 1 else []:
         rows = gps.mask[task].nonzero().flatten()
         rows = rows[_thinned(len(rows), MAX_POINTS)]
-        means = gps.mean(gps.train_X[task, rows])
-        others = (means.sum(dim=0) - means[task]) / (gps.num_tasks - 1)
-        correlations.append(_rank_correlation(gps.train_Y[task, rows], others))
-    return torch.tensor(correlations)
+        means = gps.mean(gps.train_X[task, rows])[tasks]
+        yield (task, rows), (means.sum(dim=0) - means[tasks.index(task)]) / (len(tasks) - 1)
 
 
 def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:

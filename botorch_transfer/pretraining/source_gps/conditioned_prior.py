@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,11 +13,16 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
+from botorch_transfer.hyperpriors.spec import TYPICAL_RESIDUAL
+from botorch_transfer.kernels.cache import Cache
 from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
 from botorch_transfer.pretraining.tasks import OutcomeScale, target_transform
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
+
+_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
+"""Sources that agree perfectly, or not at all, say no more about a target than these."""
 
 
 class ConditionedPrior(TransferPrior):
@@ -58,6 +64,13 @@ class ConditionedPrior(TransferPrior):
         self.register_buffer("outcome_mean", outcome_mean.detach())
         self.register_buffer("outcome_std", outcome_std.detach())
         self.register_buffer("log_posterior", log_posterior.detach())
+        self.outcome_scale_index = self.outcome_scale_index.to(outcome_mean.device)
+        self._cache = Cache()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # The priors of earlier versions have none.
+        vars(self).setdefault("_cache", Cache())
 
     @property
     def _names_in_state(self) -> Sequence[str]:
@@ -92,6 +105,27 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     def outcomes(self) -> Tensor:
         """All source outcomes in the user's units, one after another."""
+
+    @property
+    def residual_variance(self) -> float:
+        """How far a target is expected to be from its sources, as a variance in the prior's units.
+
+        The geometric mean of a typical value and of how far each source task is from the others:
+        one source task says nothing, many decide. It is where the hyperprior of a target model's
+        residual has its median.
+        """
+
+        def average(differences: Tensor) -> float:
+            logs = differences.double().clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE).log()
+            total = math.log(TYPICAL_RESIDUAL) + float(logs.sum())
+            return math.exp(total / (1 + len(logs)))
+
+        state = self.outcome_std, *self.gps.tensors().values()
+        return self._cache(lambda _: average(self._differences()), self.outcome_mean, *state)
+
+    @abstractmethod
+    def _differences(self) -> Tensor:
+        """How far source tasks are from the others: mean squares, one for each that can tell."""
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.

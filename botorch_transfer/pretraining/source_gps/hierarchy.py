@@ -226,6 +226,10 @@ class SourceHierarchy(ConditionedPrior):
         raw = gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
         return raw.to(self.outcome_mean)
 
+    def _differences(self) -> Tensor:
+        # Each level's kernel describes its difference from the level below.
+        return self.gps.outputscale[1:]
+
     def _config(self) -> dict[str, Any]:
         return {**super()._config(), "propagate": self.propagate}
 

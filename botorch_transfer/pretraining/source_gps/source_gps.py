@@ -23,6 +23,7 @@ from botorch_transfer.pretraining.input_transforms import (
     frozen_input_transform,
     warn_outside_unit_cube,
 )
+from botorch_transfer.pretraining.source_gps.agreement import source_differences
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
 from botorch_transfer.pretraining.source_gps.from_models import read_models
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
@@ -278,9 +279,15 @@ class SourceGPs(ConditionedPrior):
 
     def outcomes(self) -> Tensor:
         """All source outcomes in the user's units, one after another."""
-        gps = self.gps
-        raw = gps.train_Y * self.outcome_std.unsqueeze(-1) + self.outcome_mean.unsqueeze(-1)
-        return raw[gps.mask].to(self.outcome_mean)
+        return self._padded_outcomes()[self.gps.mask].to(self.outcome_mean)
+
+    def _padded_outcomes(self) -> Tensor:
+        """The tasks' outcomes in the user's units, an ``M x N`` tensor."""
+        std, mean = self.outcome_std.unsqueeze(-1), self.outcome_mean.unsqueeze(-1)
+        return self.gps.train_Y * std + mean
+
+    def _differences(self) -> Tensor:
+        return source_differences(self.gps, self._padded_outcomes(), self.outcome_scale)
 
     @classmethod
     def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedGPs]:

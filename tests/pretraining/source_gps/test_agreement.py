@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import pickle
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -10,10 +12,12 @@ from torch import Tensor
 
 from botorch_transfer import SourceGPs
 from botorch_transfer.data import as_datasets
+from botorch_transfer.hyperpriors.spec import TYPICAL_RESIDUAL
 from botorch_transfer.pretraining.source_gps import agreement
 from botorch_transfer.pretraining.source_gps.agreement import (
     order_by_relatedness,
     source_agreement,
+    source_differences,
     tasks_agree,
 )
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions
@@ -37,6 +41,34 @@ def test_correlations_by_hand():
         predicted = prior.mean(X)[others].mean(dim=0)
         expected.append(spearmanr(Y[:, 0].numpy(), predicted.numpy()).statistic)
     torch.testing.assert_close(source_agreement(prior.gps), torch.tensor(expected).float())
+
+
+@pytest.mark.parametrize("scale", ["per_task", "pooled", "raw"])
+def test_differences_by_hand(scale):
+    """Each task is treated as a target before its first point."""
+    tasks = {name: (X, Y / 50.0) for name, (X, Y) in FAMILY.sources((6, 9, 12)).items()}
+    prior = SourceGPs.fit(tasks, num_restarts=0, outcome_scale=scale)
+    expected = []
+    for left_out, (X, Y) in enumerate(tasks.values()):
+        others = [m for m in range(3) if m != left_out]
+        if scale != "raw":
+            known = torch.cat([list(tasks.values())[m][1] for m in others])
+            Y = (Y - known.mean()) / known.std()
+        predicted = prior.mean(X)[others].mean(dim=0)
+        expected.append((Y[:, 0] - predicted).square().mean())
+    found = source_differences(prior.gps, prior._padded_outcomes(), scale)
+    torch.testing.assert_close(found, torch.stack(expected))
+    logs = torch.stack(expected).clamp(1e-2, 10.0).log().tolist()
+    average = math.exp((math.log(TYPICAL_RESIDUAL) + sum(logs)) / 4)
+    assert prior.residual_variance == pytest.approx(average)
+    assert prior.view().residual_variance == prior.residual_variance
+    assert pickle.loads(pickle.dumps(prior)).residual_variance == pytest.approx(average)
+
+
+def test_differences_of_one_task_are_unknown():
+    prior = fit([FAMILY.target(10)])
+    assert source_differences(prior.gps, prior._padded_outcomes(), "per_task").shape == (0,)
+    assert prior.residual_variance == pytest.approx(TYPICAL_RESIDUAL)
 
 
 def test_relatives_agree_and_strangers_do_not():
