@@ -134,7 +134,7 @@ def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> fl
     if vector.grad is None:
         vector.grad = torch.zeros_like(vector)
     vector.grad.zero_()
-    loss = evaluate().detach()
+    loss = evaluate().detach().reshape(())
     # Read together: the CPU waits for a GPU once.
     value, slope = torch.stack([loss, vector.grad.sum()]).tolist()
     return value if math.isfinite(value + slope) else math.nan
