@@ -179,7 +179,9 @@ class DeviceTensor(Tensor):
 def _without_lists(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(_without_lists(part) for part in index)
-    return torch.tensor(index) if isinstance(index, list | range) else index
+    if not isinstance(index, list | range):
+        return index
+    return torch.tensor(index, dtype=None if len(index) else torch.long)
 
 
 # --------------------------------------------------------------------------------- one operation

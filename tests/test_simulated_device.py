@@ -53,6 +53,7 @@ ALLOWED = {
     "an index": lambda x: x[INDEX],
     "a mask as an index": lambda x: x[MASK],
     "a list": lambda x: x[[0, 2]],
+    "an empty list": lambda x: x[[]],
     "an index to set": lambda x: x.index_put((INDEX,), x[:2]),
     "a generator": lambda x: torch.rand(
         2, generator=torch.Generator(x.device).manual_seed(0), device=x.device

@@ -155,7 +155,7 @@ class Hyperprior(TransferPrior):
             **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
 
         Returns:
-            The hyperprior, in double precision on the CPU.
+            The hyperprior, in double precision on the device of the first domain's data.
 
         Raises:
             InputDataError: If there are no domains, their contexts differ in size, or a domain is
@@ -175,7 +175,7 @@ class Hyperprior(TransferPrior):
         kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
         _check_units(outcome_scale)
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
-        return cls._from_estimates(
+        fitted = cls._from_estimates(
             estimates,
             kind,
             kernel,
@@ -184,6 +184,7 @@ class Hyperprior(TransferPrior):
             outcome_scale=outcome_scale,
             input_transform=shared_transform([domain.input_transform for domain in domains]),
         )
+        return fitted.to(domains[0].datasets[0].X.device)
 
     @classmethod
     def specified(
