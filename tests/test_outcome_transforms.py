@@ -193,11 +193,10 @@ def test_usable_std() -> None:
     assert torch.equal(usable_std(deviation, ones, min_stdv=0.1), expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda() -> None:
-    transform, Y = PooledStandardize(SOURCES.cuda()), column(4.0, 8.0)
+def test_on_a_device(device: str) -> None:
+    transform, Y = PooledStandardize(SOURCES.to(device)), column(4.0, 8.0)
     expected, _ = PooledStandardize(SOURCES)(Y)
-    torch.testing.assert_close(transform(Y.cuda())[0].cpu(), expected)
+    torch.testing.assert_close(transform(Y.to(device))[0].cpu(), expected)
 
 
 # ----------------------------------------------------------------------------- OwnStandardize

@@ -216,13 +216,12 @@ def test_nearly_singular_data_in_single_precision() -> None:
     assert gradient.dtype is torch.float32
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda() -> None:
+def test_on_a_device(device: str) -> None:
     gps, x = condition(draw_tasks([6, 9], 3)), points(2, 4, 3)
-    tensors = {name: tensor.cuda() for name, tensor in gps.tensors().items()}
-    for there in (condition(draw_tasks([6, 9], 3)).cuda(), ConditionedGPs(**tensors)):
-        for ours, expected in zip(all_values(there, x.cuda()), all_values(gps, x), strict=True):
-            assert ours.device.type == "cuda"
+    tensors = {name: tensor.to(device) for name, tensor in gps.tensors().items()}
+    for there in (condition(draw_tasks([6, 9], 3)).to(device), ConditionedGPs(**tensors)):
+        for ours, expected in zip(all_values(there, x.to(device)), all_values(gps, x), strict=True):
+            assert ours.device.type == device
             torch.testing.assert_close(ours.cpu(), expected, atol=1e-8, rtol=0)
 
 

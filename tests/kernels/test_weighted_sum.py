@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,14 +143,13 @@ def test_moving_and_loading_do_not_leave_stale_values() -> None:
     torch.testing.assert_close(values.double(), other(A).to_dense(), atol=1e-3, rtol=0)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda() -> None:
+def test_on_a_device(device: str) -> None:
     A, B = points(4, 2), points(3, 2, seed=2)
     kernel = build()
     kernel(A).to_dense()
-    kernel.cuda()
+    kernel.to(device)
     for x2 in (A, B):
-        check(kernel(A.cuda(), x2.cuda()).to_dense().cpu(), expected(A, x2))
+        check(kernel(A.to(device), x2.to(device)).to_dense().cpu(), expected(A, x2))
 
 
 MEAN_TASKS = draw_tasks([5, 2, 7], 2)
@@ -226,8 +224,7 @@ def test_source_means_at_training_inputs_are_evaluated_once(monkeypatch) -> None
     assert calls == [(6, 2)]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_mean_cuda() -> None:
+def test_mean_on_a_device(device: str) -> None:
     mean, x = mean_build(), points(4, 2)
     mean(x)
-    mean_check(mean.cuda()(x.cuda()).cpu(), mean_expected(x))
+    mean_check(mean.to(device)(x.to(device)).cpu(), mean_expected(x))

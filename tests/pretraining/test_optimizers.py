@@ -248,10 +248,9 @@ def test_steps_and_seeds_differ(elements, monkeypatch):
     assert len(found) == 15
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu():
-    tasks = RandomBatches(numbered((9, 12), device="cuda"), 5, 2)[0]
-    assert tasks.X.is_cuda
+def test_on_a_device(device):
+    tasks = RandomBatches(numbered((9, 12), device=device), 5, 2)[0]
+    assert tasks.X.device.type == device
     torch.testing.assert_close(tasks.X[..., 0], tasks.Y)
 
 

@@ -207,12 +207,11 @@ def test_users_transform_is_copied() -> None:
     assert not prior.input_transform.training
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda(tmp_path: Path) -> None:
+def test_on_a_device(tmp_path: Path, device: str) -> None:
     prior = fit(input_transform=NORMALIZE)
-    moved = prior.view().cuda()
+    moved = prior.view().to(device)
     assert prior.gps.alpha.device.type == "cpu"
     moved.save(tmp_path / "prior")
-    for there in (moved, SourceGPs.load(tmp_path / "prior", device="cuda")):
-        torch.testing.assert_close(there.mean(X.cuda()).cpu(), prior.mean(X), atol=1e-8, rtol=0)
+    for there in (moved, SourceGPs.load(tmp_path / "prior", device=device)):
+        torch.testing.assert_close(there.mean(X.to(device)).cpu(), prior.mean(X), atol=1e-8, rtol=0)
     check_equal(SourceGPs.load(tmp_path / "prior"), prior)

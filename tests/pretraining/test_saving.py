@@ -191,11 +191,10 @@ def test_interrupted_save_keeps_the_old_file(path: Path, monkeypatch, step: str,
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda(path: Path) -> None:
-    write_prior(path, "SomePrior", {}, {"x": TENSORS["double"].cuda()})
-    _, tensors = read_prior(path, "SomePrior", device="cuda")
-    assert tensors["x"].device.type == "cuda"
+def test_on_a_device(path: Path, device: str) -> None:
+    write_prior(path, "SomePrior", {}, {"x": TENSORS["double"].to(device)})
+    _, tensors = read_prior(path, "SomePrior", device=device)
+    assert tensors["x"].device.type == device
     assert torch.equal(tensors["x"].cpu(), TENSORS["double"])
     _, tensors = read_prior(path, "SomePrior")
     assert tensors["x"].device.type == "cpu"

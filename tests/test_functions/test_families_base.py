@@ -170,21 +170,19 @@ def test_tasks_can_be_copied_and_pickled(family):
         assert copied.optimal_value == task.optimal_value
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cuda(family):
+def test_on_a_device(family, device):
     (task,) = family.sample(1, seed=0)
     X = unnormalize(torch.rand(5, task.dim, dtype=torch.double), task.bounds)
     expected, best = task(X), task.optimal_value
-    task.cuda()
-    torch.testing.assert_close(task(X.cuda()).cpu(), expected)
-    assert task.optimizers.is_cuda
+    task.to(device)
+    torch.testing.assert_close(task(X.to(device)).cpu(), expected)
+    assert task.optimizers.device.type == device
     assert task.optimal_value == best
     sampled, values = task.sample_data(3, seed=0)
-    assert sampled.is_cuda
-    assert values.is_cuda
+    assert sampled.device.type == values.device.type == device
     (fresh,) = family.sample(1, seed=0)
-    assert fresh.cuda().optimal_value == pytest.approx(best, abs=1e-6)
+    assert fresh.to(device).optimal_value == pytest.approx(best, abs=1e-6)
 
 
 class Well(TaskFamily):

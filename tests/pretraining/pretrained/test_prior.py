@@ -161,18 +161,17 @@ def test_fitting_again_goes_on():
     assert prior.outcome_scale == "raw"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("objective", ["nll", "nll+ekl"])
-def test_on_a_gpu(preset, objective):
+def test_on_a_device(preset, objective, device):
     X = FAMILY.inputs(8)
     sources = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.8)]
-    on_gpu = [(X.cuda(), Y.cuda()) for X, Y in sources]
+    there = [(X.to(device), Y.to(device)) for X, Y in sources]
     options = {"steps": 10, "batch_size": 50, "objective": objective}
     expected = deepcopy(preset).fit(sources, **options)
-    prior = preset.fit(on_gpu, **options)
-    assert {tensor.device.type for tensor in prior.state_dict().values()} == {"cuda"}
+    prior = preset.fit(there, **options)
+    assert {tensor.device.type for tensor in prior.state_dict().values()} == {device}
     torch.testing.assert_close(
-        prior.covariance(TEST_X.cuda()).cpu(), expected.covariance(TEST_X), rtol=1e-5, atol=1e-7
+        prior.covariance(TEST_X.to(device)).cpu(), expected.covariance(TEST_X), rtol=1e-5, atol=1e-7
     )
 
 

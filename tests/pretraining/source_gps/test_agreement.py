@@ -137,11 +137,10 @@ def test_significance(significance, expected):
     assert tasks_agree(torch.tensor([0.0, 0.0, 0.2, 0.4, 0.4, 0.2]), significance) is expected
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
-def test_on_cuda():
+def test_on_a_device(device):
     gps = fit(FAMILY.sources()).gps
     expected = source_agreement(gps)
-    torch.testing.assert_close(source_agreement(gps.cuda()), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(source_agreement(gps.to(device)), expected, atol=1e-6, rtol=0)
 
 
 Function = Callable[[Tensor], Tensor]
