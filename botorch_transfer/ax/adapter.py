@@ -247,8 +247,9 @@ class TransferAdapter(TransferMixin, TorchAdapter):
             refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
             return Transferred(self.priors[metric], self._sign(metric), mean, std)
         assert self.history is not None
+        space, device = self.model_space, self.device
         sources = encode_runs(
-            self.history, metric, self.model_space, self.transforms, parameters, mean, std
+            self.history, metric, space, self.transforms, parameters, mean, std, device
         )
         return Transferred(sources, pretraining=self.pretraining)
 

@@ -43,6 +43,7 @@ def encode_runs(
     parameters: Sequence[str],
     mean: float = 0.0,
     std: float = 1.0,
+    device: torch.device | None = None,
 ) -> dict[str, SourceData]:
     """Encodes old runs exactly as Ax encodes those of the target.
 
@@ -54,6 +55,7 @@ def encode_runs(
         parameters: The names of the columns that they end up with.
         mean: What to subtract from outcomes.
         std: What to divide them by then.
+        device: Where to put them; the CPU if omitted.
 
     Returns:
         ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
@@ -61,7 +63,9 @@ def encode_runs(
     Raises:
         UserInputError: If a value is missing, or is none of its parameter's.
     """
-    key = content_key(history.key, metric, repr(search_space), list(transforms), mean, std)
+    key = content_key(
+        history.key, metric, repr(search_space), list(transforms), mean, std, str(device)
+    )
 
     def encode() -> dict[str, SourceData]:
         dependent = set(search_space.parameters) - set(search_space.top_level_parameters)
@@ -73,7 +77,8 @@ def encode_runs(
         for transform in transforms.values():
             features = transform.transform_observation_features(features)
         rows = [[float(cast(float, row.parameters[p])) for p in parameters] for row in features]
-        return _by_task(runs, metric, torch.tensor(rows, dtype=torch.double), mean, std)
+        X = torch.tensor(rows, dtype=torch.double, device=device)
+        return _by_task(runs, metric, X, mean, std)
 
     return _encoded.recall(key, encode)
 
@@ -82,8 +87,8 @@ def _by_task(
     runs: OldRuns, metric: str, X: Tensor, mean: float, std: float
 ) -> dict[str, SourceData]:
     """Splits encoded runs by task, and standardizes their outcomes."""
-    Y = (torch.tensor(runs.means, dtype=torch.double).unsqueeze(-1) - mean) / std
-    Yvar = (torch.tensor(runs.sems, dtype=torch.double).unsqueeze(-1) / std).square()
+    Y = (X.new_tensor(runs.means).unsqueeze(-1) - mean) / std
+    Yvar = (X.new_tensor(runs.sems).unsqueeze(-1) / std).square()
     encoded: dict[str, SourceData] = {}
     for name in dict.fromkeys(runs.tasks):
         rows = torch.tensor([row for row, task in enumerate(runs.tasks) if task == name])

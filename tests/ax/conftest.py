@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 pytest.importorskip("ax")
 
@@ -23,6 +24,7 @@ from ax.api.configs import (
 
 from botorch_transfer import SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
 
@@ -144,6 +146,8 @@ def make_client() -> Callable[..., Client]:
         client.configure_optimization(objective, outcome_constraints=constraints)
         if options:
             options = {"optimizer_options": FAST, **options}
+            if DEVICE != "cpu":
+                options.setdefault("generator_options", {"torch_device": torch.device(DEVICE)})
             client.set_generation_strategy(transfer_generation_strategy(**options))
         return client
 

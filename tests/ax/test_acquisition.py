@@ -42,6 +42,7 @@ from tests.ax.conftest import (
     plain_loss,
 )
 from tests.ax.signatures import parameters
+from tests.devices import DEVICE
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
 NONE = torch.empty(0, 1, dtype=torch.double)
@@ -461,14 +462,14 @@ def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_clie
     """SLSQP, given several restarts as one problem, throws them into a far corner."""
     constraint = ["a - b >= 0.1"]
     client = make_client(corner_space(), parameter_constraints=constraint, history=bowls())
-    random = torch.rand(500, 1, 2, dtype=torch.double)
+    random = torch.rand(500, 1, 2, dtype=torch.double, device=DEVICE)
     random = random[random[:, 0, 0] - random[:, 0, 1] >= 0.1]
     for _ in range(3):
         trial, point = next_point(client)
         assert point[0] - point[1] > 0.1 - 1e-6
         acquisition = client._generation_strategy.adapter.generator._acquisition.acqf
         with torch.no_grad():
-            here = acquisition(torch.from_numpy(point).view(1, 1, 2))
+            here = acquisition(torch.from_numpy(point).view(1, 1, 2).to(random))
             assert here > acquisition(random).max() - 0.1
         client.complete_trial(trial, {"loss": bowl(*point, 0.03)})
 

@@ -112,8 +112,8 @@ def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
     client.complete_trial(client.attach_trial({"kind": "p", "a": 0.1}), {"loss": 1.0})
     client.get_next_trials(1)
     (dataset,) = client._generation_strategy.adapter.generator.surrogate.training_data
-    torch.testing.assert_close(dataset.X, X[:1])
-    torch.testing.assert_close(dataset.transferred.sources["x"][0], X)
+    torch.testing.assert_close(dataset.X.cpu(), X[:1])
+    torch.testing.assert_close(dataset.transferred.sources["x"][0].cpu(), X)
 
 
 def test_what_matters_is_not_missing():
