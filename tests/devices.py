@@ -14,6 +14,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests import simulated_device
 
@@ -74,3 +75,8 @@ def waits(run: Callable[[], object]) -> Counter[str]:
         torch.cuda.set_sync_debug_mode("default")
     synchronizing = ["synchronizing CUDA operation" in str(warning.message) for warning in told]
     return Counter({"synchronization": sum(synchronizing)})
+
+
+def random_state(device: str) -> Tensor:
+    """The state of the device's default generator."""
+    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()

@@ -31,6 +31,7 @@ from botorch_transfer.hyperpriors.spec import (
     weight_prior,
 )
 from botorch_transfer.pretraining.memo import content_key
+from tests.devices import random_state
 from tests.kernels.tasks import plain_kernel, points
 
 GAMMA = Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2)
@@ -153,12 +154,10 @@ def test_sampling_leaves_the_global_generator_as_it_is() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_sampling_leaves_the_generators_of_gpus_as_they_are() -> None:
-    torch.cuda.manual_seed_all(7)
-    before = torch.cuda.get_rng_state()
+def test_sampling_leaves_the_generator_of_a_device_as_it_is(device: str) -> None:
+    before = random_state(device)
     GAMMA.sample(torch.Size([3]), generator())
-    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert torch.equal(random_state(device), before)
 
 
 def test_without_priors() -> None:

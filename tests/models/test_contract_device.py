@@ -21,7 +21,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from tests.devices import waits
+from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import bounds
 
@@ -105,10 +105,6 @@ def step(case, family, folder):
 def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
     ours, expected = (step(case, family, tmp_path) for family in (there, CPU))
     assert_close_on(there.device, ours, expected)
-
-
-def random_state(device):
-    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
 
 
 @pytest.mark.parametrize("n", [0, 1])
