@@ -29,6 +29,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.kernels.stationary import (
     STATIONARY_FUNCTIONS,
@@ -187,6 +188,11 @@ class Conditioned(ABC):
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the variances before conditioning, to be broadcast to ``... x gps x n``."""
 
+    @property
+    def _width(self) -> int:
+        """How many numbers a single input takes to be compared with the data."""
+        return self.alpha.numel()
+
     def signed(self, whitened: Tensor) -> Tensor:
         """Applies each row's sign before the explained covariance is subtracted."""
         return whitened
@@ -230,11 +236,14 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x n`` tensor.
         """
-        return self._mean(self.flat_cross(self._flat(x)), x)
 
-    def _mean(self, cross: Tensor, x: Tensor) -> Tensor:
-        flat = self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
-        return self._unflat(flat, x).to(x.dtype)
+        def flat_mean(part: Tensor) -> Tensor:
+            return self._flat_mean(self.flat_cross(part))
+
+        return self._unflat(in_parts(flat_mean, self._flat(x), self._width), x).to(x.dtype)
+
+    def _flat_mean(self, cross: Tensor) -> Tensor:
+        return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
 
     def whiten(self, x: Tensor) -> Tensor:
         r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
@@ -245,7 +254,7 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x N x n`` tensor in double precision.
         """
-        return self._unflat(self.flat_whiten(self._flat(x)), x)
+        return self._unflat(in_parts(self.flat_whiten, self._flat(x), self._width), x)
 
     def covariance(
         self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
@@ -279,12 +288,48 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x n`` tensor.
         """
-        return self._variance(self.flat_whiten(self._flat(x)), x)
 
-    def _variance(self, whitened: Tensor, x: Tensor) -> Tensor:
+        def explained(part: Tensor) -> Tensor:
+            return self._explained(self.flat_whiten(part))
+
+        return self._variance(in_parts(explained, self._flat(x), self._width), x)
+
+    def _explained(self, whitened: Tensor) -> Tensor:
         # Summed before the batches are restored: a sum over permuted rows takes ten times as long.
-        explained = self._unflat((whitened * self.signed(whitened)).sum(dim=-2), x)
-        return (self.prior_variance(x) - explained).clamp_min(0.0).to(x.dtype)
+        return (whitened * self.signed(whitened)).sum(dim=-2)
+
+    def _variance(self, explained: Tensor, x: Tensor) -> Tensor:
+        return (self.prior_variance(x) - self._unflat(explained, x)).clamp_min(0.0).to(x.dtype)
+
+
+MAX_ELEMENTS = 2**22
+"""How many elements of a matrix between inputs and others are evaluated at once."""
+
+
+def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: int = -1) -> Tensor:
+    """Evaluates a function of inputs, at most ``MAX_ELEMENTS`` elements at once.
+
+    The backward pass evaluates each part again, so that memory stays small there, too.
+
+    Args:
+        function: What to evaluate.
+        x: A ``batch_shape x n x d`` tensor of inputs.
+        width: How many elements an input takes, those of all batches together.
+        dim: The dimension of the results that is that of the inputs.
+
+    Returns:
+        The results of all inputs.
+
+    Example:
+        >>> in_parts(lambda x: x.sum(-1), torch.ones(5, 2), width=2**21)
+        tensor([2., 2., 2., 2., 2.])
+    """
+    parts = x.split(max(1, MAX_ELEMENTS // max(1, width)), dim=-2)
+    if len(parts) == 1:
+        return function(x)
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(function, part, use_reentrant=False) for part in parts], dim)
+    return torch.cat([function(part) for part in parts], dim)
 
 
 def _inner_products(left: Tensor, right: Tensor) -> Tensor:
@@ -604,8 +649,14 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             Two ``batch_shape x M x n`` tensors.
         """
-        cross = self.flat_cross(self._flat(x))
-        return self._mean(cross, x), self._variance(self.inverse_root @ cross.mT, x)
+
+        def both(part: Tensor) -> Tensor:
+            cross = self.flat_cross(part)
+            explained = self._explained(self.inverse_root @ cross.mT)
+            return torch.stack([self._flat_mean(cross), explained])
+
+        mean, explained = in_parts(both, self._flat(x), self._width)
+        return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
 
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None

@@ -144,6 +144,11 @@ class ConditionedHierarchy(ConditionedBatch):
         r2 = squared_distance(scaled1, scaled2)
         return self.function.value(r2, self.outputscale[level].log())
 
+    @property
+    def _width(self) -> int:
+        # Each level's kernel is evaluated at the rows of the levels above, too.
+        return self.num_tasks * self.alpha.numel()
+
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
         return values.sum(dim=dim, keepdim=True)

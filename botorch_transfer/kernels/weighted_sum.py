@@ -22,7 +22,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
-from botorch_transfer.kernels.conditioned import ConditionedBatch, select_batch
+from botorch_transfer.kernels.conditioned import (
+    MAX_ELEMENTS,
+    ConditionedBatch,
+    in_parts,
+    select_batch,
+)
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
@@ -194,23 +199,59 @@ class WeightedSumKernel(Kernel):
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
         same = same_inputs(x1, x2)
-        values = self._variance(x1, x2, same) if diag else self._covariances(x1, x2, same)
-        event_dims = 1 if diag else 2
-        values = _weighted_sum(self.task_weights, values, event_dims, power=2)
-        # Inputs that repeat themselves along a batch were evaluated once.
+        # Inputs that repeat themselves along a batch are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
-        return values.expand(*batch_shape, *values.shape[-event_dims:])
+        if diag:
+            values = self._sum(self._variance(x1, x2, same), event_dims=1)
+            return values.expand(*batch_shape, *values.shape[-1:])
+        if not x2.requires_grad:
+            x2 = collapse_batch(x2)
+        x1 = x2 if same else x1
+        width = self.gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+        if width * x1.shape[-2] > MAX_ELEMENTS:
+            values = self._large_sum(x1, x2, same, width)
+        else:
+            values = self._sum(self._covariances(x1, x2, same), event_dims=2)
+        return values.expand(*batch_shape, *values.shape[-2:])
+
+    def _sum(self, values: Tensor, event_dims: int) -> Tensor:
+        return _weighted_sum(self.task_weights, values, event_dims, power=2)
+
+    def source_covariances(self, x: Tensor) -> Tensor:
+        """Evaluates every source's covariance, and remembers it.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x M x n x n`` tensor, without the batch if all inputs are the same.
+        """
+        if x.requires_grad:
+            return self.gps.covariance(x)
+        return self._covariance(self.gps.covariance, collapse_batch(x), self.gps.alpha)
 
     def _covariances(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
         """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""
         if same and x1.requires_grad:
             return self.gps.covariance(x1)
-        if not x2.requires_grad:
-            x2 = collapse_batch(x2)
         if same:
             return self._covariance(self.gps.covariance, x2, self.gps.alpha)
-        whitened2 = self._whitened(self.gps.whiten, x2, self.gps.alpha)
-        return self.gps.covariance(x1, x2, whitened2)
+        return self.gps.covariance(x1, x2, self._whitened(self.gps.whiten, x2, self.gps.alpha))
+
+    def _large_sum(self, x1: Tensor, x2: Tensor, same: bool, width: int) -> Tensor:
+        """Evaluates some rows of all sources after the other, so that memory is that of the sum."""
+        whitened = self._whitened(self.gps.whiten, x2, self.gps.alpha)
+
+        def rows(part: Tensor, start: int = 0) -> Tensor:
+            others = x2[..., start:, :], whitened[..., start:]
+            return self._sum(self.gps.covariance(part, *others), event_dims=2)
+
+        if not same or torch.is_grad_enabled():
+            return in_parts(rows, x1, width, dim=-2)
+        # The covariance is symmetric: the upper triangle will do.
+        n, size = x1.shape[-2], max(1, MAX_ELEMENTS // width)
+        upper = [rows(x1[..., start : start + size, :], start) for start in range(0, n, size)]
+        return _symmetric(upper)
 
     def _variance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
         """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x M x n``."""
@@ -218,6 +259,17 @@ class WeightedSumKernel(Kernel):
             return self.gps.variance(x1)
         pairs = self.gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
         return pairs[..., 0, 0].mT
+
+
+def _symmetric(upper: list[Tensor]) -> Tensor:
+    """Makes a symmetric matrix of its upper triangle: blocks of rows, each from its diagonal on."""
+    n = upper[0].shape[-1]
+    whole = upper[0].new_empty(*upper[0].shape[:-2], n, n)
+    for rows in upper:
+        start, stop = n - rows.shape[-1], n - rows.shape[-1] + rows.shape[-2]
+        whole[..., start:stop, start:] = rows
+        whole[..., start:, start:stop] = rows.mT
+    return whole
 
 
 class WeightedSumMean(Mean):
@@ -252,10 +304,20 @@ class WeightedSumMean(Mean):
         Returns:
             A ``batch_shape x n`` tensor.
         """
-        points = x if x.requires_grad else collapse_batch(x)
-        means = self._source_means(self.gps.mean, points, self.gps.alpha)
-        mean = _weighted_sum(self.task_weights, means, event_dims=1, power=1)
+        mean = _weighted_sum(self.task_weights, self.source_means(x), event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
+
+    def source_means(self, x: Tensor) -> Tensor:
+        """Evaluates every source's mean, and remembers it.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x M x n`` tensor, without the batch if all inputs are the same.
+        """
+        points = x if x.requires_grad else collapse_batch(x)
+        return self._source_means(self.gps.mean, points, self.gps.alpha)
 
 
 def _weighted_sum(

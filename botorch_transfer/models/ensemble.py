@@ -40,6 +40,7 @@ from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
+from botorch_transfer.models.target import evaluated
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 MAX_ELEMENTS = 2**22
@@ -165,8 +166,8 @@ class EnsembleGP(SourcePosteriorGP):
         mean = own * mvn.mean + self.source_mean_module(X)
         if not self.has_source_covariance or skip_posterior_variances.on():
             return MultivariateNormal(mean, mvn.lazy_covariance_matrix)
-        covariance = own.unsqueeze(-1).square() * mvn.covariance_matrix
-        covariance = covariance + self.source_covar_module(X).to_dense()
+        covariance = evaluated(mvn.lazy_covariance_matrix) * own.unsqueeze(-1).square()
+        covariance = covariance + evaluated(self.source_covar_module(X))
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,6 +29,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
+from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import Parameter
@@ -39,7 +40,7 @@ from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.models.target import TargetGP, evaluated
 from botorch_transfer.pretraining.source_gps import SourceGPs, source_agreement, tasks_agree
 
 Moments = tuple[Tensor, Tensor]
@@ -152,8 +153,10 @@ def mixed(
         return MultivariateNormal(mean, left.lazy_covariance_matrix)
     apart = left.mean - right.mean
     share = share.unsqueeze(-1)
-    covariance = share * left.covariance_matrix + (1 - share) * right.covariance_matrix
-    between = share * (1 - share) * apart.unsqueeze(-1) * apart.unsqueeze(-2)
+    covariance = evaluated(left.lazy_covariance_matrix) * share
+    covariance = covariance + evaluated(right.lazy_covariance_matrix) * (1 - share)
+    root = (share * (1 - share)).sqrt() * apart.unsqueeze(-1)
+    between = evaluated(RootLinearOperator(root))
     return MultivariateNormal(mean, to_linear_operator(covariance + between))
 
 
@@ -390,6 +393,11 @@ class GuardedTransferGP(TargetGP):
             marginal = transfer.likelihood(transfer(*transfer.train_inputs), *transfer.train_inputs)
             self._set_loss_term(marginal.log_prob(transfer.train_targets))
         return super().forward(x)
+
+    @property
+    def is_fitted_as_exact_gp(self) -> bool:
+        """Whether a fit is of the plain GP alone."""
+        return self._is_alone
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any

@@ -36,6 +36,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
+from linear_operator.operators import MatmulLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
@@ -44,6 +45,7 @@ from botorch_transfer.kernels.hierarchy import BoostedHierarchy
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP, resolve_prior
+from botorch_transfer.models.target import evaluated
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, Propagate, SourceHierarchy
 
 
@@ -269,17 +271,19 @@ class BoostedHierarchicalGP(HierarchicalGP):
         (train_X,) = self.train_inputs
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
-        boost = self.source_covar_module(X).to_dense()
+        covariance = evaluated(mvn.lazy_covariance_matrix)
+        covariance = covariance + evaluated(self.source_covar_module(X))
         if self.num_target_points > 0:
             points = train_X.expand(*batch_shape, *train_X.shape[-2:])
             cross = self.residual_covar_module(points, X).to_dense()
             A = torch.cholesky_solve(cross, self._residual_root()).mT
             # Target points are the second argument, whose whitened values are cached and shared by
             # batches.
-            between = self.source_covar_module(X, points).to_dense() @ A.mT
-            spread = A @ self.source_covar_module(train_X).to_dense() @ A.mT
-            boost = boost - between - between.mT + spread
-        covariance = mvn.covariance_matrix + boost
+            between = self.source_covar_module(X, points).to_dense()
+            half = 0.5 * A @ self.source_covar_module(train_X).to_dense() - between
+            # A C Aᵀ - B Aᵀ - A Bᵀ, with rows of few elements.
+            lower = evaluated(MatmulLinearOperator(half, A.mT))
+            covariance = covariance + lower + lower.mT
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:

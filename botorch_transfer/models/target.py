@@ -26,7 +26,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator
+from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from botorch_transfer._botorch import fit_fallback
@@ -61,6 +61,25 @@ class LogLikelihoodTerm(AddedLossTerm):
 
     def __reduce__(self) -> tuple[type[Self], tuple[Tensor]]:
         return type(self), (self._value.detach(),)
+
+
+MAX_JOINT_POINTS = 512
+"""The joint covariance of more points is evaluated only if somebody asks for it."""
+
+
+def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
+    """Evaluates the covariance of predictions, unless it is large.
+
+    What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew. But variances
+    of thousands of points, as plots ask for, need no joint covariance.
+
+    Args:
+        covariance: A ``batch_shape x q x q`` operator.
+
+    Returns:
+        A tensor; the operator itself if it is of more than ``MAX_JOINT_POINTS`` points.
+    """
+    return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
 
 class TargetGP(ConstructedFromDatasets):
@@ -191,14 +210,16 @@ class TargetGP(ConstructedFromDatasets):
             )
         no_data = not self.training and self.num_target_points == 0
         prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
-        with prior_mode, self._as_exact_gp():
+        eager = gpytorch.settings.max_eager_kernel_size
+        # BoTorch would evaluate joint covariances of up to 4096 points.
+        size = 0 if X.shape[-2:-1].numel() > MAX_JOINT_POINTS else eager.value()
+        with prior_mode, self._as_exact_gp(), eager(size):
             mvn = super().__call__(X, **kwargs)
         if not no_data:
             return mvn
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.
         mean = mvn.mean + 0.0 * X.sum(dim=-1)
-        # What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew.
-        return MultivariateNormal(mean, to_linear_operator(mvn.covariance_matrix))
+        return MultivariateNormal(mean, to_linear_operator(evaluated(mvn.lazy_covariance_matrix)))
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
@@ -311,7 +332,7 @@ class TargetGP(ConstructedFromDatasets):
         train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
         return (
             self.mean_module(X),
-            self.covar_module(X).evaluate_kernel(),
+            to_linear_operator(evaluated(self.covar_module(X))),
             self.covar_module(X, train_X).evaluate_kernel(),
             batch_shape,
             X.shape[-2:-1],
@@ -377,6 +398,11 @@ class TargetGP(ConstructedFromDatasets):
     def _has_data_to_fit(self) -> bool:
         """Whether there are data to fit."""
         return self.num_target_points > 0
+
+    @property
+    def is_fitted_as_exact_gp(self) -> bool:
+        """Whether a fit maximizes the likelihood of the exact GP, and no loss terms with it."""
+        return type(self).forward is TargetGP.forward
 
     def custom_fit(
         self,

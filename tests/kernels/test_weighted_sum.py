@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from botorch_transfer.kernels import conditioned, weighted_sum
+from botorch_transfer.kernels.cache import Cache
 from botorch_transfer.kernels.weighted_sum import TaskWeights, WeightedSumKernel, WeightedSumMean
 from tests.kernels.tasks import condition, draw_tasks, points
 
@@ -128,6 +131,50 @@ def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -
         kernel(A + step, X).to_dense()
         kernel((A + step).requires_grad_(), X.expand(1, 6, 2)).to_dense()
     assert calls.count((6, 2)) == 1
+
+
+@pytest.mark.parametrize("shapes", [((9, 2), None), ((9, 2), (4, 2)), ((2, 5, 2), (7, 2))])
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -> None:
+    """Some rows at a time, values and gradients are the same; graphs need not be kept."""
+    first, second = shapes
+    A = points(*first)
+    B = A if second is None else points(*second, seed=2)
+    if batch_shape and A.dim() == 2:
+        A = A.expand(2, *A.shape)
+        B = A if second is None else B
+    kernel = build(*batch_shape)
+    raw = kernel.task_weights.raw_weights
+
+    def evaluate() -> list[Tensor]:
+        X = A.clone().requires_grad_()
+        value = kernel(X, X if B is A else B).to_dense()
+        variance = kernel(X, diag=True)
+        mean = WeightedSumMean(kernel.gps, kernel.task_weights)(X)
+        with torch.no_grad():
+            without_graph = kernel(A, B).to_dense()
+        cotangents = [points(*each.shape, seed=5) for each in (value, variance, mean)]
+        total = sum(
+            (left * right).sum()
+            for left, right in zip((value, variance, mean), cotangents, strict=True)
+        )
+        gradients = torch.autograd.grad(total, [X, raw])
+        return [value, variance, mean, without_graph, *gradients]
+
+    whole = evaluate()
+    for module in (conditioned, weighted_sum):
+        monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
+    kernel._covariance, kernel._whitened = Cache(), Cache()
+    parts: list[int] = []
+    covariance = type(kernel.gps).covariance
+    monkeypatch.setattr(
+        type(kernel.gps),
+        "covariance",
+        lambda self, x, *others: parts.append(x.shape[-2]) or covariance(self, x, *others),
+    )
+    for ours, theirs in zip(evaluate(), whole, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert max(parts) < A.shape[-2]
 
 
 def test_moving_and_loading_do_not_leave_stale_values() -> None:

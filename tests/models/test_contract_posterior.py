@@ -10,7 +10,9 @@ from botorch.acquisition.objective import (
 )
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
+from linear_operator.operators import DenseLinearOperator
 
+from botorch_transfer.models import target
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import outcome_scale, variants
 
@@ -50,6 +52,22 @@ def test_batches_are_independent_of_each_other(case, n):
         torch.testing.assert_close(
             batched.distribution.covariance_matrix[index], single.distribution.covariance_matrix
         )
+
+
+@pytest.mark.gaussian
+@on_few_points
+def test_variances_of_many_points_need_no_joint_covariance(case, n, monkeypatch):
+    """Lazy or not, moments and draws are the same."""
+    model, X = case.target(n), FAMILY.inputs(6)
+    expected = model.posterior(X)
+    monkeypatch.setattr(target, "MAX_JOINT_POINTS", 5)
+    posterior = model.posterior(X)
+    torch.testing.assert_close(posterior.variance, expected.variance)
+    torch.testing.assert_close(posterior.mean, expected.mean)
+    assert not isinstance(posterior.distribution.lazy_covariance_matrix, DenseLinearOperator)
+    close = {"rtol": 1e-6, "atol": 1e-8 * float(outcome_scale(model)) ** 2}
+    covariance = posterior.distribution.covariance_matrix
+    torch.testing.assert_close(covariance, expected.distribution.covariance_matrix, **close)
 
 
 @pytest.mark.gaussian
