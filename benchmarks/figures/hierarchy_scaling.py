@@ -38,7 +38,7 @@ from botorch_transfer.models import (
 )
 from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining import SourceHierarchy
-from botorch_transfer.pretraining.source_gps.map_fit import LogPrior, MAPObjective
+from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective
 from botorch_transfer.pretraining.tasks import PaddedTasks
 
 DIM, NUM_TARGET_POINTS, NUM_QUERIES = 3, 20, 200
@@ -167,7 +167,7 @@ def _fit_step(task: Task, gps: ConditionedHierarchy) -> Timed:
     mask = torch.ones(1, len(X), dtype=torch.bool)
     noise = torch.zeros(1, len(X), dtype=torch.double)
     tasks = PaddedTasks(X[None], Y.T, noise, mask, torch.tensor([False]), covariance)
-    objective = MAPObjective(tasks, "rbf", LogPrior(RESIDUAL_HYPERPARAMETERS, tasks.X.shape[-1]))
+    objective = MAPObjective(tasks, "rbf", RESIDUAL_HYPERPARAMETERS.log_prior(tasks.X.shape[-1]))
     theta, index = torch.full((1, DIM + 2), -1.0, dtype=torch.double), torch.tensor([0])
     return partial(objective, theta, index)
 

@@ -1,13 +1,15 @@
 """GPyTorch priors of hyperparameters: families by name, densities of the logarithm, fits.
 
-Read this for how a learned hyperprior is stored, why MAP uses the density of the logarithm, and how
-a distribution is fitted to a few estimates by maximum likelihood.
+Read this for how a learned hyperprior is stored, why MAP uses the density of the logarithm, how a
+fit evaluates many densities and their derivatives at once, and how a distribution is fitted to a
+few estimates by maximum likelihood.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -147,6 +149,84 @@ def log_density_prior(prior: Prior) -> Prior:
         return prior
     shape, rate = prior.concentration.detach().clone(), prior.rate.detach().clone()
     return LogDensityGammaPrior(shape, rate, validate_args=False)
+
+
+class LogPrior:
+    """The log densities of several hyperparameters, and their derivatives.
+
+    Args:
+        priors: The hyperprior of each group of hyperparameters and the group's size. No hyperprior
+            counts as a constant density.
+
+    Example:
+        >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
+        >>> value, derivative = log_prior(torch.ones(5, 4).double())
+        >>> value[0], derivative[0]
+        (tensor([-1., -1., -1.,  0.]...), tensor([0., 0., 0., 0.]...))
+    """
+
+    def __init__(self, priors: Sequence[tuple[Prior | None, int]]) -> None:
+        columns: list[Tensor] = []
+        self._others: list[tuple[slice, Prior]] = []
+        for prior, size in priors:
+            first = len(columns)
+            coefficients = _coefficients(prior)
+            if coefficients is None and prior is not None:
+                self._others.append((slice(first, first + size), prior))
+            numbers = torch.zeros(5) if coefficients is None else coefficients
+            columns += numbers.double().cpu().reshape(-1, 5).expand(size, 5)
+        self._coefficients = torch.stack(columns, dim=-1)
+        # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
+        self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether all densities are evaluated without a graph."""
+        return not self._others
+
+    def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the densities.
+
+        Args:
+            values: A ``P x k`` tensor of hyperparameters.
+
+        Returns:
+            The log densities and their derivatives, two ``P x k`` tensors.
+        """
+        self._coefficients = self._coefficients.to(values)  # once to a GPU
+        self._has_logarithm = self._has_logarithm.to(values.device)
+        a, b, c, d, e = self._coefficients
+        logarithm = torch.where(self._has_logarithm, values, 1.0).log()
+        density = a + (b + d * logarithm) * logarithm + (c + e * values) * values
+        derivative = c + 2 * e * values
+        derivative += torch.where(self._has_logarithm, (b + 2 * d * logarithm) / values, 0.0)
+        for at, prior in self._others:
+            part = values[:, at].detach().requires_grad_(True)
+            found = prior.to(values).log_prob(part)
+            (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
+            density[:, at] = found.detach()
+        return density, derivative
+
+
+def _coefficients(prior: Any) -> Tensor | None:
+    """A log density as ``a + b ln v + c v + d (ln v)² + e v²``.
+
+    Returns:
+        The five coefficients last; ``None`` if the density has another form.
+    """
+    of_logarithm = 1.0 if isinstance(prior, LogDensityGammaPrior | LogDensityLogNormalPrior) else 0
+    if type(prior) in (GammaPrior, LogDensityGammaPrior):
+        shape, rate = prior.concentration.double(), prior.rate.double()
+        constant, zero = shape * rate.log() - torch.lgamma(shape), torch.zeros_like(shape)
+        return torch.stack([constant, shape - 1 + of_logarithm, -rate, zero, zero], dim=-1)
+    if type(prior) in (LogNormalPrior, LogDensityLogNormalPrior, NormalPrior):
+        mean, precision = prior.loc.double(), prior.scale.double() ** -2
+        constant = 0.5 * (precision.log() - math.log(2 * math.pi) - precision * mean.square())
+        zero, slope, curvature = torch.zeros_like(mean), precision * mean, -0.5 * precision
+        if type(prior) is NormalPrior:
+            return torch.stack([constant, zero, slope, zero, curvature], dim=-1)
+        return torch.stack([constant, slope - 1 + of_logarithm, zero, curvature, zero], dim=-1)
+    return None
 
 
 def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:

@@ -27,7 +27,11 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, Prior, UniformPrior
 from scipy import stats
 from torch import Tensor
 
-from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior, LogDensityLogNormalPrior
+from botorch_transfer.hyperpriors.priors import (
+    LogDensityGammaPrior,
+    LogDensityLogNormalPrior,
+    LogPrior,
+)
 from botorch_transfer.kernels.stationary import stationary_function
 
 Hyperpriors = Literal["cautious", "paper"]
@@ -129,6 +133,15 @@ class GPHyperparameters:
         """Returns the same hyperparameters for a fit by maximum likelihood."""
         parts = (self.lengthscale, self.outputscale, self.noise)
         return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
+
+    def log_prior(self, dim: int) -> LogPrior:
+        """Builds the log densities of ``d`` lengthscales, signal variance and noise variance.
+
+        Args:
+            dim: The number of lengthscales ``d``.
+        """
+        parts = (self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)
+        return LogPrior([(part.prior(), size) for part, size in parts])
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)

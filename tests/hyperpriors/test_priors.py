@@ -8,7 +8,13 @@ from copy import deepcopy
 
 import pytest
 import torch
-from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    LogNormalPrior,
+    NormalPrior,
+    UniformPrior,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
@@ -18,6 +24,7 @@ from botorch_transfer.hyperpriors.priors import (
     MAX_SHAPE,
     LogDensityGammaPrior,
     LogDensityLogNormalPrior,
+    LogPrior,
     describe_prior,
     fit_gamma,
     fit_normal,
@@ -195,3 +202,46 @@ def test_degenerate_estimates_give_a_broad_normal(values, caplog):
 def test_a_normal_of_nothing_is_refused():
     with pytest.raises(ValueError, match="needs values"):
         fit_normal(torch.zeros(0), broad=1.0)
+
+
+DENSITIES = {
+    "none": None,
+    "gamma": GammaPrior(2.0, 3.0),
+    "log gamma": LogDensityGammaPrior(0.5, 3.0),
+    "gammas": GammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 3.0])),
+    "log-normal": LogNormalPrior(-0.3, 1.2),
+    "log log-normal": LogDensityLogNormalPrior(-0.3, 1.2),
+    "normal": NormalPrior(0.2, 3.0),
+    "half-Cauchy": HalfCauchyPrior(1.0),
+}
+
+
+def test_log_densities_and_derivatives_of_all_hyperpriors():
+    """One in another form than the common ones by automatic differentiation."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(3, 2 * len(DENSITIES), generator=generator, dtype=torch.double)
+    values.requires_grad_()
+    pairs = values.split(2, dim=-1)
+    expected = torch.cat(
+        [
+            torch.zeros_like(pair) if prior is None else prior.double().log_prob(pair)
+            for prior, pair in zip(DENSITIES.values(), pairs, strict=True)
+        ],
+        dim=-1,
+    )
+    (slope,) = torch.autograd.grad(expected.sum(), values)
+    log_prior = LogPrior([(prior, 2) for prior in DENSITIES.values()])
+    assert not log_prior.is_closed_form
+    density, derivative = log_prior(values.detach())
+    torch.testing.assert_close(density, expected.detach())
+    torch.testing.assert_close(derivative, slope)
+
+
+def test_a_normal_hyperparameter_may_be_negative():
+    log_prior = LogPrior([(NormalPrior(1.0, 2.0), 1), (GammaPrior(1.0, 1.0), 1)])
+    assert log_prior.is_closed_form
+    density, derivative = log_prior(torch.tensor([[-3.0, 1.0]]).double())
+    torch.testing.assert_close(
+        density[0, 0], NormalPrior(1.0, 2.0).log_prob(torch.tensor(-3.0)).double()
+    )
+    torch.testing.assert_close(derivative, torch.tensor([[1.0, -1.0]]).double())

@@ -7,17 +7,15 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from botorch_transfer.hyperpriors import GPHyperparameters
-from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior
+from botorch_transfer.hyperpriors.priors import LogPrior
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.kernels.stationary import Stationary, stationary_function
@@ -76,68 +74,6 @@ def negative_log_likelihood(
     return value, torch.cat(parts, dim=-1)
 
 
-class LogPrior:
-    """The hyperpriors' log densities of ``log(lengthscale), log(outputscale), log(noise)``.
-
-    Args:
-        hyperparameters: The hyperpriors; none counts as a constant density.
-        dim: The number of lengthscales ``d``.
-
-    Example:
-        >>> value, gradient = LogPrior(SOURCE_HYPERPARAMETERS, dim=2)(torch.zeros(3, 4))
-        >>> value.shape, gradient.shape
-        (torch.Size([3, 4]), torch.Size([3, 4]))
-    """
-
-    def __init__(self, hyperparameters: GPHyperparameters, dim: int) -> None:
-        spec = hyperparameters
-        parts = (spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)
-        priors = [(part.prior(), size) for part, size in parts]
-        # Gamma and log-normal log densities are a + b θ + c exp(θ) + d θ²: no graph is needed.
-        self._coefficients = torch.tensor(
-            [_coefficients(prior) for prior, size in priors for _ in range(size)],
-            dtype=torch.double,
-        ).T
-        self._others = [
-            (slice(at, at + size), prior)
-            for at, (prior, size) in zip((0, dim, dim + 1), priors, strict=True)
-            if prior is not None and not any(_coefficients(prior))
-        ]
-
-    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the densities.
-
-        Args:
-            theta: A ``P x (d + 2)`` tensor of logarithms of hyperparameters.
-
-        Returns:
-            The log densities and their derivatives, two ``P x (d + 2)`` tensors.
-        """
-        self._coefficients = self._coefficients.to(theta)  # once to a GPU
-        a, b, c, d = self._coefficients
-        exponential = c * theta.exp()
-        value = a + (b + d * theta) * theta + exponential
-        gradient = b + 2 * d * theta + exponential
-        for at, prior in self._others:
-            part = theta[:, at].detach().requires_grad_(True)
-            density = prior.to(theta).log_prob(part.exp())
-            (gradient[:, at],) = torch.autograd.grad(density.sum(), part)
-            value[:, at] = density.detach()
-        return value, gradient
-
-
-def _coefficients(prior: Prior | None) -> list[float]:
-    """The log density of ``exp(θ)`` as ``a + b θ + c exp(θ) + d θ²``; zeros if it is another."""
-    if isinstance(prior, GammaPrior) and not isinstance(prior, LogDensityGammaPrior):
-        shape, rate = float(prior.concentration), float(prior.rate)
-        return [shape * math.log(rate) - math.lgamma(shape), shape - 1, -rate, 0.0]
-    if isinstance(prior, LogNormalPrior):
-        mean, variance = float(prior.loc), float(prior.scale) ** 2
-        constant = -0.5 * (mean**2 / variance + math.log(2 * math.pi * variance))
-        return [constant, mean / variance - 1, 0.0, -0.5 / variance]
-    return [0.0] * 4
-
-
 @dataclass(frozen=True)
 class MAPObjective:
     """The negative log posterior of hyperparameters on a logarithmic scale, task by task.
@@ -145,13 +81,13 @@ class MAPObjective:
     Args:
         tasks: The padded tasks.
         kernel: The stationary kernel's name.
-        log_prior: The log density of the parameters; that of a known noise does not count.
+        log_prior: The log density of the hyperparameters; that of a known noise does not count.
         max_elements: See :func:`negative_log_likelihood`.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
         >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
-        >>> objective = MAPObjective(tasks, "rbf", LogPrior(SOURCE_HYPERPARAMETERS, dim=2))
+        >>> objective = MAPObjective(tasks, "rbf", SOURCE_HYPERPARAMETERS.log_prior(dim=2))
         >>> value, gradient = objective(torch.full((2, 4), -1.0).double(), torch.tensor([0, 2]))
         >>> value.shape, gradient.shape
         (torch.Size([2]), torch.Size([2, 4]))
@@ -176,11 +112,12 @@ class MAPObjective:
         value, gradient = negative_log_likelihood(
             theta, self.tasks, self.kernel, index, self.max_elements
         )
-        log_prior, slope = self.log_prior(theta)
+        values = theta.exp()
+        log_prior, slope = self.log_prior(values)
         known = self.tasks.fixed_noise[index]
         for part in (log_prior, slope):
             part[:, -1].masked_fill_(known, 0.0)
-        return value - log_prior.sum(dim=-1), gradient - slope
+        return value - log_prior.sum(dim=-1), gradient - slope * values
 
 
 # Cache of finished chunks, so that an interrupted run need not repeat them.
@@ -374,7 +311,7 @@ def _optimize(
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
     on_cpu = tasks.X.device.type == "cpu"
     max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements
-    objective = MAPObjective(tasks, kernel, LogPrior(hyperparameters, dim), max_elements)
+    objective = MAPObjective(tasks, kernel, hyperparameters.log_prior(dim), max_elements)
 
     def per_point(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         # Per point, as BoTorch does it, so that its tolerances mean the same here.

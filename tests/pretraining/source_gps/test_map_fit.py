@@ -8,7 +8,6 @@ import joblib
 import pytest
 import torch
 from botorch.optim.fit import fit_gpytorch_mll_scipy
-from gpytorch.priors import NormalPrior
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
@@ -17,15 +16,11 @@ from torch import Tensor
 from botorch_transfer.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
-    GPHyperparameters,
-    Hyperparameter,
 )
-from botorch_transfer.hyperpriors.priors import LogDensityGammaPrior
 from botorch_transfer.kernels import gaussian
 from botorch_transfer.pretraining import MAPOptions, clear_memos
 from botorch_transfer.pretraining.source_gps import map_fit
 from botorch_transfer.pretraining.source_gps.map_fit import (
-    LogPrior,
     MAPObjective,
     MAPResult,
     draw_starts,
@@ -48,7 +43,7 @@ def draw_theta(rows: int, dim: int = 2, seed: int = 0) -> Tensor:
 
 
 def objective(tasks: PaddedTasks, kernel: str = "rbf", spec=SOURCE_HYPERPARAMETERS) -> MAPObjective:
-    return MAPObjective(tasks, kernel, LogPrior(spec, tasks.X.shape[-1]))
+    return MAPObjective(tasks, kernel, spec.log_prior(tasks.X.shape[-1]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -124,28 +119,6 @@ def test_padding_changes_nothing(sizes: list[int], kernel: str, known_noise: boo
         alone = objective(padded({name: task}), kernel)(theta[[index]], torch.tensor([0]))
         torch.testing.assert_close(value[[index]], alone[0], rtol=1e-12, atol=1e-11)
         torch.testing.assert_close(gradient[[index]], alone[1], rtol=1e-10, atol=1e-10)
-
-
-def test_densities_are_those_of_the_hyperpriors() -> None:
-    """Gamma and log-normal ones in closed form, any other by automatic differentiation."""
-    noise = Hyperparameter(lambda: NormalPrior(0.01, 0.02), start=0.01, lower=1e-8, upper=1.0)
-    outputscale = replace(noise, make_prior=lambda: LogDensityGammaPrior(2.0, 3.0))
-    other = GPHyperparameters(RESIDUAL_HYPERPARAMETERS.lengthscale, outputscale, noise)
-    for spec in (other, SOURCE_HYPERPARAMETERS, RESIDUAL_HYPERPARAMETERS):
-        theta = draw_theta(3).requires_grad_()
-        lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
-        expected = torch.cat(
-            [
-                spec.lengthscale.prior().to(theta).log_prob(lengthscale),
-                spec.outputscale.prior().to(theta).log_prob(outputscale),
-                spec.noise.prior().to(theta).log_prob(noise),
-            ],
-            dim=-1,
-        )
-        (slope,) = torch.autograd.grad(expected.sum(), theta)
-        value, gradient = LogPrior(spec, dim=2)(theta.detach())
-        torch.testing.assert_close(value, expected.detach())
-        torch.testing.assert_close(gradient, slope)
 
 
 def test_rows_name_their_task() -> None:
@@ -226,11 +199,10 @@ def test_jitter_where_noise_is_too_small() -> None:
     assert gradient.isfinite().all()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda() -> None:
+def test_objective_on_a_device(device: str) -> None:
     theta, index = draw_theta(4), torch.arange(4)
-    there = PaddedTasks(**{n: t if t is None else t.cuda() for n, t in vars(TASKS).items()})
-    ours = objective(there)(theta.cuda(), index.cuda())
+    there = PaddedTasks(**{n: t if t is None else t.to(device) for n, t in vars(TASKS).items()})
+    ours = objective(there)(theta.to(device), index.to(device))
     for value, expected in zip(ours, objective(TASKS)(theta, index), strict=True):
         torch.testing.assert_close(value.cpu(), expected, atol=1e-8, rtol=1e-8)
 
@@ -591,10 +563,9 @@ def test_options_out_of_range(options) -> None:
         MAPOptions(**options)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_fit_on_cuda() -> None:
-    there = PaddedTasks(**{n: t if t is None else t.cuda() for n, t in vars(FITTED).items()})
+def test_fit_on_a_device(device: str) -> None:
+    there = PaddedTasks(**{n: t if t is None else t.to(device) for n, t in vars(FITTED).items()})
     result = fit(there)
-    assert result.lengthscale.device.type == "cuda"
+    assert result.lengthscale.device.type == device
     moved = MAPResult(**{name: tensor.cpu() for name, tensor in vars(result).items()})
     check_equal(moved, fit(), tolerance=1e-4)
