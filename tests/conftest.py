@@ -10,7 +10,7 @@ import torch
 from botorch.acquisition.multi_objective import logei
 from hypothesis import settings
 
-from tests.devices import accelerator
+from tests.devices import usable_accelerator
 
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True
@@ -31,6 +31,7 @@ def _seeded_and_single_by_default() -> Iterator[None]:
 
 
 @pytest.fixture
-def device() -> str:
+def device() -> Iterator[str]:
     """CUDA where there is a GPU, the simulated device otherwise."""
-    return accelerator()
+    with usable_accelerator() as name:
+        yield name

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -18,31 +18,37 @@ from torch import Tensor
 
 from tests import simulated_device
 
-_TESTED = torch.__version__.startswith(f"{simulated_device.TESTED_VERSION}.")
+HAS_GPU = torch.cuda.is_available()
+_IS_TESTED = torch.__version__.startswith(f"{simulated_device.TESTED_VERSION}.")
+if _IS_TESTED and not HAS_GPU:
+    simulated_device.register()
 
 
-@cache
 def accelerator() -> str:
     """The device's name; skips the test where there is none."""
-    if torch.cuda.is_available():
+    if HAS_GPU:
         return "cuda"
-    if not _TESTED:
+    if not _IS_TESTED:
         pytest.skip(
             f"no GPU, and the simulated device is for PyTorch {simulated_device.TESTED_VERSION}, "
-            f"not {torch.__version__}",
-            allow_module_level=True,
+            f"not {torch.__version__}"
         )
-    simulated_device.install()
     return simulated_device.NAME
 
 
-def _chosen() -> str:
-    name = os.environ.get("TEST_DEVICE", "cpu")
-    return accelerator() if name == "accelerator" else name
+@contextmanager
+def usable_accelerator() -> Iterator[str]:
+    """The device's name, for as long as it is needed."""
+    name = accelerator()
+    with nullcontext() if HAS_GPU else simulated_device.usable():
+        yield name
 
 
-DEVICE = _chosen()
+DEVICE = "cpu"
 """Where the families of tasks draw their data."""
+
+if os.environ.get("TEST_DEVICE") == "accelerator":
+    DEVICE = usable_accelerator().__enter__()  # until the process ends
 
 
 FAILING = {

@@ -16,7 +16,8 @@ no times. :data:`DIFFERENCES` lists where else it is not like CUDA.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -389,8 +390,11 @@ def _read(data: Any) -> Any:
     return [part.tolist() if isinstance(part, DeviceTensor) else _read(part) for part in data]
 
 
-def install() -> None:
-    """Adds the device to this process; further calls do nothing."""
+def register() -> None:
+    """Adds the device to this process, once and before the first gradient is computed.
+
+    PyTorch counts the devices at the first gradient, and computes none on later ones.
+    """
     if hasattr(torch, NAME):
         return
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
@@ -398,9 +402,18 @@ def install() -> None:
     _DEVICE = torch.device(NAME, 0)
     # Operations without a tensor among their arguments.
     _library.fallback(lambda operation, *a, **k: _execute(operation, a, k), "PrivateUse1")
-    torch.tensor = _by_way_of_the_host(torch.tensor)
-    torch.as_tensor = _by_way_of_the_host(torch.as_tensor)
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """Makes the device usable where PyTorch does not ask devices that are written in Python."""
+    found = torch.tensor, torch.as_tensor, torch.Generator
+    torch.tensor, torch.as_tensor = map(_by_way_of_the_host, found[:2])
     torch.Generator = _Generator
+    try:
+        yield
+    finally:
+        torch.tensor, torch.as_tensor, torch.Generator = found
 
 
 _DEVICE: torch.device

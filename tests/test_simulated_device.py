@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.devices import accelerator, waits
+from tests.devices import waits
 
 HERE = torch.arange(1.0, 4.0)
 SCALAR, INDEX, MASK = torch.tensor(2.0), torch.tensor([0, 2]), torch.tensor([True, False, True])
@@ -148,8 +148,7 @@ def test_modules_move_and_learn(device):
     assert module.double().weight.tolist() == [[0.0, 0.0]]
 
 
-def test_the_device_is_added_once(device):
-    assert accelerator() == device
+def test_tensors_and_generators_are_made_there(device):
     assert torch.tensor([1.0], device=device).device.type == device
     assert torch.as_tensor(np.ones(2), device=device).device.type == device
     assert torch.tensor([torch.ones((), device=device), 2.0]).tolist() == [1.0, 2.0]
