@@ -27,18 +27,20 @@ def compare(sizes: Sizes) -> list[Row]:
         prior = SourceHierarchy.fit(sources, propagate=model_class.propagate, num_restarts=0)
         models[model_class.__name__] = model_class(X, Y, prior)
     queries = torch.rand(sizes.num_level_queries, 1, sizes.dim, dtype=torch.double)
-    sides = {name: _moments(model.eval(), queries) for name, model in models.items()}
+    sides = {name: moments(model.eval(), queries) for name, model in models.items()}
     with torch.no_grad():
         times, _ = medians(sides, sizes.repeats)
     return [_row(sizes, model_class.__name__, times) for model_class in MODELS]
 
 
-def _moments(model: SingleTaskGP, queries: Tensor) -> Callable[[int], tuple[Tensor, Tensor]]:
-    def moments(_: int) -> tuple[Tensor, Tensor]:
+def moments(model: SingleTaskGP, queries: Tensor) -> Callable[[int], tuple[Tensor, Tensor]]:
+    """A measurement of a model's mean and variance."""
+
+    def measured(_: int) -> tuple[Tensor, Tensor]:
         posterior = model.posterior(queries)
         return posterior.mean, posterior.variance
 
-    return moments
+    return measured
 
 
 def _row(sizes: Sizes, name: str, times: dict[str, float]) -> Row:

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from benchmarks.timing import source_fit, source_posterior
+from benchmarks.timing import gpu, source_fit, source_posterior
 from benchmarks.timing.__main__ import main
 from benchmarks.timing.measure import Row, Sizes, medians, readable, timing_table
 from benchmarks.timing.rows import COMPARISONS
@@ -42,6 +44,21 @@ def test_every_row_can_be_measured(name, capsys):
     assert len(rows) >= 3
     assert all(len(row.split("|")) == 7 for row in rows)
     assert "PyTorch threads" in printed
+
+
+def test_rows_on_a_device(device, capsys):
+    gpu.main(["--device", device], replace(TINY, steps_at_once=1, acquisition_restarts=1))
+    printed = capsys.readouterr().out
+    rows = printed.split("\n\n")[0].splitlines()
+    assert len(rows) == 2 + 7
+    assert all(len(row.split("|")) == 9 for row in rows)
+    assert "float32, GPU" in rows[0]
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu.main([])
+    assert capsys.readouterr().out == "There is no GPU here: nothing was measured.\n"
 
 
 def test_batch_and_loop_have_the_same_optimum():
