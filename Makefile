@@ -9,11 +9,17 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	-c constraints.txt
 
-.PHONY: demo test setup lint docs tutorials bench-timing release-check clean
+.PHONY: demo test setup lint docs tutorials bench-timing bench-gpu test-device release-check clean
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+# The contract of all models, pre-training and Ax on CUDA, or on the simulated device without a GPU.
+test-device: $(VENV)/.test-installed
+	OMP_NUM_THREADS=1 TEST_DEVICE=accelerator $(BIN)/python -m pytest -n auto --dist worksteal \
+		tests/models/test_contract_*.py tests/ax tests/pretraining/test_device.py \
+		tests/test_simulated_device.py
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.demo
@@ -41,6 +47,10 @@ release-check: $(VENV)/.test-installed
 
 bench-timing: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.timing
+
+# Says so where there is no GPU.
+bench-gpu: $(VENV)/.demo-installed
+	$(BIN)/python -m benchmarks.timing.gpu
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
