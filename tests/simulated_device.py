@@ -336,6 +336,7 @@ class _Module:
     current_device = staticmethod(lambda: 0)
     device_count = staticmethod(lambda: 1)
     manual_seed_all = staticmethod(lambda seed: None)
+    get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])  # checkpoints ask for it
     get_rng_state = staticmethod(lambda device=None: torch.get_rng_state())
     set_rng_state = staticmethod(lambda state, device=None: torch.set_rng_state(state))
 
