@@ -10,7 +10,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import pytest
 import torch
@@ -47,8 +47,9 @@ def usable_accelerator() -> Iterator[str]:
 DEVICE = "cpu"
 """Where the families of tasks draw their data."""
 
+_session = ExitStack()
 if os.environ.get("TEST_DEVICE") == "accelerator":
-    DEVICE = usable_accelerator().__enter__()  # until the process ends
+    DEVICE = _session.enter_context(usable_accelerator())
 
 
 FAILING = {
