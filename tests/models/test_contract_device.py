@@ -20,10 +20,11 @@ from botorch.optim.utils import get_parameters
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from pandas.testing import assert_frame_equal
 
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import bounds
+from tests.models.contract import bounds, where
 
 CPU = ShiftedSines(device="cpu")
 TOLERANCE = 1e-10
@@ -89,6 +90,7 @@ def step(case, family, folder):
     results |= moments("conditioned", conditioned.posterior(X))
     if not case.ensemble:  # as with BoTorch's ensembles
         results |= moments("fantasies", model.fantasize(new_X, sampler).posterior(new_X))
+        results |= moments("left out", model.loo_posterior())
     results["paths"] = draw_matheron_paths(model, torch.Size([3]))(new_X)
     path = folder / f"{case.name} on {family.device}"
     torch.save(model.state_dict(), path)
@@ -105,6 +107,16 @@ def step(case, family, folder):
 def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
     ours, expected = (step(case, family, tmp_path) for family in (there, CPU))
     assert_close_on(there.device, ours, expected)
+
+
+@where(lambda case: hasattr(case.model_class, "transfer_report"))
+def test_reports_are_those_of_the_cpu(case, there):
+    """They go through SciPy."""
+    ours, expected = (
+        case.build(*family.target(6), pretrained(case, family)).transfer_report()
+        for family in (there, CPU)
+    )
+    assert_frame_equal(ours, expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("n", [0, 1])
