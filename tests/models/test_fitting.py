@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import HalfNormalPrior, LogNormalPrior
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
@@ -63,6 +64,24 @@ def test_the_best_of_several_optima_is_kept() -> None:
     fit_from_starts(alone, num_restarts=0, seed=0)
     fit_from_starts(several, num_restarts=6, seed=0)
     assert objective(several) > objective(alone) + 0.1
+
+
+@pytest.mark.parametrize(
+    "make_prior", [partial(LogNormalPrior, 0.0, 1.0), partial(HalfNormalPrior, 1.0)]
+)
+def test_starts_on_a_device_are_those_of_the_cpu(make_prior, device) -> None:
+    """Also of priors that stay on the CPU when their module moves."""
+    optima = []
+    for name in ("cpu", device):
+        X, Y = wavy()
+        kernel = RBFKernel(lengthscale_prior=make_prior())
+        model = SingleTaskGP(X, Y, covar_module=kernel, outcome_transform=None).to(name)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        brief = {"options": {"maxiter": 2}}
+        fit_from_starts(mll, num_restarts=3, seed=0, **brief)
+        optima.append(model.covar_module.lengthscale.detach())
+    assert optima[1].device.type == device
+    torch.testing.assert_close(optima[1].cpu(), optima[0])
 
 
 def test_members_of_a_batch_keep_their_own_best() -> None:
