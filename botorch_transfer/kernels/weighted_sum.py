@@ -232,10 +232,8 @@ class WeightedSumKernel(Kernel):
 
     def _covariances(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
         """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""
-        if same and x1.requires_grad:
-            return self.gps.covariance(x1)
         if same:
-            return self._covariance(self.gps.covariance, x2, self.gps.alpha)
+            return self.source_covariances(x1)
         return self.gps.covariance(x1, x2, self._whitened(self.gps.whiten, x2, self.gps.alpha))
 
     def _large_sum(self, x1: Tensor, x2: Tensor, same: bool, width: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Fits a target's hyperparameters from several starts, all in one batched optimization.
 
-Read it for how ``fit_gpytorch_mll`` fits every transfer model.
+Read it for how ``fit_gpytorch_mll`` fits every transfer model: in closed form (``target_fit``), or
+by BoTorch's optimizer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_transfer.models.target_fit import TargetObjective
 from botorch_transfer.pretraining.parallel import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
@@ -30,6 +32,9 @@ _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
 
 _FURTHER_STARTS = 4
 """How many more starts are tried, one after another, while the numerics of all break down."""
+
+_MAX_ITERATIONS = 15000
+"""As in BoTorch's optimizer."""
 
 
 def fit_from_starts(
@@ -40,8 +45,10 @@ def fit_from_starts(
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
-    The model is repeated along a new batch dimension, once for each start, so that every
-    evaluation of the objective serves all of them. In a model that is a batch already, each member
+    Every evaluation of the objective serves all starts. It has a closed form for most models, see
+    :class:`~.target_fit.TargetObjective`. Any other model, and any whose optimizer is asked for
+    more than a number of iterations or a timeout, is repeated along a new batch dimension, once for
+    each start, and BoTorch's optimizer is used. In a model that is a batch already, each member
     keeps its own best. If the numerics of one start break down, each start is tried by itself; if
     all break down, a few more starts are tried.
 
@@ -62,7 +69,9 @@ def fit_from_starts(
     parameters = get_parameters(mll, requires_grad=True)
     starts = _draw_starts(mll, parameters, num_restarts, seed)
     try:
-        optima, value = _maximize(mll, starts, optimizer_kwargs)
+        optima, value = _maximize_in_closed_form(mll, starts, **optimizer_kwargs) or _maximize(
+            mll, starts, optimizer_kwargs
+        )
     except _BREAKDOWNS:
         total = 1 + num_restarts + _FURTHER_STARTS
         starts = _draw_starts(mll, parameters, total - 1, seed)
@@ -99,13 +108,40 @@ def _own_batch_shape(module: Module) -> torch.Size | None:
     return module.raw_noise.shape[:-1] if isinstance(module, HomoskedasticNoise) else None
 
 
+def _maximize_in_closed_form(
+    mll: ExactMarginalLogLikelihood,
+    starts: dict[str, Tensor],
+    options: dict[str, Any] | None = None,
+    timeout_sec: float | None = None,
+    **others: Any,
+) -> tuple[dict[str, Tensor], Tensor] | None:
+    """Optimizes all starts at once, without GPyTorch.
+
+    Returns:
+        The optima and their values, starts first. ``None`` where the model has no closed form,
+        BoTorch's optimizer is asked for more, or the numerics of all starts break down.
+    """
+    options = options or {}
+    for_botorch = others or options.keys() - {"maxiter"}
+    objective = None if for_botorch else TargetObjective.of(mll)
+    if objective is None:
+        return None
+    max_iter = options.get("maxiter", _MAX_ITERATIONS)
+    with single_threaded_scipy():
+        found = objective.maximize(starts, max_iter, _stopping_in_time(timeout_sec))
+    return None if bool(found[1].isneginf().all(dim=0).any()) else found
+
+
 def _maximize(
     mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], optimizer_kwargs: dict[str, Any]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
     repeated = _repeat(mll, starts)
     if repeated.model._aug_batch_shape.numel() > 1:
-        optimizer_kwargs = _with_deadline(**optimizer_kwargs)
+        # BoTorch ignores a timeout of batches.
+        timeout, callback = (optimizer_kwargs.get(name) for name in ("timeout_sec", "callback"))
+        callback = _stopping_in_time(timeout, callback)
+        optimizer_kwargs = {**optimizer_kwargs, "timeout_sec": None, "callback": callback}
     with single_threaded_scipy():
         fit_gpytorch_mll_scipy(repeated, **optimizer_kwargs)
     with torch.no_grad():
@@ -115,14 +151,12 @@ def _maximize(
     return {name: optimum.detach() for name, optimum in optima.items()}, value
 
 
-def _with_deadline(
-    timeout_sec: float | None = None,
-    callback: Callable[[ndarray], Any] | None = None,
-    **optimizer_kwargs: Any,
-) -> dict[str, Any]:
-    """Has a callback stop every start in time: BoTorch ignores a timeout of batches."""
+def _stopping_in_time(
+    timeout_sec: float | None, callback: Callable[[ndarray], Any] | None = None
+) -> Callable[[ndarray], Any] | None:
+    """Has a callback stop every start in time."""
     if timeout_sec is None:
-        return {"callback": callback, **optimizer_kwargs}
+        return callback
     deadline = monotonic() + timeout_sec
 
     def stop_in_time(x: ndarray) -> None:
@@ -131,7 +165,7 @@ def _with_deadline(
         if monotonic() > deadline:
             raise StopIteration
 
-    return {"callback": stop_in_time, **optimizer_kwargs}
+    return stop_in_time
 
 
 def _maximize_one_by_one(

@@ -150,6 +150,8 @@ def minimize_batched(
     starts: Tensor,
     bounds: Tensor,
     max_iter: int,
+    gradient_tolerance: float = 1e-5,
+    callback: Callable[[npt.NDArray[np.float64]], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
@@ -160,6 +162,10 @@ def minimize_batched(
         starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
         max_iter: The most iterations of each start.
+        gradient_tolerance: A start has converged where no element of the projected gradient is
+            larger.
+        callback: Called with the parameters after each iteration of each start; ends that start by
+            raising ``StopIteration``.
 
     Returns:
         The parameters where each start ended and the values there, an ``S x k`` and an ``S`` tensor
@@ -188,6 +194,8 @@ def minimize_batched(
         starts.cpu().numpy(),
         bounds=bounds.T.tolist(),
         maxiter=max_iter,
+        pgtol=gradient_tolerance,
+        callback=callback,
         pass_batch_indices=True,
     )
     value = torch.from_numpy(found)
