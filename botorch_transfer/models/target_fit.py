@@ -92,6 +92,7 @@ class TargetObjective:
         parts: The hyperparameters by kind.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         model: Any,
@@ -123,12 +124,10 @@ class TargetObjective:
         present = [part.rows(part.parameter.detach(), self._batch_shape) for part in parts.values()]
         self._present = torch.cat(present, dim=-1)
         self._sizes = [part.size for part in parts.values()]
-        is_log = [part.is_log for part in parts.values() for _ in range(part.size)]
-        is_fitted = [
-            part.parameter.requires_grad for part in parts.values() for _ in range(part.size)
-        ]
-        self._is_log = torch.tensor(is_log).to(X.device)
-        self._fitted = torch.tensor(is_fitted).nonzero().squeeze(-1).to(X.device)
+        columns = [part for part in parts.values() for _ in range(part.size)]
+        is_fitted = torch.tensor([part.parameter.requires_grad for part in columns])
+        self._fitted = is_fitted.nonzero().squeeze(-1).to(X.device)
+        self._is_log = torch.tensor([part.is_log for part in columns]).to(X.device)
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
@@ -168,6 +167,7 @@ class TargetObjective:
 
     # -------------------------------------------------------------------------------- evaluation
 
+    @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective.
 

@@ -268,7 +268,7 @@ def with_prior_of_weights() -> Any:
     model = scaml()
     model.task_weights.register_prior(
         "weights_prior",
-        HalfCauchyPrior(1.0).to(FAMILY.device),
+        OwnPrior(2.0, 1.0).to(FAMILY.device),
         lambda m: m.weights,
         lambda m, v: None,
     )
@@ -441,6 +441,15 @@ def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
     fit_gpytorch_mll(likelihood_of(late))
     assert evaluations < 0.8 * len(counts)
     assert float(log_posterior(early)) == pytest.approx(float(log_posterior(late)), abs=0.01)
+
+
+@served
+def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
+    X, Y = FAMILY.target(5)
+    models = [plain(case.build(inputs, Y)) for inputs in (X, X.clone().requires_grad_())]
+    for model in models:
+        fit_from_starts(likelihood_of(model), num_restarts=1, seed=0)
+    assert all(map(torch.equal, *(model.parameters() for model in models)))
 
 
 def test_no_restarts() -> None:
