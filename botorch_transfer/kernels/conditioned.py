@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar, cast
 
 import torch
@@ -216,6 +217,50 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
+    _shared: tuple[Tensor, dict[Any, Tensor]] | None = None
+
+    @contextmanager
+    def sharing(self, x: Tensor) -> Iterator[None]:
+        """Compares inputs with the data only once, for all that is asked of them meanwhile.
+
+        A prediction asks for mean, variance and covariance with the target's points. What is
+        remembered has a graph, and is forgotten at the end.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs; recognized as this very object.
+
+        Example:
+            >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+            >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+            >>> x = torch.rand(5, 2)
+            >>> with gps.sharing(x):
+            ...     mean, variance = gps.mean(x), gps.variance(x)
+        """
+        self._shared = x, {}
+        try:
+            yield
+        finally:
+            self._shared = None
+
+    def _flat_shared(self, x: Tensor) -> Tensor:
+        """Flattens inputs, once if they are shared."""
+        shared = self._shared
+        if shared is None or shared[0] is not x:
+            return self._flat(x)
+        if "flat" not in shared[1]:
+            shared[1]["flat"] = self._flat(x)
+        return shared[1]["flat"]
+
+    def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
+        """Evaluates a method for flat inputs, once if they are shared."""
+        shared = self._shared
+        if shared is None or shared[1].get("flat") is not flat:
+            return function(flat)
+        known, name = shared[1], function.__name__
+        if name not in known:
+            known[name] = function(flat)
+        return known[name]
+
     def cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances between inputs and the data.
 
@@ -238,9 +283,9 @@ class Conditioned(ABC):
         """
 
         def flat_mean(part: Tensor) -> Tensor:
-            return self._flat_mean(self.flat_cross(part))
+            return self._flat_mean(self._once(self.flat_cross, part))
 
-        return self._unflat(in_parts(flat_mean, self._flat(x), self._width), x).to(x.dtype)
+        return self._unflat(in_parts(flat_mean, self._flat_shared(x), self._width), x).to(x.dtype)
 
     def _flat_mean(self, cross: Tensor) -> Tensor:
         return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
@@ -254,7 +299,11 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x N x n`` tensor in double precision.
         """
-        return self._unflat(in_parts(self.flat_whiten, self._flat(x), self._width), x)
+
+        def whitened(part: Tensor) -> Tensor:
+            return self._once(self.flat_whiten, part)
+
+        return self._unflat(in_parts(whitened, self._flat_shared(x), self._width), x)
 
     def covariance(
         self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
@@ -290,9 +339,9 @@ class Conditioned(ABC):
         """
 
         def explained(part: Tensor) -> Tensor:
-            return self._explained(self.flat_whiten(part))
+            return self._explained(self._once(self.flat_whiten, part))
 
-        return self._variance(in_parts(explained, self._flat(x), self._width), x)
+        return self._variance(in_parts(explained, self._flat_shared(x), self._width), x)
 
     def _explained(self, whitened: Tensor) -> Tensor:
         # Summed before the batches are restored: a sum over permuted rows takes ten times as long.
@@ -466,7 +515,7 @@ class ConditionedBatch(Conditioned, NamedState):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: ``G x N x P``."""
-        return self.inverse_root @ self.flat_cross(x).mT
+        return self.inverse_root @ self._once(self.flat_cross, x).mT
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Evaluates the covariances before conditioning."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -185,6 +186,10 @@ class SourcePosteriorGP(ModularTransferGP):
     ) -> ConditionedPrior:
         """Returns the model's view of the prior."""
         return resolve_prior(cls.prior_class, prior, input_transform)
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        """Lets mean and covariances compare inputs with the source data once."""
+        return cast(ConditionedPrior, self.prior).gps.sharing(X)
 
     @abstractmethod
     def _mean_and_kernel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
@@ -330,14 +330,15 @@ class TargetGP(ConstructedFromDatasets):
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
-        return (
-            self.mean_module(X),
-            to_linear_operator(evaluated(self.covar_module(X))),
-            self.covar_module(X, train_X).evaluate_kernel(),
-            batch_shape,
-            X.shape[-2:-1],
-            MultivariateNormal,
-        )
+        with self._sharing(X):
+            mean = self.mean_module(X)
+            covariance = to_linear_operator(evaluated(self.covar_module(X)))
+            cross = self.covar_module(X, train_X).evaluate_kernel()
+        return mean, covariance, cross, batch_shape, X.shape[-2:-1], MultivariateNormal
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        """Lets mean and covariances share what they compute of inputs; nothing by default."""
+        return nullcontext()
 
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any

@@ -40,7 +40,7 @@ from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.pretraining.optimizers import minimize_batched
 
-_CONVERGED = 0.03
+_CONVERGED = 0.05
 """Where no parameter's derivative is larger, in nats, a start has converged. What is still to be
 gained is far less than what one observation says, and takes as many iterations as all before."""
 

@@ -293,3 +293,35 @@ def test_moments_are_mean_and_variance(shape: tuple[int, ...]) -> None:
     sum(part.sin().sum() for part in moments).backward()
     sum(part.sin().sum() for part in expected).backward()
     torch.testing.assert_close(together.grad, apart.grad)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 1), (2, 3, 2)])
+def test_sharing_changes_nothing_but_the_number_of_evaluations(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gps, x, other = condition(draw_tasks([6, 4], dim=2)), points(*shape, 2), points(5, 2)
+    x.requires_grad_()
+    evaluate, evaluated = ConditionedGPs.flat_cross, []
+
+    def counted(self: ConditionedGPs, flat: torch.Tensor) -> torch.Tensor:
+        evaluated.append(flat.shape[-2])
+        return evaluate(self, flat)
+
+    def values() -> list[torch.Tensor]:
+        return [gps.mean(x), gps.variance(x), gps.covariance(x), gps.covariance(x, other)]
+
+    expected = values()
+    monkeypatch.setattr(ConditionedGPs, "flat_cross", counted)
+    with gps.sharing(x):
+        found = values()
+        torch.testing.assert_close(gps.mean(x + 1.0), gps.mean(x.detach() + 1.0))
+    number = x[..., 0].numel()
+    assert evaluated == [number, 5, number, number]  # x, the others, and twice x + 1
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left, right)
+        slopes = [
+            torch.autograd.grad(each.sum(), x, retain_graph=True)[0] for each in (left, right)
+        ]
+        torch.testing.assert_close(*slopes)
+    gps.mean(x)
+    assert len(evaluated) == 5  # nothing is remembered

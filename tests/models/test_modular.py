@@ -6,6 +6,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
+from botorch_transfer import MeanHierarchicalGP, ScaMLGP, SequentialHierarchicalGP
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining import (
     PretrainedPrior,
@@ -75,3 +76,19 @@ def test_pretraining_where_gradients_are_off(prior_class, options, without) -> N
     prior = resolve_prior(prior_class, FAMILY.sources(), **options)
     (gradient,) = torch.autograd.grad(prior.mean(X).sum(), X)
     assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, SequentialHierarchicalGP, MeanHierarchicalGP])
+def test_a_prediction_compares_its_inputs_with_the_sources_once(model_class, monkeypatch) -> None:
+    model = model_class(*FAMILY.target(4), FAMILY.sources())
+    gps, evaluated = type(model.prior.gps), []
+    model.posterior(FAMILY.inputs(3))  # remembers what is said of the target's points
+    evaluate = gps.flat_cross
+
+    def counted(self, flat):
+        evaluated.append(len(flat))
+        return evaluate(self, flat)
+
+    monkeypatch.setattr(gps, "flat_cross", counted)
+    model.posterior(FAMILY.inputs(5, 1, seed=1).requires_grad_())
+    assert evaluated == [5]

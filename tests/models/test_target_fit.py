@@ -434,12 +434,12 @@ def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
     monkeypatch.setattr(TargetObjective, "__call__", counted)
     early, late = (SCAML.target(9) for _ in range(2))
     fit_gpytorch_mll(likelihood_of(early))
-    evaluations, fewest = len(counts), min(counts)
+    evaluations, fewest = sum(counts), min(counts)
     assert counts[0] == 1 + early.num_restarts > fewest
     monkeypatch.setattr(target_fit, "_CONVERGED", 1e-6)
     counts.clear()
     fit_gpytorch_mll(likelihood_of(late))
-    assert evaluations < 0.8 * len(counts)
+    assert evaluations < 0.9 * sum(counts), (evaluations, sum(counts))
     assert float(log_posterior(early)) == pytest.approx(float(log_posterior(late)), abs=0.01)
 
 
