@@ -15,7 +15,7 @@ from benchmarks.markdown import markdown_table
 from benchmarks.timing import hierarchy_posterior
 from benchmarks.timing.measure import Sizes, medians, readable, threads
 from benchmarks.timing.pretraining_step import adam_step, repeated
-from benchmarks.timing.scaml_step import step
+from benchmarks.timing.target_step import step
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP

@@ -24,6 +24,9 @@ class Sizes:
         dim: The number of inputs.
         num_queries: The number of single points at which posteriors are evaluated.
         num_target_points: The number of points of the target task.
+        num_fit_tasks: The number of source tasks of the target's fit.
+        num_fit_points: The number of points of each of them.
+        fit_dim: The number of inputs there.
         num_restarts: The number of further starts in the fit from several.
         task_counts: The numbers of tasks over which growth is measured.
         chunk_elements: The chunk sizes of these fits.
@@ -44,6 +47,9 @@ class Sizes:
     dim: int = 6
     num_queries: int = 512
     num_target_points: int = 20
+    num_fit_tasks: int = 10
+    num_fit_points: int = 50
+    fit_dim: int = 8
     num_restarts: int = 5
     task_counts: tuple[int, ...] = (8, 32, 128, 512)
     chunk_elements: tuple[int, ...] = (2**20,)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from benchmarks.timing import (
     hierarchy_posterior,
     pretraining_step,
-    scaml_step,
     source_fit,
     source_growth,
     source_posterior,
+    target_step,
 )
 from benchmarks.timing.measure import Row, Sizes
 
@@ -18,7 +18,7 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "source-fit": source_fit.compare,
     "source-growth": source_growth.compare,
     "source-posterior": source_posterior.compare,
-    "scaml-step": scaml_step.compare,
+    "target-step": target_step.compare,
     "hierarchy-posterior": hierarchy_posterior.compare,
     "pretraining-step": pretraining_step.compare,
 }
