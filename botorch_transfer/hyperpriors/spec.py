@@ -178,7 +178,7 @@ def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GP
     .. code-block:: text
 
         log outputscale ~ N(log variance, 0.7²)
-        log lengthscale ~ N(½ log d - 2, 0.7²)
+        log lengthscale ~ N(½ log d - 2, 1)
         log noise       ~ N(-6, 1)
 
     Args:
@@ -194,7 +194,7 @@ def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GP
         0.3
     """
     return GPHyperparameters(
-        lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 0.7, _RESIDUAL_BOUNDS),
+        lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 1.0, _RESIDUAL_BOUNDS),
         outputscale=_log_normal(math.log(variance), 0.7, _RESIDUAL_BOUNDS),
         noise=_log_normal(-6.0, 1.0, (_NOISE.lower, _NOISE.upper)),
     )
