@@ -21,6 +21,7 @@ __all__ = ["STYLES", "style_of"]
 
 STYLES.update(
     {
+        "ScaML-GP, paper's hyperpriors": Style(VERMILLION, ":", "v"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),
