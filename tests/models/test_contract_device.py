@@ -22,6 +22,7 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
+from botorch_transfer.models.target_fit import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import bounds, where
@@ -213,3 +214,20 @@ def test_tasks_cost_no_waits(case, there):
     assert few == many
     plain = waits_of_a_step(SingleTaskGP(*there.target(4)), X)
     assert all(few[name] <= MOST[name] * plain[name] for name in few), (few, plain)
+
+
+@where(lambda case: case.representative and case.source_argument == "prior")
+def test_tasks_cost_no_waits_in_a_fit_in_closed_form(case, there, monkeypatch):
+    evaluate, counts = TargetObjective.__call__, {2: set(), 6: set()}
+    for num_tasks, found in counts.items():
+
+        def counted(objective, theta, rows, found=found):
+            results = []
+            found.add(waits(lambda: results.append(evaluate(objective, theta, rows))).total())
+            return results[0]
+
+        monkeypatch.setattr(TargetObjective, "__call__", counted)
+        prior = case.pretrain(there.sources((6,) * num_tasks), input_transform=None)
+        fit(case.build(*there.target(4), prior))
+    # Whether a Cholesky factorization failed; at first, the hyperpriors go to the device.
+    assert counts[2] == counts[6] == {1, 3}
