@@ -114,7 +114,7 @@ def predict(x: Tensor, seed: int = 0) -> dict[str, Prediction]:
         ("BHGP", BoostedHierarchicalGP),
         ("SHGP", SequentialHierarchicalGP),
     ):
-        model = model_class(*target_task(), source, input_transform=transform)
+        model = model_class(*target_task(), source, input_transform=transform, hyperpriors="paper")
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         with torch.no_grad():
             posterior = model.posterior(x.unsqueeze(-1))

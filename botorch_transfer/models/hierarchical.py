@@ -41,6 +41,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
+from botorch_transfer.hyperpriors.spec import Hyperpriors
 from botorch_transfer.kernels.hierarchy import BoostedHierarchy
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
@@ -179,11 +180,13 @@ class MeanHierarchicalGP(HierarchicalGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         deviation_weight: float | None = None,
+        hyperpriors: Hyperpriors = "cautious",
     ) -> None:
         if deviation_weight is not None and not deviation_weight > 0:
             raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+        options = (task_feature, hyperpriors)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
         self.deviation_weight = deviation_weight
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
