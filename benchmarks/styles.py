@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from botorch_transfer.plotting import (
     BLACK,
+    BLUE,
     GREEN,
     GREY,
     SKY,
@@ -21,7 +22,7 @@ __all__ = ["STYLES", "style_of"]
 
 STYLES.update(
     {
-        "ScaML-GP, paper's hyperpriors": Style(VERMILLION, ":", "v"),
+        "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),

@@ -308,7 +308,7 @@ def test_a_sum_of_metrics(make_client, options_of, runs, form, sign):
     )
     for _ in range(2):
         C, gamma = log_step(client)
-        assert C < 0.6 if sign < 0 else C > 1.9
+        assert C < 0.6 if sign < 0 else C > 1.7
         assert abs(gamma + 2.1) < 2.5
     assert models_of(client) == [ScaMLGP, ScaMLGP]
 
@@ -332,11 +332,11 @@ def test_a_constraint_on_parameters(make_client, options_of, form):
     """Most of the old runs violate it."""
     options = options_of(form, bowls(), corner_space())
     client = make_client(corner_space(), parameter_constraints=["a + b <= 0.6"], **options)
-    for _ in range(2):
+    for most in (0.07, 0.15):  # the least is 0.045; the second point also explores
         ((trial, config),) = client.get_next_trials(1).items()
         assert config["a"] + config["b"] < 0.6 + 1e-6
         loss = bowl(config["a"], config["b"], 0.03)
-        assert loss < 0.07  # the least is 0.045
+        assert loss < most
         client.complete_trial(trial, {"loss": loss})
 
 

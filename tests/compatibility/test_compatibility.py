@@ -40,8 +40,8 @@ REACHED = 1e-8
 """The same for what some dozens of optimization steps lead to."""
 
 SUGGESTED = 0.02
-"""For logarithms of parameters, over ranges of ten and more, that an acquisition function's optimizer
-suggests: fits end a little earlier than at that time."""
+"""For logarithms of parameters that an acquisition function's optimizer suggests, over ranges of
+ten and more: fits end a little earlier than at that time."""
 
 
 @pytest.fixture(autouse=True)

@@ -88,8 +88,8 @@ DEFAULTS: tuple[Acquisition, FittingName] = ("log_ei", "thorough")
 
 MODELS: dict[str, Model] = {
     "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
-    "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperpriors="paper"), upper_bound),
     "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
+    "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperpriors="paper"), upper_bound),
     "guarded": Model(transfer(GuardedTransferGP), log_ei_or_ucb),
     "RGPE": Model(transfer(RankWeightedGP), log_ei_or_ucb),
     "SGPT": Model(transfer(TwoStageTransferGP), log_ei_or_ucb),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "sums and ensembles": ("guarded", "RGPE", "SGPT", "RM-GP-UCB", "best of history"),
+    "sums and ensembles": (
+        "ScaML-GP, paper's hyperpriors",
+        "guarded",
+        "RGPE",
+        "SGPT",
+        "RM-GP-UCB",
+        "best of history",
+    ),
     "hierarchical": ("MHGP", "BHGP", "SHGP", "HGP"),
     "joint": ("ScaML-GP, joint", "WSGP", "MTGP", "MTKGP", "multi-task GP"),
     "pre-trained": ("H-NLL", "H-EKL", "FSBO", "ABLR", "MPHD", "STBOH", "GC3P"),
