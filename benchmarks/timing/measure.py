@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
 from benchmarks.markdown import markdown_table
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class Sizes:
         num_levels: The number of source tasks of a hierarchy.
         num_level_points: The number of points of each of them.
         num_level_queries: The number of single points at which its posterior is evaluated.
+        num_joint_tasks: The number of source tasks of a joint posterior.
+        num_joint_task_points: The number of points of each of them, and of `SingleTaskGP`.
+        num_joint_points: The number of joint points at which it is evaluated.
         num_pretraining_tasks: The number of source tasks of a pre-training.
         num_pretraining_points: The number of points of each of them.
         batch_size: The number of points of each in a step.
@@ -58,6 +68,9 @@ class Sizes:
     num_levels: int = 4
     num_level_points: int = 40
     num_level_queries: int = 1000
+    num_joint_tasks: int = 32
+    num_joint_task_points: int = 40
+    num_joint_points: int = 5000
     num_pretraining_tasks: int = 16
     num_pretraining_points: int = 500
     batch_size: int = 50
@@ -129,3 +142,36 @@ def threads() -> Iterator[None]:
     """
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+def in_new_process(function: Callable[..., T], *arguments: Any) -> T:
+    """Calls a function where nothing else has used memory before.
+
+    Args:
+        function: A function of a module.
+        *arguments: Its arguments.
+
+    Returns:
+        Its result.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def peak_memory() -> int:
+    """The largest memory that this process has had so far, in bytes."""
+    return _memory("VmHWM")
+
+
+def memory() -> int:
+    """The memory that this process has now, in bytes; its peak on systems that only tell that."""
+    return _memory("VmRSS")
+
+
+def _memory(field: str) -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would begin with the parent's peak
+        line = next(ln for ln in status.read_text().splitlines() if ln.startswith(field))
+        return 1024 * int(line.split()[1])
+    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.timing import (
     hierarchy_posterior,
+    joint_posterior,
     pretraining_step,
     source_fit,
     source_growth,
@@ -20,5 +21,6 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "source-posterior": source_posterior.compare,
     "target-step": target_step.compare,
     "hierarchy-posterior": hierarchy_posterior.compare,
+    "joint-posterior": joint_posterior.compare,
     "pretraining-step": pretraining_step.compare,
 }

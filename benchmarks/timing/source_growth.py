@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 
-from benchmarks.timing.measure import Row, Sizes, readable, threads
+from benchmarks.timing.measure import Row, Sizes, in_new_process, peak_memory, readable, threads
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer import SourceGPs
 
@@ -56,25 +51,14 @@ def fit_in_new_process(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tup
     Returns:
         The time in seconds, and the memory in bytes that the fit took at its peak.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(_fit, sizes, num_tasks, chunk_elements).result()
+    return in_new_process(_fit, sizes, num_tasks, chunk_elements)
 
 
 def _fit(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
     with threads():
         SourceGPs.fit(random_tasks(2, 8, sizes.dim), num_restarts=0)
         tasks = random_tasks(num_tasks, sizes.num_points, sizes.dim)
-        before = _peak_memory()
+        before = peak_memory()
         start = perf_counter()
         SourceGPs.fit(tasks, num_restarts=0, chunk_elements=chunk_elements)
-        return perf_counter() - start, _peak_memory() - before
-
-
-def _peak_memory() -> int:
-    """The largest memory that this process has had so far, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would begin with the parent's peak
-        line = next(ln for ln in status.read_text().splitlines() if ln.startswith("VmHWM"))
-        return 1024 * int(line.split()[1])
-    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return perf_counter() - start, peak_memory() - before

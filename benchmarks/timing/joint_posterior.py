@@ -1,0 +1,112 @@
+"""Posteriors of many joint points: memory and time against `SingleTaskGP`, in fresh processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from botorch.models import SingleTaskGP
+from torch import Tensor
+
+from benchmarks.timing.measure import (
+    Row,
+    Sizes,
+    in_new_process,
+    memory,
+    peak_memory,
+    readable,
+    threads,
+)
+from benchmarks.timing.tasks import random_tasks
+from botorch_transfer.models import ScaMLGP
+
+MORE_MEMORY, MORE_MEMORY_BACKWARD, SLOWDOWN = 2.0, 3.0, 3.0
+
+
+class Cost(NamedTuple):
+    """What an evaluation takes: the peak of memory above that before it in bytes, and seconds."""
+
+    memory: float
+    seconds: float
+
+
+def moments(model: SingleTaskGP, X: Tensor) -> None:
+    """Means and variances."""
+    with torch.no_grad():
+        posterior = model.posterior(X)
+        _ = posterior.mean, posterior.variance
+
+
+def draw(model: SingleTaskGP, X: Tensor) -> None:
+    """The covariance matrix and a draw."""
+    with torch.no_grad():
+        posterior = model.posterior(X)
+        _ = posterior.distribution.covariance_matrix  # type: ignore[union-attr]
+        posterior.rsample(torch.Size([1]))
+
+
+def backward(model: SingleTaskGP, X: Tensor) -> None:
+    """The variances' gradient."""
+    model.posterior(X.requires_grad_()).variance.sum().backward()
+
+
+def compare(sizes: Sizes) -> list[Row]:
+    """Each evaluation in a process of its own, since a process keeps the peak of its memory."""
+    many, fewer = sizes.num_joint_points, sizes.num_joint_points // 5
+    return [
+        _row(sizes, "mean and variance", moments, many, MORE_MEMORY),
+        _row(sizes, "covariance and a draw", draw, many, MORE_MEMORY),
+        _row(sizes, "the variances' gradient", backward, fewer, MORE_MEMORY_BACKWARD),
+    ]
+
+
+def _row(
+    sizes: Sizes,
+    what: str,
+    evaluate: Callable[[SingleTaskGP, Tensor], None],
+    num_joint_points: int,
+    more_memory: float,
+) -> Row:
+    costs = {
+        transfer: [
+            in_new_process(_cost, sizes, transfer, evaluate, num_joint_points)
+            for _ in range(min(3, sizes.repeats))
+        ]
+        for transfer in (False, True)
+    }
+    plain, ours = (Cost(*map(median, zip(*costs[each], strict=True))) for each in (False, True))
+    more, slower = ours.memory / max(plain.memory, 2**20), ours.seconds / plain.seconds
+    tasks = f"{sizes.num_joint_tasks} sources × {sizes.num_joint_task_points}"
+    return Row(
+        what=f"`ScaMLGP`, {tasks}: {what} at {num_joint_points:,} joint points",
+        target=f"≤ {more_memory:g} × memory, {SLOWDOWN:g} × time of `SingleTaskGP`",
+        reached=f"{more:.1f} × memory, {slower:.1f} × time",
+        met=more <= more_memory and slower <= SLOWDOWN,
+        detail=(
+            f"{ours.memory / 2**20:,.0f} MB, {readable(ours.seconds)}; "
+            f"SingleTaskGP {plain.memory / 2**20:,.0f} MB, {readable(plain.seconds)}"
+        ),
+    )
+
+
+def _cost(
+    sizes: Sizes,
+    transfer: bool,
+    evaluate: Callable[[SingleTaskGP, Tensor], None],
+    num_joint_points: int,
+) -> Cost:
+    with threads():
+        points = sizes.num_joint_task_points
+        *sources, (X, Y) = random_tasks(sizes.num_joint_tasks + 1, points, sizes.dim)
+        model = (
+            ScaMLGP(X[: points // 2], Y[: points // 2], sources) if transfer else SingleTaskGP(X, Y)
+        )
+        generator = torch.Generator().manual_seed(0)
+        queries = torch.rand(num_joint_points, sizes.dim, dtype=torch.double, generator=generator)
+        evaluate(model.eval(), queries[:2].clone())  # what is done once only
+        before, start = memory(), perf_counter()
+        evaluate(model, queries)
+        return Cost(peak_memory() - before, perf_counter() - start)
