@@ -239,10 +239,13 @@ class WeightedSumKernel(Kernel):
     def _large_sum(self, x1: Tensor, x2: Tensor, same: bool, width: int) -> Tensor:
         """Evaluates some rows of all sources after the other, so that memory is that of the sum."""
         whitened = self._whitened(self.gps.whiten, x2, self.gps.alpha)
+        weights = whitened.new_ones(whitened.shape[-3])
+        if self.task_weights is not None:
+            weights = self.task_weights.weights.square()
 
         def rows(part: Tensor, start: int = 0) -> Tensor:
             others = x2[..., start:, :], whitened[..., start:]
-            return self._sum(self.gps.covariance(part, *others), event_dims=2)
+            return self.gps.weighted_covariance(weights, part, *others)
 
         if not same or torch.is_grad_enabled():
             return in_parts(rows, x1, width, dim=-2)

@@ -166,11 +166,11 @@ def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -
         monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
-    covariance = type(kernel.gps).covariance
+    covariance = type(kernel.gps).weighted_covariance
     monkeypatch.setattr(
         type(kernel.gps),
-        "covariance",
-        lambda self, x, *others: parts.append(x.shape[-2]) or covariance(self, x, *others),
+        "weighted_covariance",
+        lambda self, w, x, *others: parts.append(x.shape[-2]) or covariance(self, w, x, *others),
     )
     for ours, theirs in zip(evaluate(), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
