@@ -2,10 +2,11 @@
 
     python -m benchmarks.few_points --data FOLDER
 
-A model gets the first 0, 1, 2, ... points of a random design, is fitted as by default, and predicts
-200 other points, observation noise included. The root mean square of their z-scores is one for a
-model that is as wrong as it says. The problems are those of `benchmarks.studies`, and Forrester's
-function; a seed has other histories, and on tables another target. Finished runs are not repeated.
+A model gets the first 0, 1, 2, ... points of a random design (at least one if it needs target
+data), is fitted as by default, and predicts 200 other points, observation noise included. The root
+mean square of their z-scores is one for a model that is as wrong as it says. The problems are those
+of `benchmarks.studies`, and Forrester's function; a seed has other histories, and on tables another
+target. Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def runs(
             X, Y = data_of(problem, seed)
             unseen = X[max(POINTS) :], Y[max(POINTS) :]
             for method in models:
-                for n in POINTS:
+                # A model that transfers nothing before the first point has no prediction there.
+                first = int(MODELS[method].initial_design)
+                for n in (each for each in POINTS if each >= first):
                     model = MODELS[method].build(X[:n], Y[:n], problem)
                     row = {"problem": name, "seed": seed, "model": method, "points": n}
                     yield row | scores(model, *unseen)
@@ -106,11 +109,11 @@ def runs(
 def table(results: pd.DataFrame, model: str) -> str:
     """The medians of a model's z-scores, and the worst seeds, as a markdown table."""
     own = results[results["model"] == model]
-    cells = own.groupby(["problem", "points"], sort=False)["z"].agg(["median", "max"])
-    rows = [
-        [str(name), *(f"{of['median']:.2f} ({of['max']:.1f})" for _, of in part.iterrows())]
-        for name, part in cells.groupby(level="problem", sort=False)
-    ]
+    z = own.groupby(["problem", "points"])["z"]
+    cells = z.median().map("{:.2f}".format) + z.max().map(" ({:.1f})".format)
+    by_points = cells.unstack("points", fill_value="")
+    by_points = by_points.reindex(columns=list(POINTS), fill_value="")
+    rows = [[name, *by_points.loc[name]] for name in own["problem"].unique()]
     return markdown_table(["problem", *(f"{n} points" for n in POINTS)], rows)
 
 

@@ -153,8 +153,10 @@ def mixed(
         return MultivariateNormal(mean, left.lazy_covariance_matrix)
     apart = left.mean - right.mean
     share = share.unsqueeze(-1)
+    # What is multiplied may be an operator: on the left, it is its own product with a tensor.
     covariance = evaluated(left.lazy_covariance_matrix) * share
     covariance = covariance + evaluated(right.lazy_covariance_matrix) * (1 - share)
+    # The weight has no gradient, which the root would make infinite at zero and one.
     root = (share * (1 - share)).sqrt() * apart.unsqueeze(-1)
     between = evaluated(RootLinearOperator(root))
     return MultivariateNormal(mean, to_linear_operator(covariance + between))

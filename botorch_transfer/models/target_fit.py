@@ -41,8 +41,9 @@ from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSum
 from botorch_transfer.pretraining.optimizers import minimize_batched
 
 _CONVERGED = 0.05
-"""Where no parameter's derivative is larger, in nats, a start has converged. What is still to be
-gained is far less than what one observation says, and takes as many iterations as all before."""
+"""Where no parameter's derivative is larger, in nats, a start has converged. Where the objective is
+curved, next to nothing is left to gain. In a flat direction the derivative does not say how far
+the parameter would still move, nor what is gained on the way."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,10 @@ class TargetObjective:
 
         Returns:
             The objective. ``None`` if it has no closed form: it has one for exact GPs with a
-            residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, and with
-            hyperpriors that are Gamma, log-normal or normal.
+            residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, with
+            hyperpriors that are Gamma, log-normal or normal, and with parameters that are
+            optimized as they are or as logarithms (``LogTransformedInterval``), not through
+            GPyTorch's default softplus.
         """
         model = cast(Any, mll.model)
         if (
