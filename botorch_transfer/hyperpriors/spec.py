@@ -164,7 +164,7 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
 """The paper's values for the residual, which the sources cannot explain."""
 
 TYPICAL_RESIDUAL = 0.15
-"""The residual's variance where nothing else is known, in units of the sources' variance."""
+"""The residual's variance where nothing else is known, as a share of that of the sources."""
 
 
 def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GPHyperparameters:
@@ -189,10 +189,15 @@ def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GP
     Returns:
         The hyperparameters; each starts at its median.
 
+    Raises:
+        ValueError: If ``dim`` or ``variance`` is not positive.
+
     Example:
         >>> cautious_hyperparameters(4, variance=0.3).outputscale.start
         0.3
     """
+    if dim < 1 or not variance > 0:
+        raise ValueError(f"dim={dim} and variance={variance} must be positive.")
     return GPHyperparameters(
         lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 1.0, _RESIDUAL_BOUNDS),
         outputscale=_log_normal(math.log(variance), 0.7, _RESIDUAL_BOUNDS),

@@ -126,18 +126,23 @@ class NamedState(Module):
         state_dict: Mapping[str, Tensor],
         prefix: str,
         local_metadata: Mapping[str, Any],
-        *args: Any,
-        **kwargs: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
         pairs = zip(local_metadata.get("names", ()), self._names_in_state, strict=False)
         for number, (theirs, ours) in enumerate(pairs):
             counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
             if theirs != ours and not counts & {theirs, ours}:
-                raise ValueError(
+                # PyTorch raises one error with all messages.
+                error_msgs.append(
                     f"The state_dict is of {theirs!r} where this {type(self).__name__} has "
                     f"{ours!r}: load it into one of the same tasks in the same order."
                 )
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
+                return
+        messages = missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *messages)
 
 
 class Conditioned(ABC):
@@ -727,6 +732,22 @@ class ConditionedGPs(ConditionedBatch):
 
         mean, explained = in_parts(both, self._flat(x), self._width)
         return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
+
+    def select(self, tasks: Sequence[int]) -> ConditionedGPs:
+        """Takes some of the tasks; nothing is computed anew.
+
+        Args:
+            tasks: Their indices.
+
+        Returns:
+            The smaller batch, tasks in the order asked for.
+        """
+        twin, index = shallow_copy(self), torch.as_tensor(tasks, device=self.mask.device)
+        for name, buffer in self._buffers.items():
+            if name != "kernel_index" and buffer is not None:
+                twin._buffers[name] = buffer[index]
+        twin._task_names = [self._task_names[task] for task in tasks]
+        return twin
 
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None

@@ -34,7 +34,8 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
+from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
+from botorch_transfer.hyperpriors.spec import Hyperpriors
 from botorch_transfer.kernels import EnsembleWeights, WeightedSumKernel
 from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
@@ -70,33 +71,11 @@ class EnsembleGP(SourcePosteriorGP):
 
     transfer_report = transfer_report
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-    ) -> None:
-        if covar_module is None:
-            dim = train_X.shape[-1] - (task_feature is not None)
-            covar_module = residual_kernel(dim, train_X.shape[:-2], SOURCE_HYPERPARAMETERS)
-        super().__init__(
-            train_X,
-            train_Y,
-            prior,
-            train_Yvar,
-            likelihood,
-            covar_module,
-            outcome_transform,
-            input_transform,
-            task_feature,
-            hyperpriors="paper",
-        )
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of source tasks: the target's own GP knows nothing of them."""
+        return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size

@@ -44,6 +44,7 @@ from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task
 from botorch_transfer.data.datasets import check_joint_size, joint_bytes
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
 from botorch_transfer.hyperpriors.spec import (
+    TYPICAL_RESIDUAL,
     Hyperpriors,
     residual_kernel,
     target_hyperparameters,
@@ -63,6 +64,7 @@ from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
     outcome_scales,
+    outcome_variance,
     target_transform,
 )
 
@@ -113,7 +115,9 @@ class JointTransferGP(TargetGP):
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
         self._hyperpriors = hyperpriors
-        own = target_hyperparameters(hyperpriors, dim)
+        outcomes = torch.cat([dataset.Y for dataset in datasets])
+        variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, outcomes)
+        own = target_hyperparameters(hyperpriors, dim, variance)
         if covar_modules is None:
             covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
         self._check_number(len(covar_modules), num_tasks)
@@ -123,7 +127,6 @@ class JointTransferGP(TargetGP):
         tasks = PaddedTasks.from_datasets(datasets, input_transform)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):
-            outcomes = torch.cat([dataset.Y for dataset in datasets])
             outcome_transform = target_transform(outcome_scale, outcomes, batch_shape)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))

@@ -22,7 +22,11 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
+from botorch_transfer.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    GPHyperparameters,
+    Hyperparameter,
+)
 from botorch_transfer.hyperpriors.spec import (
     Hyperpriors,
     residual_kernel,
@@ -161,7 +165,7 @@ class SourcePosteriorGP(ModularTransferGP):
     ) -> None:
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
-        own = target_hyperparameters(hyperpriors, sources.dim, sources.residual_variance)
+        own = self.target_hyperparameters_for(sources, hyperpriors)
         self._hyperpriors = hyperpriors
         if covar_module is None:
             covar_module = residual_kernel(sources.dim, batch_shape, own)
@@ -186,6 +190,22 @@ class SourcePosteriorGP(ModularTransferGP):
     ) -> ConditionedPrior:
         """Returns the model's view of the prior."""
         return resolve_prior(cls.prior_class, prior, input_transform)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Chooses hyperpriors, starts and bounds of the default residual kernel and noise.
+
+        Args:
+            prior: The view of the prior.
+            hyperpriors: The constructor's argument.
+
+        Returns:
+            The hyperparameters. A subclass may return its own.
+        """
+        if hyperpriors == "paper":
+            return RESIDUAL_HYPERPARAMETERS
+        return target_hyperparameters(hyperpriors, prior.dim, prior.residual_variance)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances compare inputs with the source data once."""

@@ -256,7 +256,9 @@ class TargetGP(ConstructedFromDatasets):
     @property
     def _predicts_otherwise(self) -> bool:
         """Whether predictions are not those of the exact GP."""
-        return type(self)._leave_one_out is not TargetGP._leave_one_out
+        own = type(self)
+        same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
+        return not same
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
         """Predicts every target point from the others, hyperparameters and weights as they are.

@@ -215,6 +215,22 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     return mean, std
 
 
+def outcome_variance(scale: OutcomeScale, source_outcomes: Tensor) -> float:
+    """The variance that source outcomes have once they are scaled.
+
+    Args:
+        scale: How they are scaled.
+        source_outcomes: All source outcomes in the user's units, a tensor of any shape.
+
+    Returns:
+        One, unless they stay as they are; one, too, if they are constant.
+    """
+    if scale != "raw":
+        return 1.0
+    outcomes = source_outcomes.detach().double()
+    return float(usable_std(outcomes.std(correction=0), outcomes.mean())) ** 2
+
+
 def target_transform(
     scale: OutcomeScale, source_outcomes: Tensor, batch_shape: torch.Size
 ) -> PooledStandardize | None:

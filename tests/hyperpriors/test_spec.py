@@ -92,6 +92,12 @@ def test_cautious_starts_stay_within_the_bounds() -> None:
     assert cautious_hyperparameters(10**9).lengthscale.start == 1e2
 
 
+@pytest.mark.parametrize(("dim", "variance"), [(0, 0.1), (2, 0.0), (2, math.nan)])
+def test_cautious_hyperpriors_need_positive_arguments(dim: int, variance: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        cautious_hyperparameters(dim, variance)
+
+
 def test_hyperpriors_by_name() -> None:
     assert target_hyperparameters("paper", 3) is RESIDUAL_HYPERPARAMETERS
     chosen, expected = target_hyperparameters("cautious", 3, 0.2), cautious_hyperparameters(3, 0.2)

@@ -25,6 +25,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.models import joint
 from botorch_transfer.models.joint import SourceMarginalLogLikelihood
+from tests.models.contract import copy_hyperparameters
 from tests.models.joint_models import FAMILY, MODELS, SIZES, TEST_X, build, scattered, sources
 from tests.models.joint_twin import JointTwin, standardized
 
@@ -120,6 +121,7 @@ def test_outcome_scales(name, scale, n):
         Y, Yvar = model.outcome_transform.eval()(Y, Yvar)
     options = {"outcome_scale": "raw", "outcome_transform": None, **options}
     twin = scattered(model_class(X, Y, scaled, Yvar, **options))
+    copy_hyperparameters(model, twin)  # the residual starts with the variance of the outcomes
     found, expected = model(TEST_X), twin(TEST_X)
     torch.testing.assert_close(found.mean, expected.mean)
     torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)

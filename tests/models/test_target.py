@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.cross_validation import loo_cv
-from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingError
+from botorch.cross_validation import efficient_loo_cv, loo_cv
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    ModelFittingError,
+    UnsupportedError,
+)
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -248,3 +253,17 @@ def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
         alone = model_class(X[member], Y[member], FAMILY.sources()).loo_posterior()
         torch.testing.assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)
+
+
+class ShiftedPredictions(ScaMLGP):
+    """A model of a user's own that predicts otherwise and does not say how points are left out."""
+
+    def _predict(self, X, **kwargs):
+        mvn = super()._predict(X, **kwargs)
+        return MultivariateNormal(mvn.mean + 1.0, mvn.lazy_covariance_matrix)
+
+
+def test_left_out_predictions_of_other_models_are_refused():
+    model = ShiftedPredictions(*FAMILY.target(3), FAMILY.sources())
+    with pytest.raises(UnsupportedError, match="loo_posterior"):
+        efficient_loo_cv(model.eval())

@@ -8,7 +8,6 @@ Read this for the evidence for a history before there is any target point, which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -47,8 +46,11 @@ def source_agreement(gps: ConditionedGPs) -> Tensor:
         >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
         tensor([...
     """
-    compared = _left_out(gps, _compared(gps))
-    return torch.tensor([_rank_correlation(gps.train_Y[at], others) for at, others in compared])
+    compared = _left_out(gps)
+    Y = gps.train_Y.cpu()
+    return torch.tensor(
+        [_rank_correlation(Y[task, rows], others) for task, rows, others in compared]
+    )
 
 
 @torch.no_grad()
@@ -78,11 +80,14 @@ def source_differences(
         >>> source_differences(prior.gps, prior.gps.train_Y, "raw")
         tensor([...
     """
-    tasks, found = _compared(gps), []
-    for (task, rows), others in _left_out(gps, tasks):
-        known = [outcomes[m, gps.mask[m]] for m in tasks if m != task]
-        transform = target_transform(outcome_scale, torch.cat(known), torch.Size())
-        Y = outcomes[task, rows].unsqueeze(-1)
+    compared, found = _left_out(gps), []
+    # On the host, as what follows is small: a device would be waited for at each task.
+    outcomes, mask = outcomes.cpu(), gps.mask.cpu()
+    known = {task: outcomes[task, mask[task]] for task, _, _ in compared}
+    for left_out, rows, others in compared:
+        rest = torch.cat([Y for task, Y in known.items() if task != left_out])
+        transform = target_transform(outcome_scale, rest, torch.Size())
+        Y = outcomes[left_out, rows].unsqueeze(-1)
         if transform is not None:
             transform(Y[:0])
             Y, _ = transform.eval()(Y)
@@ -90,15 +95,20 @@ def source_differences(
     return torch.stack(found) if found else outcomes.new_zeros(0)
 
 
-def _left_out(
-    gps: ConditionedGPs, tasks: Sequence[int]
-) -> Iterator[tuple[tuple[int, Tensor], Tensor]]:
-    """Yields each task, some of its rows, and the mean prediction of the other tasks there."""
-    for task in tasks if len(tasks) > 1 else []:
-        rows = gps.mask[task].nonzero().flatten()
-        rows = rows[_thinned(len(rows), MAX_POINTS)]
-        means = gps.mean(gps.train_X[task, rows])[tasks]
-        yield (task, rows), (means.sum(dim=0) - means[tasks.index(task)]) / (len(tasks) - 1)
+def _left_out(gps: ConditionedGPs) -> list[tuple[int, Tensor, Tensor]]:
+    """Each task that is compared, some of its rows, and the others' mean prediction there."""
+    tasks = _compared(gps)
+    if len(tasks) == 1:
+        return []
+    gps = gps.select(tasks)
+    rows = [mask.nonzero().flatten() for mask in gps.mask.cpu()]
+    rows = [own[_thinned(len(own), MAX_POINTS)] for own in rows]
+    size = gps.mask.shape[-1]
+    places = torch.cat([task * size + own for task, own in enumerate(rows)])
+    means = gps.mean(gps.train_X.flatten(end_dim=1)[places.to(gps.mask.device)]).cpu()
+    parts = means.split([len(own) for own in rows], dim=-1)
+    others = [(m.sum(dim=0) - m[task]) / (len(tasks) - 1) for task, m in enumerate(parts)]
+    return list(zip(tasks, rows, others, strict=True))
 
 
 def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:

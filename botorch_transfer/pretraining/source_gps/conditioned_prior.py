@@ -17,7 +17,7 @@ from botorch_transfer.hyperpriors.spec import TYPICAL_RESIDUAL
 from botorch_transfer.kernels.cache import Cache
 from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.pretraining.prior import TransferPrior, with_prefix
-from botorch_transfer.pretraining.tasks import OutcomeScale, target_transform
+from botorch_transfer.pretraining.tasks import OutcomeScale, outcome_variance, target_transform
 
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
@@ -116,9 +116,10 @@ class ConditionedPrior(TransferPrior):
         """
 
         def average(differences: Tensor) -> float:
-            logs = differences.double().clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE).log()
-            total = math.log(TYPICAL_RESIDUAL) + float(logs.sum())
-            return math.exp(total / (1 + len(logs)))
+            unit = outcome_variance(self.outcome_scale, self.outcomes())
+            relative = (differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
+            total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
+            return unit * math.exp(total / (1 + len(relative)))
 
         state = self.outcome_std, *self.gps.tensors().values()
         return self._cache(lambda _: average(self._differences()), self.outcome_mean, *state)

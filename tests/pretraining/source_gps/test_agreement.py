@@ -10,7 +10,7 @@ from botorch.utils.datasets import SupervisedDataset
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from botorch_transfer import SourceGPs
+from botorch_transfer import JointScaMLGP, SourceGPs
 from botorch_transfer.data import as_datasets
 from botorch_transfer.hyperpriors.spec import TYPICAL_RESIDUAL
 from botorch_transfer.pretraining.source_gps import agreement
@@ -58,11 +58,27 @@ def test_differences_by_hand(scale):
         expected.append((Y[:, 0] - predicted).square().mean())
     found = source_differences(prior.gps, prior._padded_outcomes(), scale)
     torch.testing.assert_close(found, torch.stack(expected))
-    logs = torch.stack(expected).clamp(1e-2, 10.0).log().tolist()
-    average = math.exp((math.log(TYPICAL_RESIDUAL) + sum(logs)) / 4)
+    pooled = torch.cat([Y for _, Y in tasks.values()])
+    unit = pooled.var(correction=0).item() if scale == "raw" else 1.0
+    logs = (torch.stack(expected) / unit).clamp(1e-2, 10.0).log().tolist()
+    average = unit * math.exp((math.log(TYPICAL_RESIDUAL) + sum(logs)) / 4)
     assert prior.residual_variance == pytest.approx(average)
     assert prior.view().residual_variance == prior.residual_variance
     assert pickle.loads(pickle.dumps(prior)).residual_variance == pytest.approx(average)
+
+
+def test_raw_outcomes_have_a_residual_in_their_unit():
+    """Of one task, and in joint models, nothing but the outcomes' variance tells its scale."""
+    found = []
+    for factor in (0.2, 5.0):
+        tasks = [(X, factor * (Y - 50.0) / 10.0) for X, Y in FAMILY.sources((8,)).values()]
+        prior = SourceGPs.fit(tasks, num_restarts=0, outcome_scale="raw")
+        joint = JointScaMLGP(*FAMILY.target(0), tasks, outcome_scale="raw").residual_covar_module
+        expected = TYPICAL_RESIDUAL * tasks[0][1].var(correction=0).item()
+        assert prior.residual_variance == pytest.approx(expected)
+        assert joint.outputscale.item() == pytest.approx(expected)
+        found.append(expected)
+    assert found[1] == pytest.approx(625 * found[0])
 
 
 def test_differences_of_one_task_are_unknown():
@@ -121,12 +137,12 @@ def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
     monkeypatch.setattr(agreement, "MAX_POINTS", 4)
     asked = []
     gps = fit(FAMILY.sources((9, 6, 12))).gps
-    mean = gps.mean
-    monkeypatch.setattr(gps, "mean", lambda X: asked.append(X) or mean(X))
+    mean = type(gps).mean
+    monkeypatch.setattr(type(gps), "mean", lambda self, X: asked.append(X) or mean(self, X))
     assert source_agreement(gps).shape == (2,)
     # Evenly spaced, the first and the last one among them; tasks are ordered by their data.
-    torch.testing.assert_close(asked[0], gps.train_X[1, [0, 2, 3, 5]])
-    torch.testing.assert_close(asked[1], gps.train_X[2, [0, 4, 7, 11]])
+    expected = gps.train_X[1, [0, 2, 3, 5]], gps.train_X[2, [0, 4, 7, 11]]
+    torch.testing.assert_close(asked[0], torch.cat(expected))
     again = source_agreement(fit(list(FAMILY.sources((9, 6, 12)).values())[::-1]).gps)
     torch.testing.assert_close(again, source_agreement(gps))
 
