@@ -14,7 +14,8 @@ BHGP         mean        MHGP's plus what the means of the levels below are unsu
 ============ =========== ===================================================================
 
 Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input; their
-hyperpriors are those of ScaML-GP, because the paper's maximum likelihood overfits few points.
+hyperpriors are those of ScaML-GP's models, because the paper's maximum likelihood overfits few
+points.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer

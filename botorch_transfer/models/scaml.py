@@ -1,7 +1,7 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP; the recommended first model.
 
-The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, those of the
-paper's Appendix C.5, are in ``hyperpriors.spec``.
+The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, the cautious ones
+and those of the paper, are in ``hyperpriors.spec``.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -42,7 +42,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
-            lengthscale for each input and the paper's hyperpriors.
+            lengthscale for each input.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
