@@ -1,6 +1,6 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP; the recommended first model.
 
-The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, the cautious ones
+The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, cautious ones
 and those of the paper, are in ``hyperpriors.spec``.
 
 .. [Tighineanu2023scaml]
