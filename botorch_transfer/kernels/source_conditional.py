@@ -34,15 +34,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
-from botorch_transfer.kernels.conditioned import (
-    Conditioned,
-    NamedState,
-    own_buffers,
-    select_batch,
-    shallow_copy,
-)
+from botorch_transfer.kernels.conditioned import Conditioned
 from botorch_transfer.kernels.coregionalization import CoregionalizationKernel, TaskPoints
 from botorch_transfer.kernels.gaussian import log_density
+from botorch_transfer.kernels.state import NamedState, own_buffers, select_batch, shallow_copy
 
 
 class SourcePoints(NamedState):

@@ -26,8 +26,8 @@ from botorch_transfer.kernels.conditioned import (
     MAX_ELEMENTS,
     ConditionedBatch,
     in_parts,
-    select_batch,
 )
+from botorch_transfer.kernels.state import select_batch
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6

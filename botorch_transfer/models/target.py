@@ -420,10 +420,10 @@ class TargetGP(ConstructedFromDatasets):
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
-        By default all starts are optimized together, and the best optimum is kept; most models have
-        a closed form for it, with the same optimum (``models.target_fit``). ``optimizer``,
-        ``closure``, ``closure_kwargs`` and the further arguments of BoTorch's own fit select that
-        instead: it starts at the present values, and from draws only where an attempt fails.
+        By default all starts are optimized together, and the best optimum is kept. Most models have
+        a closed form for that (``models.target_fit``). ``optimizer``, ``closure``,
+        ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
+        it starts at the present values, and from draws only where an attempt fails.
 
         Args:
             mll: The marginal log likelihood of this model.

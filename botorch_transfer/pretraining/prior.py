@@ -18,7 +18,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
 from botorch_transfer.data import as_datasets, task_names
-from botorch_transfer.kernels.conditioned import NamedState, own_buffers, shallow_copy
+from botorch_transfer.kernels.state import NamedState, own_buffers, shallow_copy
 from botorch_transfer.pretraining.input_transforms import (
     describe_transform,
     frozen_input_transform,

@@ -7,8 +7,9 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator.utils.warnings import NumericalWarning
 
-from botorch_transfer.kernels.conditioned import ConditionedGPs, pad_inputs
+from botorch_transfer.kernels.conditioned import ConditionedGPs, inverse_cholesky, pad_inputs
 from botorch_transfer.kernels.stationary import stationary_function
 from tests.kernels.tasks import KERNELS, Task, condition, draw_tasks, points
 
@@ -325,3 +326,28 @@ def test_sharing_changes_nothing_but_the_number_of_evaluations(
         torch.testing.assert_close(*slopes)
     gps.mean(x)
     assert len(evaluated) == 5  # nothing is remembered
+
+
+def test_inverse_cholesky() -> None:
+    root = points(2, 4, 4).tril() + torch.eye(4)
+    inverse = inverse_cholesky(root @ root.mT, lambda task, row: f"{task}")
+    torch.testing.assert_close(inverse @ root, torch.eye(4).double().expand(2, 4, 4))
+
+
+def test_inverse_cholesky_adds_jitter() -> None:
+    singular = torch.ones(1, 3, 3).double()
+    with pytest.warns(NumericalWarning, match="added jitter"):
+        inverse = inverse_cholesky(singular, lambda task, row: f"{task}")
+    recovered = torch.linalg.inv(inverse)
+    torch.testing.assert_close(recovered @ recovered.mT, singular, atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.parametrize("bad", [torch.nan, -1.0])
+def test_inverse_cholesky_names_what_fails(bad: float) -> None:
+    covariance = torch.eye(3).double().repeat(3, 1, 1)
+    covariance[2, 1, 1] = bad
+    with pytest.raises(
+        InputDataError, match=r"task '2, row 1' is not positive definite: check its inputs"
+    ):
+        inverse_cholesky(covariance, lambda task, row: f"{task}, row {row}")

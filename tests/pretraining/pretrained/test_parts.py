@@ -10,8 +10,8 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior
 
-from botorch_transfer.kernels.conditioned import shallow_copy
 from botorch_transfer.kernels.features import FeatureKernel, FeatureMean, FeatureNetwork
+from botorch_transfer.kernels.state import shallow_copy
 from botorch_transfer.pretraining.pretrained.parts import (
     MIN_NOISE,
     GPParts,

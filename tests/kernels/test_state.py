@@ -1,3 +1,5 @@
+"""Copies that share tensors, and states that know the names of their tasks."""
+
 from __future__ import annotations
 
 import io
@@ -8,18 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
-from botorch_transfer.kernels.conditioned import (
-    NamedState,
-    inverse_cholesky,
-    own_buffers,
-    shallow_copy,
-)
+from botorch_transfer.kernels.state import NamedState, own_buffers, shallow_copy
 from tests.kernels.tasks import condition, draw_tasks, points
 
 
@@ -47,31 +42,6 @@ def test_own_buffers() -> None:
     twin.running_mean.add_(1.0)
     assert not module.running_mean.any()
     assert torch.equal(twin.running_var, module.running_var)
-
-
-def test_inverse_cholesky() -> None:
-    root = points(2, 4, 4).tril() + torch.eye(4)
-    inverse = inverse_cholesky(root @ root.mT, lambda task, row: f"{task}")
-    torch.testing.assert_close(inverse @ root, torch.eye(4).double().expand(2, 4, 4))
-
-
-def test_inverse_cholesky_adds_jitter() -> None:
-    singular = torch.ones(1, 3, 3).double()
-    with pytest.warns(NumericalWarning, match="added jitter"):
-        inverse = inverse_cholesky(singular, lambda task, row: f"{task}")
-    recovered = torch.linalg.inv(inverse)
-    torch.testing.assert_close(recovered @ recovered.mT, singular, atol=1e-5, rtol=0)
-
-
-@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
-@pytest.mark.parametrize("bad", [torch.nan, -1.0])
-def test_inverse_cholesky_names_what_fails(bad: float) -> None:
-    covariance = torch.eye(3).double().repeat(3, 1, 1)
-    covariance[2, 1, 1] = bad
-    with pytest.raises(
-        InputDataError, match=r"task '2, row 1' is not positive definite: check its inputs"
-    ):
-        inverse_cholesky(covariance, lambda task, row: f"{task}, row {row}")
 
 
 @pytest.mark.parametrize("copy", [deepcopy, shallow_copy])
