@@ -8,13 +8,13 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_transfer.hyperpriors import GPHyperparameters
+from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
 from botorch_transfer.hyperpriors.priors import LogPrior
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.gaussian import BLOCK_ELEMENTS, stationary_nll_and_gradient
@@ -214,6 +214,10 @@ def fit_map(
 ) -> MAPResult:
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
+    Where the points of a task share one value of an input, its data say nothing of that
+    lengthscale, which ends at the mode of its hyperprior. The signal variance of such a task is at
+    most one.
+
     Args:
         tasks: The padded tasks, outcomes standardized. Computation is in double precision
             throughout.
@@ -233,6 +237,43 @@ def fit_map(
         torch.Size([3, 2])
     """
     stationary_function(kernel)  # refuses an unknown name before anything is fitted
+    at_one_value = _has_constant_input(tasks)
+    if not at_one_value.any():
+        return _fit_all(tasks, kernel, hyperparameters, options)
+    bounded = replace(hyperparameters, outputscale=_at_most_one(hyperparameters.outputscale))
+    groups = [
+        (index, _fit_all(tasks[index], kernel, hyper, options))
+        for chosen, hyper in ((at_one_value, bounded), (~at_one_value, hyperparameters))
+        if len(index := chosen.nonzero().squeeze(-1))
+    ]
+    order = torch.cat([index for index, _ in groups]).argsort()
+    parts = [(r.lengthscale, r.outputscale, r.noise, r.log_posterior) for _, r in groups]
+    joined = [torch.cat(part)[order.to(part[0].device)] for part in zip(*parts, strict=True)]
+    return MAPResult(*joined)
+
+
+def _has_constant_input(tasks: PaddedTasks) -> Tensor:
+    """Which tasks of several points share a value of some input, an ``M`` boolean tensor."""
+    first = tasks.X[:, :1]
+    varies = ((tasks.X != first) & tasks.mask.unsqueeze(-1)).any(dim=-2)
+    # A single point has no spread either, but nothing to standardize its outcome by.
+    return ~varies.all(dim=-1) & (tasks.num_points > 1)
+
+
+def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
+    """Bounds the signal variance by one, the variance of the outcomes.
+
+    A task that knows one value of an input says nothing of others: far from it, the prediction is
+    the prior's, with the prior's variance. In smooth tasks, that is a hundred times the outcomes'.
+    """
+    upper = max(outputscale.lower, 1.0)
+    return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
+
+
+def _fit_all(
+    tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
+) -> MAPResult:
+    """Fits tasks that share their hyperpriors and bounds; see :func:`fit_map`."""
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
     # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
     order = torch.argsort(tasks.num_points, stable=True)

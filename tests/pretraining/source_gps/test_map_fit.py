@@ -257,6 +257,30 @@ def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
         assert result.log_posterior[index].item() == pytest.approx(expected, abs=1e-6)
 
 
+def test_away_from_an_inputs_only_value_the_prediction_is_the_outcomes_mean_and_spread() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(2, 30, 3, generator=generator, dtype=torch.double)
+    Y = 10 - (X[..., :2] - 0.4).square().sum(dim=-1, keepdim=True)
+    X[0, :, 2] = 0.1
+    data = {"at one value": (X[0], Y[0]), "everywhere": (X[1], Y[1])}
+    tasks = padded(data)
+    gps = fit_map(tasks, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1)).condition(
+        tasks, "rbf"
+    )
+    best = torch.tensor([[0.4, 0.4, u] for u in (0.1, 0.3, 0.55, 1.0)], dtype=torch.double)
+    mean, variance = (part[0] for part in gps.moments(best))
+    assert mean[0] > 1.0
+    assert (mean.diff() < 0).all()
+    assert mean[-1].abs() < 0.15
+    assert (variance.diff() > 0).all()
+    assert 0.8 < variance[-1] <= 1.0
+    # The other task is fitted as without this one.
+    alone = padded({"everywhere": data["everywhere"]})
+    expected = fit_map(alone, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1))
+    torch.testing.assert_close(gps.outputscale[1], expected.outputscale[0], rtol=1e-3, atol=1e-3)
+    assert gps.outputscale[1] > 5.0
+
+
 def test_optima_are_stationary_within_thelog_bounds() -> None:
     result = fit()
     for index in range(len(FITTED.X)):
