@@ -19,7 +19,8 @@ from typing import Any
 
 # Each new module, and the old ones that are part of it now; ``.name`` is of its top package.
 _TABLE = """
-ax.acquisition: ._internals.acquisition .avoidance .improvement
+acquisition: ax.improvement
+ax.acquisition: ._internals.acquisition .avoidance
 ax.adapter: ._internals.adapter ._internals.auxiliary_adapter ._internals.shared
 ax.encoding: .spaces
 ax.history: .attaching .auxiliary .tables

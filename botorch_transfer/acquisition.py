@@ -1,0 +1,247 @@
+"""Acquisition functions for transfer models.
+
+:class:`PriorUpperConfidenceBound` needs no outcome: the transferred prior alone can suggest the
+first points. :func:`noisy_improvement` is exact under a sharp prior, where samples are not.
+
+.. [Desautels2014parallelizing]
+    T. Desautels, A. Krause and J. Burdick. Parallelizing Exploration-Exploitation Tradeoffs in
+    Gaussian Process Bandit Optimization. JMLR 2014.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.analytic import LogExpectedImprovement
+from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
+from botorch.acquisition.utils import prune_inferior_points
+from botorch.models.model import Model, ModelList
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.transforms import is_ensemble, t_batch_mode_transform
+from gpytorch.distributions import MultivariateNormal
+from torch import Tensor
+from torch.special import log_ndtr
+
+
+class PriorUpperConfidenceBound(AcquisitionFunction):
+    r"""The upper confidence bound of the objectives, and the probability that constraints are met.
+
+    It needs no outcome, so the transferred prior alone can suggest the first trials:
+
+    .. code-block:: text
+
+        mean over objectives of (μ + √β σ) / scale + sum over constraints of log P(it is met)
+
+    Pending trials shrink σ as if their outcomes were the expected ones
+    [Desautels2014parallelizing]_. Of an ensemble of models, μ and σ are the mixture's moments.
+
+    Args:
+        model: A model of ``m`` outcomes, with one model an outcome if ``m`` is not one.
+        objective_weights: A ``k x m`` tensor, a row for each objective, that is to be maximized.
+        outcome_constraints: ``(A, b)`` for constraints ``A f(x) <= b``.
+        X_pending: A ``p x d`` tensor of inputs that are being evaluated.
+        beta: ``β`` in ``μ + √β σ``.
+        X_reference: An ``n x d`` tensor of inputs all over the search space. Each objective's scale
+            is its standard deviation over them, so that objectives and constraints are comparable.
+            If omitted, scales are one.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> none = torch.empty(0, 2, dtype=torch.double)
+        >>> model = ScaMLGP(none, none[:, :1], {"monday": (X, X.sum(-1, keepdim=True))})
+        >>> weights = torch.ones(1, 1, dtype=torch.double)
+        >>> PriorUpperConfidenceBound(model, weights)(X.unsqueeze(-2)).shape
+        torch.Size([20])
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        objective_weights: Tensor,
+        outcome_constraints: tuple[Tensor, Tensor] | None = None,
+        X_pending: Tensor | None = None,
+        beta: float = 9.0,
+        X_reference: Tensor | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.models: list[Any] = list(model.models) if isinstance(model, ModelList) else [model]
+        self.objective_weights = objective_weights
+        self.outcome_constraints = outcome_constraints
+        self.beta = beta
+        self.set_X_pending(None)
+        self.scale: Tensor | float = 1.0 if X_reference is None else self._spread(X_reference)
+        self.set_X_pending(X_pending)
+
+    @torch.no_grad()
+    def _spread(self, X: Tensor) -> Tensor:
+        """Each objective's standard deviation over the inputs, by the law of total variance."""
+        mean, variance = self._all_moments(X.unsqueeze(-2))
+        weights = self.objective_weights.to(mean)
+        of_means = (mean @ weights.T).var(dim=0, correction=0)
+        return (of_means + (variance @ weights.square().T).mean(dim=0)).sqrt()
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def forward(self, X: Tensor) -> Tensor:
+        """Evaluates the acquisition.
+
+        Args:
+            X: A ``batch_shape x 1 x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape`` tensor of values.
+        """
+        mean, variance = self._all_moments(X)
+        weights = self.objective_weights.to(mean)
+        std = (variance @ weights.square().T).sqrt()
+        bounds = mean @ weights.T + math.sqrt(self.beta) * std
+        value = (bounds / self.scale).mean(dim=-1)
+        if self.outcome_constraints is None:
+            return value
+        A, b = (part.to(mean) for part in self.outcome_constraints)
+        slack = b.squeeze(-1) - mean @ A.T
+        return value + log_ndtr(slack / (variance @ A.square().T).sqrt()).sum(dim=-1)
+
+    def _all_moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances of all outcomes, each ``batch_shape x m``."""
+        means, variances = zip(*(self._moments(model, X) for model in self.models), strict=True)
+        return torch.stack(means, dim=-1), torch.stack(variances, dim=-1)
+
+    def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of one outcome; the variance is also given the pending inputs."""
+        if self.X_pending is None:
+            posterior = model.posterior(X)
+            mean, variance = posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]
+        else:
+            mean, variance = _given_pending(model, X, self.X_pending.to(X))
+        if is_ensemble(model):  # the moments of a mixture
+            variance = variance.mean(dim=-1) + mean.var(dim=-1, correction=0)
+            mean = mean.mean(dim=-1)
+        return mean, variance.clamp_min(1e-12)
+
+
+def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean, and variance as if the outcomes at the pending inputs were known."""
+    mean, covariance = _joint_moments(model, X, X_pending)
+    inner, cross = covariance[..., 1:, 1:], covariance[..., 1:, :1]
+    scale = inner.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
+    factor = torch.linalg.cholesky_ex(inner + 1e-4 * scale * torch.eye(len(X_pending)).to(X)).L
+    reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
+    return mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+
+
+def _joint_moments(model: Any, X: Tensor, others: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the posterior at each single input and, after it, the others."""
+    inputs = torch.cat([X, others.expand(*X.shape[:-2], *others.shape)], dim=-2)
+    mvn = model.posterior(inputs, **options).distribution
+    return mvn.mean, mvn.covariance_matrix
+
+
+class NoiselessFantasies(Model):
+    """An ensemble of a model, each member conditioned on noiseless outcomes at some inputs.
+
+    BoTorch's ``LogNoisyExpectedImprovement`` conditions a ``SingleTaskGP`` that it builds anew.
+    This class conditions the joint posterior of any model whose posterior is Gaussian.
+
+    Args:
+        model: The model.
+        X: An ``n x d`` tensor of inputs.
+        posterior_transform: Turns the model's outcomes into one.
+        num_fantasies: The number of members.
+        seed: The seed of their outcomes, quasi-random draws from the model's posterior at ``X``.
+
+    Example:
+        >>> X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
+        >>> weight = ScalarizedPosteriorTransform(torch.ones(1, dtype=torch.double))
+        >>> NoiselessFantasies(model, X, weight).posterior(X.unsqueeze(-2)).mean.shape
+        torch.Size([4, 32, 1, 1])
+    """
+
+    _is_ensemble = True
+    num_outputs = 1
+
+    def __init__(
+        self,
+        model: Model,
+        X: Tensor,
+        posterior_transform: PosteriorTransform,
+        num_fantasies: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.X = X
+        self.posterior_transform = posterior_transform
+        with torch.no_grad():
+            posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
+            sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
+            self.outcomes = sampler(posterior).squeeze(-1)
+            mvn = posterior.distribution
+            covariance = mvn.covariance_matrix
+            jitter = 1e-6 * covariance.diagonal().mean() * torch.eye(len(X)).to(X)
+            self.factor = torch.linalg.cholesky_ex(covariance + jitter).L
+            residual = (self.outcomes - mvn.mean).T
+            self.whitened = torch.linalg.solve_triangular(self.factor, residual, upper=False)
+
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> GPyTorchPosterior:
+        """Evaluates the members' posteriors.
+
+        Args:
+            X: A ``batch_shape x 1 x d`` tensor of inputs.
+            *args: The other arguments of BoTorch's ``posterior`` are ignored.
+            **kwargs: They are ignored, too.
+
+        Returns:
+            Their posterior, of moments ``batch_shape x num_fantasies x 1 x 1``.
+        """
+        transform = self.posterior_transform
+        mean, covariance = _joint_moments(self.model, X, self.X, posterior_transform=transform)
+        cross = covariance[..., 1:, :1]
+        weights = torch.linalg.solve_triangular(self.factor, cross, upper=False)
+        variance = covariance[..., 0, 0] - weights.square().sum(dim=(-2, -1))
+        mean = mean[..., :1] + (weights.transpose(-1, -2) @ self.whitened).squeeze(-2)
+        variance = variance.clamp_min(1e-12)[..., None, None, None].expand(*mean.shape, 1, 1)
+        return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
+
+
+def noisy_improvement(
+    model: Model, objective_weights: Tensor, X_observed: Tensor, seed: int = 0
+) -> LogExpectedImprovement | None:
+    """Makes the analytic logarithm of noisy expected improvement over the observed inputs.
+
+    ``qLogNoisyExpectedImprovement`` estimates it from samples of candidates. Under a sharp prior,
+    one sample that is off by four standard deviations can dominate far from the optimum. Here the
+    expectation at a candidate is exact, and only the observed outcomes are sampled.
+
+    Args:
+        model: The model.
+        objective_weights: A ``1 x m`` tensor of the weights of its outcomes; their weighted sum is
+            maximized.
+        X_observed: An ``n x d`` tensor of inputs.
+        seed: The seed of samples.
+
+    Returns:
+        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian.
+
+    Example:
+        >>> X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
+        >>> improvement = noisy_improvement(model, torch.ones(1, 1, dtype=torch.double), X)
+        >>> improvement(torch.rand(5, 1, 2, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
+    if is_ensemble(model):
+        return None
+    with torch.no_grad():
+        posterior = model.posterior(X_observed, posterior_transform=transform)
+    if type(posterior) is not GPyTorchPosterior:
+        return None
+    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
+    best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
+    fantasies = NoiselessFantasies(model, best, transform, seed=seed)
+    return LogExpectedImprovement(fantasies, best_f=fantasies.outcomes.amax(dim=-1, keepdim=True))

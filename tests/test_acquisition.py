@@ -1,0 +1,180 @@
+"""What is suggested before the first outcome, and expected improvement under sharp priors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition import (
+    LogNoisyExpectedImprovement,
+    UpperConfidenceBound,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
+from torch.special import log_ndtr
+
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP
+from botorch_transfer.acquisition import (
+    NoiselessFantasies,
+    PriorUpperConfidenceBound,
+    noisy_improvement,
+)
+
+X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
+NONE = torch.empty(0, 1, dtype=torch.double)
+
+
+def prior_model(sign: float = 1.0) -> ScaMLGP:
+    return ScaMLGP(NONE, NONE, {"monday": (X, sign * (5 * X).sin())})
+
+
+def test_one_objective_is_the_upper_confidence_bound():
+    model = prior_model()
+    test_X = torch.rand(7, 1, 1, dtype=torch.double)
+    found = PriorUpperConfidenceBound(model, torch.ones(1, 1, dtype=torch.double), beta=4.0)
+    torch.testing.assert_close(found(test_X), UpperConfidenceBound(model, beta=4.0)(test_X))
+    lower = PriorUpperConfidenceBound(model, -torch.ones(1, 1, dtype=torch.double), beta=4.0)
+    mirrored = UpperConfidenceBound(prior_model(-1.0), beta=4.0)
+    torch.testing.assert_close(lower(test_X), mirrored(test_X), atol=1e-4, rtol=1e-4)
+
+
+def test_pending_points_shrink_the_deviation_as_conditioning_does():
+    model = prior_model()
+    pending = torch.tensor([[0.2], [0.7]], dtype=torch.double)
+    weights = torch.ones(1, 1, dtype=torch.double)
+    with_pending = PriorUpperConfidenceBound(model, weights, X_pending=pending)
+    without = PriorUpperConfidenceBound(model, weights)
+    test_X = torch.tensor([[[0.2]], [[0.45]], [[0.7001]]], dtype=torch.double)
+    posterior = model.posterior(test_X)
+    found = (with_pending(test_X) - posterior.mean.view(-1)).square() / 9.0
+    joint = model.posterior(torch.cat([pending, test_X.view(3, 1)])).distribution.covariance_matrix
+    K, k = joint[:2, :2], joint[2:, :2]
+    expected = joint.diagonal()[2:] - (k @ torch.linalg.solve(K, k.T)).diagonal()
+    torch.testing.assert_close(found, expected.clamp_min(0), atol=1e-3, rtol=1e-2)
+    assert (with_pending(test_X) < without(test_X)).all()
+
+
+def test_several_objectives_and_constraints():
+    models = [SingleTaskGP(X, Y).eval() for Y in (X, X.square(), (3 * X).cos())]
+    model = ModelListGP(*models)
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]], dtype=torch.double)
+    A, b = torch.tensor([[0.0, 0.0, 2.0]]).double(), torch.tensor([[0.5]]).double()
+    test_X = torch.rand(5, 1, 1, dtype=torch.double)
+    found = PriorUpperConfidenceBound(model, weights, (A, b))(test_X)
+    mean = [m.posterior(test_X).mean.view(-1) for m in models]
+    std = [m.posterior(test_X).variance.view(-1).sqrt() for m in models]
+    bounds = (mean[0] + 3 * std[0] - mean[1] + 3 * std[1]) / 2
+    expected = bounds + log_ndtr((0.5 - 2 * mean[2]) / (2 * std[2]))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("pending", [None, torch.tensor([[0.3]], dtype=torch.double)])
+def test_it_has_gradients_and_is_finite(pending):
+    weights = torch.ones(1, 1, dtype=torch.double)
+    acquisition = PriorUpperConfidenceBound(prior_model(), weights, X_pending=pending)
+    test_X = torch.tensor([[[0.3]], [[0.9]]], dtype=torch.double, requires_grad=True)
+    acquisition(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+
+
+def test_units_do_not_matter_with_a_scale():
+    def bound(unit: float) -> torch.Tensor:
+        models = [SingleTaskGP(X, Y, outcome_transform=None).eval() for Y in (X, (3 * X).cos())]
+        weights = torch.tensor([[unit, 0.0]], dtype=torch.double)
+        A, b = torch.tensor([[0.0, 1.0]]).double(), torch.tensor([[0.5]]).double()
+        return PriorUpperConfidenceBound(ModelListGP(*models), weights, (A, b), X_reference=X)(
+            X.unsqueeze(-2)
+        )
+
+    torch.testing.assert_close(bound(1.0), bound(1e4))
+    one = torch.ones(1, 1, dtype=torch.double)
+    model = prior_model()
+    found = PriorUpperConfidenceBound(model, one, X_reference=X).scale
+    posterior = model.posterior(X.unsqueeze(-2))
+    expected = posterior.mean.var(correction=0) + posterior.variance.mean()
+    torch.testing.assert_close(found, expected.sqrt().view(1))
+
+
+@pytest.mark.parametrize("pending", [None, torch.tensor([[0.3]], dtype=torch.double)])
+def test_an_ensemble_counts_as_a_mixture(pending):
+    model = FullyBayesianHyperpriorGP(NONE, NONE, {"monday": (X, (5 * X).sin())}, num_members=8)
+    one = torch.ones(1, 1, dtype=torch.double)
+    test_X = torch.rand(5, 1, 1, dtype=torch.double)
+    found = PriorUpperConfidenceBound(model, one, X_pending=pending)(test_X)
+    assert found.shape == (5,)
+    posterior = model.posterior(test_X)
+    variance = posterior.mixture_variance.view(-1)
+    bound = posterior.mixture_mean.view(-1) + 3 * variance.sqrt()
+    if pending is None:
+        torch.testing.assert_close(found, bound)
+    else:
+        assert (found < bound).all()
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+OBSERVED = torch.rand(6, 2, dtype=torch.double, generator=GENERATOR)
+TEST_X = torch.rand(9, 1, 2, dtype=torch.double, generator=GENERATOR)
+Y = (3 * OBSERVED).sin().sum(-1, keepdim=True)
+ONE = torch.ones(1, 1, dtype=torch.double)
+
+
+def noisy_model() -> SingleTaskGP:
+    return SingleTaskGP(OBSERVED, Y, torch.full_like(Y, 0.05), outcome_transform=None).eval()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_it_is_what_samples_estimate(sign):
+    model = noisy_model()
+    found = noisy_improvement(model, sign * ONE, OBSERVED)
+    assert found is not None
+    sampler = SobolQMCNormalSampler(torch.Size([4096]), seed=0)
+    transform = ScalarizedPosteriorTransform(sign * ONE[0])
+    sampled = qLogNoisyExpectedImprovement(model, OBSERVED, sampler, posterior_transform=transform)
+    # Far below the best, samples say little.
+    torch.testing.assert_close(found(TEST_X).exp(), sampled(TEST_X).exp(), atol=5e-3, rtol=0.1)
+
+
+def test_fantasies_are_what_a_model_conditioned_on_them_says():
+    model, base = noisy_model(), OBSERVED[:3]
+    transform = ScalarizedPosteriorTransform(ONE[0])
+    fantasies = NoiselessFantasies(model, base, transform, num_fantasies=4)
+    found = fantasies.posterior(TEST_X)
+    for i, outcomes in enumerate(fantasies.outcomes):
+        noise = torch.full_like(outcomes, 1e-6).unsqueeze(-1)
+        known = model.condition_on_observations(base, outcomes.unsqueeze(-1), noise=noise)
+        expected = known.posterior(TEST_X)
+        torch.testing.assert_close(found.mean[:, i], expected.mean, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(found.variance[:, i], expected.variance, atol=1e-3, rtol=1e-3)
+
+
+def test_it_agrees_with_botorchs_of_a_single_task():
+    model = noisy_model()
+    found = noisy_improvement(model, ONE, OBSERVED)
+    torch.manual_seed(0)
+    expected = LogNoisyExpectedImprovement(model, OBSERVED, num_fantasies=256)
+    assert found is not None
+    torch.testing.assert_close(found(TEST_X).exp(), expected(TEST_X).exp(), atol=2e-2, rtol=0.2)
+
+
+def test_a_sum_of_outcomes_and_gradients():
+    model = ModelListGP(noisy_model(), noisy_model())
+    double = noisy_improvement(model, torch.ones(1, 2, dtype=torch.double), OBSERVED)
+    assert double is not None
+    test_X = torch.cat([TEST_X, OBSERVED[:1].unsqueeze(0)]).requires_grad_()
+    double(test_X).sum().backward()
+    assert test_X.grad is not None
+    assert test_X.grad.isfinite().all()
+
+
+def test_nothing_is_to_be_gained_where_the_outcome_is_known():
+    model = ScaMLGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, train_Yvar=torch.full_like(Y, 1e-8))
+    found = noisy_improvement(model, ONE, OBSERVED)
+    assert found is not None
+    assert found(OBSERVED.unsqueeze(-2)).max() < -6.0
+
+
+def test_ensembles_are_sampled_instead():
+    model = FullyBayesianHyperpriorGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, num_members=4)
+    assert noisy_improvement(model, ONE, OBSERVED) is None
