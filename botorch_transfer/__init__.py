@@ -12,6 +12,7 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    PopulationGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
@@ -19,7 +20,13 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining import (
+    Hyperprior,
+    PretrainedPrior,
+    SourceGPs,
+    SourceHierarchy,
+    SourcePopulation,
+)
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -49,6 +56,7 @@ __all__ = [
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
     "OrdinalParameter",
+    "PopulationGP",
     "PretrainedGP",
     "PretrainedPrior",
     "RankWeightedGP",
@@ -59,6 +67,7 @@ __all__ = [
     "SourceData",
     "SourceGPs",
     "SourceHierarchy",
+    "SourcePopulation",
     "TwoStageTransferGP",
     "WeightedSourceGP",
     "as_datasets",

@@ -16,6 +16,7 @@ from botorch_transfer.models.joint import (
     LinearCoregionalizationGP,
     WeightedSourceGP,
 )
+from botorch_transfer.models.population import PopulationGP
 from botorch_transfer.models.pretrained import PretrainedGP
 from botorch_transfer.models.scaml import ScaMLGP
 
@@ -29,6 +30,7 @@ __all__ = [
     "JointScaMLGP",
     "LinearCoregionalizationGP",
     "MeanHierarchicalGP",
+    "PopulationGP",
     "PretrainedGP",
     "RankWeightedGP",
     "ScaMLGP",

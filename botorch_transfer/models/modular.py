@@ -168,7 +168,7 @@ class SourcePosteriorGP(ModularTransferGP):
         own = self.target_hyperparameters_for(sources, hyperpriors)
         self._hyperpriors = hyperpriors
         if covar_module is None:
-            covar_module = residual_kernel(sources.dim, batch_shape, own)
+            covar_module = self._residual(sources, own, batch_shape)
         super().__init__(
             train_X,
             train_Y,
@@ -206,6 +206,12 @@ class SourcePosteriorGP(ModularTransferGP):
         if hyperpriors == "paper":
             return RESIDUAL_HYPERPARAMETERS
         return target_hyperparameters(hyperpriors, prior.dim, prior.residual_variance)
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> Kernel:
+        """Makes the default residual kernel."""
+        return residual_kernel(prior.dim, batch_shape, own)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances compare inputs with the source data once."""

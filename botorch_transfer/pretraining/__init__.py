@@ -8,6 +8,7 @@ from botorch_transfer.pretraining.hyperprior.validation import (
     leave_one_domain_out,
 )
 from botorch_transfer.pretraining.memo import clear_memos
+from botorch_transfer.pretraining.population import PopulationOptions, SourcePopulation
 from botorch_transfer.pretraining.pretrained import PretrainedPrior, PretrainingOptions
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps import MAPOptions, SourceGPs, SourceHierarchy
@@ -17,10 +18,12 @@ __all__ = [
     "Hyperprior",
     "MAPOptions",
     "NetworkOptions",
+    "PopulationOptions",
     "PretrainedPrior",
     "PretrainingOptions",
     "SourceGPs",
     "SourceHierarchy",
+    "SourcePopulation",
     "TransferPrior",
     "clear_memos",
     "hierarchical_negative_log_likelihood",

@@ -192,7 +192,7 @@ class SourceGPs(ConditionedPrior):
                 "The prior's outcomes were standardized all together, and a new task would change "
                 "their units: fit all tasks again by SourceGPs.fit."
             )
-        tasks = _as_named(source_data, default=f"source task {self.num_tasks}")
+        tasks = as_named(source_data, default=f"source task {self.num_tasks}")
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
             raise InputDataError(
@@ -210,7 +210,7 @@ class SourceGPs(ConditionedPrior):
             )
             .to(self.outcome_mean)
         )
-        names = _distinct(self.task_names, new.task_names)
+        names = distinct(self.task_names, new.task_names)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
         check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
         return type(self)(
@@ -294,7 +294,7 @@ class SourceGPs(ConditionedPrior):
         return ConditionedGPs
 
 
-def _as_named(
+def as_named(
     source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData], default: str
 ) -> Sequence[SourceData] | Mapping[str, SourceData]:
     """Makes one single task a collection of tasks."""
@@ -305,7 +305,7 @@ def _as_named(
     return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
 
 
-def _distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:
+def distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:
     """Joins names; a new one that is taken already gets a number."""
     names = list(old)
     for name in new:

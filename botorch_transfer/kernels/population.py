@@ -1,0 +1,279 @@
+r"""The posterior of what source tasks have in common, and the kernel of a further task.
+
+Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise: a level, a function that all tasks
+share, and one of the task's own,
+
+.. code-block:: text
+
+    a_m ~ N(0, v_a)        c ~ GP(0, s_c k_c)        h_m ~ GP(0, s_h k_h)
+
+Read it for the posterior of ``c`` given all tasks, which is the prior mean of a further task, and
+for how the task's own scale and level enter its kernel. The rows of all tasks are stacked. Their
+covariance is that of ``c`` everywhere, and that of level, own function and noise where two rows are
+of the same task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from gpytorch.module import Module
+from torch import Tensor
+from torch.nn import Parameter
+
+from botorch_transfer.kernels.conditioned import ConditionedBatch, inverse_cholesky
+from botorch_transfer.kernels.coregionalization import evaluate
+from botorch_transfer.kernels.state import select_batch
+from botorch_transfer.kernels.stationary import Stationary
+from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
+
+
+class ConditionedPopulation(ConditionedBatch):
+    r"""The function that all tasks share, given the data of all of them.
+
+    Args:
+        train_X: An ``N x d`` tensor: the inputs of all tasks, stacked.
+        train_Y: An ``N`` tensor of outcomes.
+        task: An ``N`` tensor: the task of each row, from 0.
+        noise: An ``N`` tensor of observation noise variances.
+        own_lengthscale: A ``d`` tensor, of the tasks' own functions.
+        own_outputscale: A tensor without dimensions: the signal variance of these.
+        own_noise: A tensor without dimensions: the noise variance of a further task.
+        level_variance: A tensor without dimensions: the variance of the tasks' levels.
+        lengthscale: A ``1 x d`` tensor, of the function that all share.
+        outputscale: A tensor of one: its signal variance.
+        kernel: The stationary kernel's name.
+        task_names: The tasks' names, for messages and the ``state_dict``.
+
+    Raises:
+        InputDataError: If the covariance matrix of the data is not positive definite.
+
+    Example:
+        >>> X, ones = torch.rand(10, 2, dtype=torch.double), torch.ones(10, dtype=torch.double)
+        >>> task, one = torch.arange(10) // 5, ones[0]
+        >>> population = ConditionedPopulation(
+        ...     X, X.sum(-1), task, ones / 9, ones[:2], one, one, one, ones[None, :2], ones[:1]
+        ... )
+        >>> population.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
+    """
+
+    task: Tensor
+    own_lengthscale: Tensor
+    own_outputscale: Tensor
+    own_noise: Tensor
+    level_variance: Tensor
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        task: Tensor,
+        noise: Tensor,
+        own_lengthscale: Tensor,
+        own_outputscale: Tensor,
+        own_noise: Tensor,
+        level_variance: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str = "matern52",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        names = task_names or [str(index) for index in range(int(task.max()) + 1)]
+        super().__init__(lengthscale, outputscale, kernel, names)
+        self.register(
+            train_X=train_X,
+            train_Y=train_Y,
+            task=task,
+            noise=noise,
+            own_lengthscale=own_lengthscale,
+            own_outputscale=own_outputscale,
+            own_noise=own_noise,
+            level_variance=level_variance,
+            prior_mean=torch.zeros_like(outputscale),
+            mask=torch.ones_like(task, dtype=torch.bool).unsqueeze(0),
+        )
+        with torch.no_grad():
+            self.register(inverse_root=self._factorize())
+            self.register(alpha=self.solve(self.train_Y.unsqueeze(0)))
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+        return len(self._task_names)
+
+    @property
+    def own(self) -> Stationary:
+        """The kernel of a task's own function."""
+        return Stationary(self.kernel, self.own_lengthscale, self.own_outputscale)
+
+    def _factorize(self) -> Tensor:
+        X, same = self.train_X, self.task.unsqueeze(-1) == self.task
+        covariance = self.flat_kernels(X, X).squeeze(0)
+        covariance = covariance + same * (self.own.between(X, X) + self.level_variance)
+
+        def name(matrix: int, row: int) -> str:
+            return self._task_names[int(self.task[row])]
+
+        return inverse_cholesky((covariance + self.noise.diag()).unsqueeze(0), name)
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances of ``P x d`` inputs with the data: ``1 x P x N``."""
+        return self.flat_kernels(x, self.train_X)
+
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Returns the values: there is one kernel, and one GP."""
+        return values
+
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Returns the values: the data are of the function that all tasks share."""
+        return values
+
+
+class TargetScale(Module):
+    r"""What is known of a task's scale ``b`` and level: four moments.
+
+    They are computed, not fitted. They are a parameter all the same, so that they travel with the
+    hyperparameters.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Example:
+        >>> TargetScale().mean
+        tensor(1.)
+    """
+
+    moments: Parameter
+
+    def __init__(self, batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008
+        super().__init__()
+        start = torch.tensor([1.0, 0.0, 1.0, 1.0]).expand(*batch_shape, 4).clone()
+        self.register_parameter("moments", Parameter(start, requires_grad=False))
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of ``b``, a ``batch_shape`` tensor."""
+        return self.moments[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of ``b``, a ``batch_shape`` tensor."""
+        return self.moments[..., 1]
+
+    @property
+    def mean_square(self) -> Tensor:
+        """The mean of ``b²``, a ``batch_shape`` tensor."""
+        return self.moments[..., 2]
+
+    @property
+    def level_variance(self) -> Tensor:
+        """The variance of the level, a ``batch_shape`` tensor."""
+        return self.moments[..., 3]
+
+    def set(self, *moments: Tensor) -> None:
+        """Replaces the moments, ``batch_shape`` tensors in the order of the properties."""
+        self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
+
+    def __getitem__(self, index: Any) -> TargetScale:
+        """Selects from the batch: what an index of ``batch_shape`` selects."""
+        return select_batch(self, "moments", index)
+
+
+class PopulationMean(Mean):
+    """``E[b] μ(x)``: the mean of a further task, whose level has the mean zero.
+
+    Args:
+        common: The mean ``μ`` of the function that all tasks share.
+        scale: The moments of the task's scale ``b``.
+    """
+
+    def __init__(self, common: WeightedSumMean, scale: TargetScale) -> None:
+        super().__init__()
+        self.common, self.scale = common, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluates the mean.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x n`` tensor.
+        """
+        return self.scale.mean.unsqueeze(-1) * self.common(x)
+
+
+class PopulationKernel(Kernel):
+    r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
+
+    With the posterior ``(μ, Σ)`` of the function that all tasks share, and the kernel ``k`` of the
+    task's own function, it is that of ``a + b (c(x) + h(x))`` for independent parts:
+
+    .. code-block:: text
+
+        E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
+
+    Args:
+        residual: The kernel of the task's own function.
+        common: The mean ``μ``.
+        common_covariance: The covariance ``Σ``.
+        scale: The moments of scale and level.
+    """
+
+    has_lengthscale = False
+
+    def __init__(
+        self,
+        residual: Kernel,
+        common: WeightedSumMean,
+        common_covariance: WeightedSumKernel,
+        scale: TargetScale,
+    ) -> None:
+        super().__init__(batch_shape=scale.moments.shape[:-1])
+        self.residual, self.scale = residual, scale
+        self.common, self.common_covariance = common, common_covariance
+
+    def __getitem__(self, index: Any) -> PopulationKernel:
+        """Selects from the batch."""
+        if not len(self.batch_shape):
+            return self
+        own = self.residual[index], self.scale[index]
+        return PopulationKernel(own[0], self.common, self.common_covariance, own[1])
+
+    def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+        """Evaluates ``Σ + k``, the covariance of a task with the scale one and the level zero.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return the values at ``(x1_i, x2_i)`` only.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        own = evaluate(self.residual, x1, x2, diag)
+        return own + self.common_covariance.forward(x1, x2, diag=diag)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        mean1 = self.common(x1)
+        mean2 = mean1 if x1 is x2 else self.common(x2)
+        products = mean1 * mean2 if diag else mean1.unsqueeze(-1) * mean2.unsqueeze(-2)
+        of_scale = self.scale.mean_square, self.scale.variance, self.scale.level_variance
+        square, variance, level = (part[(..., *[None] * (2 - diag))] for part in of_scale)
+        return square * self.unscaled(x1, x2, diag) + variance * products + level

@@ -1,0 +1,210 @@
+r"""PopulationGP: a further task of a hierarchical GP over the sources, with nothing fitted to it.
+
+The source tasks say what they have in common, and how far a task is from that. A new task needs
+nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
+The posterior of what the sources share is in ``kernels.population``, its fit in
+``pretraining.population``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.hyperpriors.spec import Hyperpriors, residual_kernel
+from botorch_transfer.kernels.gaussian import cholesky_or_nan, log_density
+from botorch_transfer.kernels.population import PopulationKernel, PopulationMean, TargetScale
+from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer.models.modular import SourcePosteriorGP
+from botorch_transfer.pretraining.population import SourcePopulation
+from botorch_transfer.pretraining.source_gps import ConditionedPrior
+
+NUM_SCALES, WIDTH = 9, 2.5
+"""How many scales are averaged over, and how many standard deviations up and down."""
+
+_AROUND = 0.5
+"""The standard deviation of a hyperprior around a learned value, on a logarithmic scale."""
+
+
+class PopulationGP(SourcePosteriorGP):
+    r"""A further task of a hierarchical GP over the sources, with nothing fitted to the target.
+
+    With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
+    of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and
+    ``h ~ GP(0, k)``. Level ``a`` and scale ``b`` are distributed as among the sources. The scale's
+    distribution, given the target's data, is that of nine values. Its moments make the target one
+    exact GP:
+
+    .. code-block:: text
+
+        m_t(x) = E[b] μ(x)
+        k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
+
+    They are computed when the model is built and again by each fit, and frozen in between. All
+    hyperparameters are the sources' own. Use it for the first evaluations, from few and small
+    source tasks on, and wherever a fit to a handful of points is not to be trusted. Outcomes of the
+    target and of the sources should have the same units, up to a factor of a few.
+
+    Args:
+        prior: A :class:`SourcePopulation`, or source data to fit one from.
+        covar_module: The kernel ``k`` of the target's own function, in units of a standardized
+            task; by default the sources', at their values. The parameters of a kernel that is given
+            are fitted.
+        fit_residual: Whether a fit also adapts the default kernel ``k`` to the target's data, by
+            MAP with log-normal hyperpriors around the sources' values.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = PopulationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(X).mean.shape
+        torch.Size([30, 1])
+    """
+
+    prior_class = SourcePopulation
+    prior: SourcePopulation
+    covar_module: PopulationKernel
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        fit_residual: bool = False,
+    ) -> None:
+        self._learns_noise = train_Yvar is None and likelihood is None
+        self._fit_residual = fit_residual
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of the sources' own functions."""
+        own = cast(SourcePopulation, prior).hyperparameters
+        median = float(own.own_lengthscale.log().mean().exp())
+
+        def around(value: float) -> Hyperparameter:
+            return Hyperparameter(None, value, 1e-6 * min(1.0, value), 1e6 * max(1.0, value))
+
+        values = median, float(own.own_outputscale), float(own.noise)
+        return GPHyperparameters(*map(around, values))
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> ScaleKernel:
+        learned = cast(SourcePopulation, prior).hyperparameters
+        kernel: Any = residual_kernel(prior.dim, batch_shape, own, prior.gps.kernel)
+        for module, name, value in (
+            (kernel.base_kernel, "lengthscale", learned.own_lengthscale),
+            (kernel, "outputscale", learned.own_outputscale),
+        ):
+            present = getattr(module, name)
+            module.initialize(**{name: value.to(present).expand_as(present)})
+            if self._fit_residual:
+                loc = value.to(present).log()
+                hyperprior = LogNormalPrior(loc, torch.full_like(loc, _AROUND))
+                module.register_prior(f"{name}_prior", hyperprior, name)
+        return kernel.requires_grad_(self._fit_residual)
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        scale, common = TargetScale(batch_shape), WeightedSumMean(prior.gps)
+        covariance = PopulationKernel(residual, common, WeightedSumKernel(prior.gps), scale)
+        return PopulationMean(common, scale), covariance
+
+    def _add_parts(self) -> None:
+        if self._learns_noise:
+            self.likelihood.requires_grad_(False)
+        self.to(self.train_targets)
+        self.update_scale()
+
+    @property
+    def scale(self) -> TargetScale:
+        """The moments of the target's scale and level."""
+        return self.covar_module.scale
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel ``k`` of the target's own function."""
+        return self.covar_module.residual
+
+    @torch.no_grad()
+    def update_scale(self) -> None:
+        """Computes the moments of scale and level anew from the target's data.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
+        steps = steps.to(self.train_targets.device)
+        scales = (self.prior.scale_log_std * steps).exp()
+        log_weights = -0.5 * steps.square()
+        if self.num_target_points > 0:
+            log_weights = log_weights + self._evidence(scales)
+        weights = log_weights.nan_to_num(nan=-torch.inf).softmax(dim=-1)
+        mean, square = weights @ scales, weights @ scales.square()
+        level = torch.full_like(mean, self.prior.level_variance)
+        self.scale.set(mean, square - mean.square(), square, level)
+        if self._learns_noise:
+            noise = square * self.prior.gps.own_noise
+            self.likelihood.noise = noise.unsqueeze(-1).to(self.train_targets)
+
+    def _evidence(self, scales: Tensor) -> Tensor:
+        """The log density of the target's outcomes for each scale, ``batch_shape x S``."""
+        training = self.training
+        self.eval()
+        (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
+        mean = self.mean_module.common(X).double().unsqueeze(-2)
+        squares = scales.square()
+        if self._learns_noise:
+            noise = (squares * self.prior.gps.own_noise).unsqueeze(-1).expand(-1, Y.shape[-1])
+        else:
+            noise = self._noise_variance().double().unsqueeze(-2)
+        covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)
+        covariance = squares[:, None, None] * covariance + self.prior.level_variance
+        root = cholesky_or_nan(covariance + noise.diag_embed())
+        residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1)
+        self.train(training)
+        return log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits what is to be fitted, then computes the scale; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        fitted = super().custom_fit(mll, *args, **kwargs)
+        self.update_scale()
+        return fitted

@@ -1,0 +1,273 @@
+r"""The joint MAP fit of the hierarchical GP over the source tasks.
+
+All tasks share its hyperparameters, so they are fitted to the rows of all tasks at once. They are
+optimized as logarithms, with normal hyperpriors:
+
+.. code-block:: text
+
+    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of what all tasks share
+    log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
+    log s_c         ~ N(log .8, 1)            standard deviation of what all tasks share
+    log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
+    log s_h / s_c   ~ N(.3, .3²)              a single task could not tell the two apart
+    log σ²          ~ N(log .01, 1.5²)        noise variance
+    log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
+
+for outcomes that are standardized task by task. Hyperpriors and their values were chosen by
+experiment.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from botorch_transfer.kernels.gaussian import stationary_nll_and_gradient
+from botorch_transfer.kernels.stationary import Stationary, gradient_in_inputs
+from botorch_transfer.pretraining.optimizers import minimize_batched
+from botorch_transfer.pretraining.parallel import single_threaded_scipy
+
+LEVEL_VARIANCE = 0.09
+"""The variance of the tasks' levels, in units of their standardized outcomes."""
+
+_JITTER = 1e-6
+
+
+@dataclass(frozen=True)
+class PopulationOptions:
+    """How the hierarchical GP over the source tasks is fitted and conditioned.
+
+    Args:
+        max_iter: The most L-BFGS-B iterations.
+        fit_points: Hyperparameters are fitted to at most so many points of all tasks together.
+        max_points: The GP is conditioned on at most so many.
+        seed: The seed of the points that are kept where there are more: each task keeps the same
+            share of its points, but no fewer than five.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> PopulationOptions(max_points=500).fit_points
+        500
+    """
+
+    max_iter: int = 100
+    fit_points: int = 500
+    max_points: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_iter < 1 or self.fit_points < 1 or self.max_points < 1:
+            raise ValueError("max_iter, fit_points and max_points must be positive.")
+
+
+@dataclass(frozen=True)
+class StackedTasks:
+    """The rows of all tasks, one task after another, standardized task by task.
+
+    Args:
+        X: An ``N x d`` tensor of inputs.
+        Y: An ``N`` tensor of outcomes.
+        Yvar: An ``N`` tensor of known noise variances, zero where the noise is inferred.
+        task: An ``N`` tensor: the task of each row, from 0.
+        fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    task: Tensor
+    fixed_noise: Tensor
+
+    def __getitem__(self, rows: Tensor) -> StackedTasks:
+        """Selects rows."""
+        X, Y, Yvar, task = (part[rows] for part in (self.X, self.Y, self.Yvar, self.task))
+        return StackedTasks(X, Y, Yvar, task, self.fixed_noise)
+
+    def thinned(self, max_points: int, seed: int) -> StackedTasks:
+        """Keeps the same share of each task's points, but no fewer than five.
+
+        Args:
+            max_points: About how many points to keep of all tasks together.
+            seed: The seed of the choice. A task's choice does not depend on the other tasks' order.
+
+        Returns:
+            The rows that are kept, in their order.
+        """
+        if len(self.Y) <= max_points:
+            return self
+        share, kept = max_points / len(self.Y), []
+        for index in range(len(self.fixed_noise)):
+            (rows,) = (self.task == index).nonzero(as_tuple=True)
+            generator = torch.Generator().manual_seed(seed)
+            order = torch.randperm(len(rows), generator=generator)
+            kept.append(rows[order[: max(5, round(share * len(rows)))].sort().values])
+        return self[torch.cat(kept)]
+
+    def noise(self, inferred: Tensor) -> Tensor:
+        """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
+        return torch.where(self.fixed_noise, 0.0, inferred)[self.task] + self.Yvar
+
+
+class PopulationHyperparameters(NamedTuple):
+    """The hyperparameters of the hierarchical GP.
+
+    Args:
+        lengthscale: A ``d`` tensor, of what all tasks share.
+        own_lengthscale: A ``d`` tensor, of a task's own function.
+        outputscale: The signal variance of what all tasks share, without dimensions.
+        own_outputscale: That of a task's own function.
+        noise: The noise variance of a further task.
+        task_noise: An ``M`` tensor: the tasks' own.
+    """
+
+    lengthscale: Tensor
+    own_lengthscale: Tensor
+    outputscale: Tensor
+    own_outputscale: Tensor
+    noise: Tensor
+    task_noise: Tensor
+
+
+class PopulationObjective:
+    """The negative log posterior of the hyperparameters per point, with its gradient.
+
+    Args:
+        tasks: The stacked tasks.
+        kernel: The stationary kernel's name.
+
+    Example:
+        >>> X, ones = torch.rand(9, 2).double(), torch.ones(9).double()
+        >>> tasks = StackedTasks(X, X.sum(-1) - 1, 0 * ones, torch.arange(9) // 3, ones[:3] == 0)
+        >>> objective = PopulationObjective(tasks, "matern52")
+        >>> value, gradient = objective(objective.start().unsqueeze(0), torch.tensor([0]))
+        >>> gradient.shape
+        torch.Size([1, 10])
+    """
+
+    def __init__(self, tasks: StackedTasks, kernel: str) -> None:
+        self.tasks, self.kernel = tasks, kernel
+        self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
+        self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
+        d, M = self._dim, self._num_tasks
+        self._sizes = d, d, 1, 1, 1, M
+        eye = torch.eye(2 * d + 3 + M, dtype=torch.double)
+        common, own, (s_c, s_h, noise), of_tasks = eye.split((d, d, 3, M))
+        by_mean = [  # combinations of the parameters, their means and standard deviations
+            (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
+            (own - common, 0.0, 0.7),
+            (s_c[None], math.log(0.8), 1.0),
+            (s_h[None], math.log(0.7), 1.0),
+            ((s_h - s_c)[None], 0.3, 0.3),
+            (noise[None], math.log(0.01), 1.5),
+            (of_tasks, 0.0, 0.7),
+        ]
+        device = tasks.Y.device
+        self._combinations = torch.cat([rows / std for rows, _, std in by_mean]).to(device)
+        centers = [torch.full((len(rows),), mean / std).double() for rows, mean, std in by_mean]
+        self._centers = torch.cat(centers).to(device)
+
+    def start(self) -> Tensor:
+        """The parameters that the optimization starts from."""
+        d, M = self._dim, self._num_tasks
+        start = torch.full((2 * d + 3 + M,), math.log(0.5) + 0.25 * math.log(d)).double()
+        start[2 * d :] = torch.tensor([math.log(0.8), math.log(0.7), math.log(0.02)] + [0.0] * M)
+        return start.to(self.tasks.Y.device)
+
+    def bounds(self) -> Tensor:
+        """Lower and upper bounds of the parameters."""
+        d, M = self._dim, self._num_tasks
+        pairs = [(-4, 6)] * d + [(-5, 7)] * d + [(-4, 2), (-4, 2), (-11, 0)] + [(-4, 4)] * M
+        return torch.tensor(pairs, dtype=torch.double).T
+
+    def read(self, theta: Tensor) -> PopulationHyperparameters:
+        """Turns parameters into hyperparameters."""
+        common, own, s_c, s_h, noise, of_tasks = theta.split(self._sizes)
+        return PopulationHyperparameters(
+            common.exp(),
+            own.exp(),
+            (2 * s_c[0]).exp(),
+            (2 * s_h[0]).exp(),
+            noise[0].exp(),
+            (noise + of_tasks).exp(),
+        )
+
+    @torch.no_grad()
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective.
+
+        Args:
+            theta: A ``P x k`` tensor of parameters.
+            rows: Ignored.
+
+        Returns:
+            The ``P`` values and their ``P x k`` gradient; NaN where the covariance matrix is not
+            positive definite, even with some jitter.
+        """
+        values, gradients = zip(*(self._evaluate(each) for each in theta), strict=True)
+        return torch.stack(values), torch.stack(gradients)
+
+    def _evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        tasks, found = self.tasks, self.read(theta)
+        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
+        scaled = tasks.X / own.lengthscale
+        covariance, derivative = own.value_and_derivative(scaled)
+        covariance = covariance * self._same
+        (value,), slopes = stationary_nll_and_gradient(
+            tasks.Y.unsqueeze(0),
+            tasks.X.unsqueeze(0),
+            Stationary(self.kernel, found.lengthscale, found.outputscale.unsqueeze(0)),
+            (tasks.noise(found.task_noise) + _JITTER).unsqueeze(0),
+            covariance=(covariance + LEVEL_VARIANCE * self._same).unsqueeze(0),
+        )
+        G = slopes.covariance[0]
+        in_inputs = gradient_in_inputs(4 * G * self._same * derivative, scaled)
+        in_noise = (
+            slopes.noise[0] * torch.where(tasks.fixed_noise, 0.0, found.task_noise)[tasks.task]
+        )
+        in_task_noise = torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise)
+        gradient = torch.cat(
+            [
+                slopes.log_lengthscale[0],
+                -torch.linalg.vecdot(in_inputs, scaled, dim=-2),
+                2 * slopes.log_scale,
+                2 * (G * covariance).sum().unsqueeze(0),
+                in_noise.sum().unsqueeze(0),
+                in_task_noise,
+            ]
+        )
+        deviation = self._combinations @ theta - self._centers
+        value = value + 0.5 * deviation.square().sum()
+        gradient = gradient + self._combinations.mT @ deviation
+        return value / len(tasks.Y), gradient / len(tasks.Y)
+
+
+def fit_population(
+    tasks: StackedTasks, kernel: str, options: PopulationOptions
+) -> tuple[PopulationHyperparameters, Tensor]:
+    """Fits the hyperparameters by maximum a posteriori.
+
+    Args:
+        tasks: The stacked tasks.
+        kernel: The stationary kernel's name.
+        options: How to fit.
+
+    Returns:
+        The hyperparameters, and the log posterior up to a constant, on the points of the fit.
+    """
+    objective = PopulationObjective(tasks.thinned(options.fit_points, options.seed), kernel)
+    with single_threaded_scipy():
+        theta, value = minimize_batched(
+            objective,
+            objective.start().unsqueeze(0),
+            objective.bounds(),
+            options.max_iter,
+            gradient_tolerance=0.05 / len(objective.tasks.Y),
+        )
+    found = objective.read(theta[0].to(tasks.Y.device))
+    return found, -value[0] * len(objective.tasks.Y)
