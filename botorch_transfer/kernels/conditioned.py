@@ -628,7 +628,7 @@ class ConditionedGPs(ConditionedBatch):
         mean, explained = in_parts(both, self._flat(x), self._width)
         return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
 
-    def select(self, tasks: Sequence[int]) -> ConditionedGPs:
+    def select(self, tasks: Sequence[int] | Tensor) -> ConditionedGPs:
         """Takes some of the tasks; nothing is computed anew.
 
         Args:
@@ -641,7 +641,7 @@ class ConditionedGPs(ConditionedBatch):
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
-        twin._task_names = [self._task_names[task] for task in tasks]
+        twin._task_names = [self._task_names[task] for task in index.tolist()]
         return twin
 
     def join(

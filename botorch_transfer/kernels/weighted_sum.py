@@ -10,7 +10,9 @@ every task counts once, and of the ensembles, whose weights are shares.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -25,6 +27,7 @@ from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.kernels.conditioned import (
     MAX_ELEMENTS,
     ConditionedBatch,
+    ConditionedGPs,
     in_parts,
 )
 from botorch_transfer.kernels.state import select_batch
@@ -49,6 +52,17 @@ class SourceWeights(Module, ABC):
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor."""
 
+    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the GPs that count.
+
+        Args:
+            gps: All source GPs.
+
+        Returns:
+            ``U`` GPs and their weights, a ``batch_shape x U`` tensor; by default all.
+        """
+        return gps, self.weights
+
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
         return select_batch(self, self._parameter, index)
@@ -60,10 +74,14 @@ class TaskWeights(SourceWeights):
     The weights are optimized as they are, not through a logarithm, so that a source task that does
     not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
 
+    Of many tasks most may be left out. Their weights are exactly zero: they are not evaluated, have
+    no hyperprior, and are not fitted.
+
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
         batch_shape: The batch shape of the target model.
         prior: An optional hyperprior for the weights.
+        can_leave_out: Whether tasks may be left out; otherwise no weight is set to zero.
 
     Example:
         >>> TaskWeights(4).weights
@@ -73,12 +91,15 @@ class TaskWeights(SourceWeights):
     _parameter = "raw_weights"
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
+    can_leave_out: bool = False  # that of the pickles of earlier versions
+    _held: tuple[Tensor, Tensor | None] | None = None  # inside `without_left_out`
 
     def __init__(
         self,
         num_tasks: int,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         prior: Prior | None = None,
+        can_leave_out: bool = False,
     ) -> None:
         super().__init__()
         start = torch.full((*batch_shape, num_tasks), 1.0 / num_tasks)
@@ -86,10 +107,15 @@ class TaskWeights(SourceWeights):
         self.register_constraint("raw_weights", GreaterThan(MIN_WEIGHT, transform=None))
         if prior is not None:
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
+        self.can_leave_out = can_leave_out
+        self._selected = Cache(size=1)
 
     @property
     def weights(self) -> Tensor:
-        """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound."""
+        """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound.
+
+        If tasks may be left out, those set to zero are.
+        """
         # A copy, because without a transform these would be the parameters themselves.
         return self.raw_weights_constraint.transform(self.raw_weights).clone()
 
@@ -98,12 +124,93 @@ class TaskWeights(SourceWeights):
         value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
         if not bool((value >= 0).all()):
             raise ValueError("A task's weight must not be negative.")
+        left_out = value == 0
         value = value.clamp_min(MIN_WEIGHT)
         self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
+        if self.can_leave_out:
+            self.raw_weights.data.masked_fill_(left_out, 0.0)
+
+    @property
+    def columns(self) -> Tensor | None:
+        """Which of the ``U`` GPs that count in any batch each batch's weights are of.
+
+        ``None`` if each batch has weights of all of them.
+        """
+        return None if self._held is None else self._held[1]
+
+    def choose(self, mask: Tensor) -> None:
+        """Leaves out all tasks but some.
+
+        Args:
+            mask: A ``batch_shape x M`` boolean tensor: the ``S`` tasks of each batch that count.
+                They keep their weights, except that those that were left out before start at ``1 /
+                S``, and so do all if all weights were alike.
+        """
+        raw = self.raw_weights.data
+        alike = bool((raw == raw[..., :1]).all())
+        start = mask.to(raw) / mask.sum(dim=-1, keepdim=True)
+        raw.copy_(start if alike else torch.where(mask & (raw != 0), raw, start))
+
+    def _counting(self) -> Tensor:
+        """The tasks that count in any batch, ``M`` flags."""
+        return (self.raw_weights.detach() != 0).reshape(-1, self.raw_weights.shape[-1]).any(dim=0)
+
+    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the GPs that count in any batch.
+
+        Args:
+            gps: All source GPs.
+
+        Returns:
+            ``U`` GPs and their weights, a ``batch_shape x U`` tensor.
+        """
+        if not self.can_leave_out:
+            return gps, self.weights
+
+        def select(mask: Tensor) -> tuple[ConditionedBatch, Tensor]:
+            tasks = mask.nonzero().squeeze(-1)
+            if len(tasks) == len(mask):
+                return gps, tasks
+            return cast(ConditionedGPs, gps).select(tasks), tasks
+
+        counting = self._counting() if self._held is None else self._held[0]
+        twin, tasks = self._selected(select, counting, gps.alpha)
+        weights, columns = self.weights, self.columns
+        if columns is not None:
+            full = weights.new_zeros(*weights.shape[:-1], len(tasks))
+            return twin, full.scatter(-1, columns.expand(weights.shape), weights)
+        return twin, weights if weights.shape[-1] == len(tasks) else weights[..., tasks]
+
+    @contextmanager
+    def without_left_out(self) -> Iterator[None]:
+        """Lets the parameter be of the tasks that count only, so that a fit is not of thousands.
+
+        Batches in which different numbers of tasks count are fitted as they are.
+        """
+        full, counting = self.raw_weights, self._counting()
+        mask = full.detach() != 0
+        sizes = mask.sum(dim=-1)
+        if not self.can_leave_out or bool((sizes != sizes.max()).any()) or bool(counting.all()):
+            yield
+            return
+        shape = *self.batch_shape, -1
+        held = Parameter(full.detach()[mask].reshape(shape), full.requires_grad)
+        columns = None
+        if held.shape[-1] < int(counting.sum()):
+            columns = (counting.cumsum(dim=-1) - 1).expand(mask.shape)[mask].reshape(shape)
+        self._parameters["raw_weights"], self._held = held, (counting, columns)
+        try:
+            yield
+        finally:
+            full.data.masked_scatter_(mask, held.detach())
+            self._parameters["raw_weights"], self._held = full, None
 
 
 def _get_weights(module: TaskWeights) -> Tensor:
-    return module.weights
+    weights = module.weights
+    if not module.can_leave_out or module._held is not None:
+        return weights
+    return weights[..., module._counting()].clamp_min(MIN_WEIGHT)
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
@@ -201,51 +308,58 @@ class WeightedSumKernel(Kernel):
         same = same_inputs(x1, x2)
         # Inputs that repeat themselves along a batch are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        gps, weights = _chosen(self.gps, self.task_weights)
         if diag:
-            values = self._sum(self._variance(x1, x2, same), event_dims=1)
+            variance = self._variance(gps, x1, x2, same)
+            values = _weighted_sum(weights, variance, event_dims=1, power=2)
             return values.expand(*batch_shape, *values.shape[-1:])
         if not x2.requires_grad:
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
-        width = self.gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+        width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
         if width * x1.shape[-2] > MAX_ELEMENTS:
-            values = self._large_sum(x1, x2, same, width)
+            values = self._large_sum(gps, weights, x1, x2, same, width)
         else:
-            values = self._sum(self._covariances(x1, x2, same), event_dims=2)
+            covariances = self._covariances(gps, x1, x2, same)
+            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
 
-    def _sum(self, values: Tensor, event_dims: int) -> Tensor:
-        return _weighted_sum(self.task_weights, values, event_dims, power=2)
-
     def source_covariances(self, x: Tensor) -> Tensor:
-        """Evaluates every source's covariance, and remembers it.
+        """Evaluates the covariance of every source that counts, and remembers it.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x M x n x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x U x n x n`` tensor, without the batch if all inputs are the same.
         """
-        if x.requires_grad:
-            return self.gps.covariance(x)
-        return self._covariance(self.gps.covariance, collapse_batch(x), self.gps.alpha)
+        gps, _ = _chosen(self.gps, self.task_weights)
+        return self._covariances(gps, x, x, same=True)
 
-    def _covariances(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates the covariance of every source: ``batch_shape x M x n1 x n2``."""
-        if same:
-            return self.source_covariances(x1)
-        return self.gps.covariance(x1, x2, self._whitened(self.gps.whiten, x2, self.gps.alpha))
+    def _covariances(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates the covariance of every source: ``batch_shape x U x n1 x n2``."""
+        if not same:
+            return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
+        if x1.requires_grad:
+            return gps.covariance(x1)
+        return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
 
-    def _large_sum(self, x1: Tensor, x2: Tensor, same: bool, width: int) -> Tensor:
+    def _large_sum(
+        self,
+        gps: ConditionedBatch,
+        weights: Tensor | None,
+        x1: Tensor,
+        x2: Tensor,
+        same: bool,
+        width: int,
+    ) -> Tensor:
         """Evaluates some rows of all sources after the other, so that memory is that of the sum."""
-        whitened = self._whitened(self.gps.whiten, x2, self.gps.alpha)
-        weights = whitened.new_ones(whitened.shape[-3])
-        if self.task_weights is not None:
-            weights = self.task_weights.weights.square()
+        whitened = self._whitened(gps.whiten, x2, gps.alpha)
+        squares = whitened.new_ones(whitened.shape[-3]) if weights is None else weights.square()
 
         def rows(part: Tensor, start: int = 0) -> Tensor:
             others = x2[..., start:, :], whitened[..., start:]
-            return self.gps.weighted_covariance(weights, part, *others)
+            return gps.weighted_covariance(squares, part, *others)
 
         if not same or torch.is_grad_enabled():
             return in_parts(rows, x1, width, dim=-2)
@@ -254,11 +368,11 @@ class WeightedSumKernel(Kernel):
         upper = [rows(x1[..., start : start + size, :], start) for start in range(0, n, size)]
         return _symmetric(upper)
 
-    def _variance(self, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x M x n``."""
+    def _variance(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x U x n``."""
         if same:
-            return self.gps.variance(x1)
-        pairs = self.gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
+            return gps.variance(x1)
+        pairs = gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
         return pairs[..., 0, 0].mT
 
 
@@ -305,27 +419,34 @@ class WeightedSumMean(Mean):
         Returns:
             A ``batch_shape x n`` tensor.
         """
-        mean = _weighted_sum(self.task_weights, self.source_means(x), event_dims=1, power=1)
+        _, weights = _chosen(self.gps, self.task_weights)
+        mean = _weighted_sum(weights, self.source_means(x), event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
 
     def source_means(self, x: Tensor) -> Tensor:
-        """Evaluates every source's mean, and remembers it.
+        """Evaluates the mean of every source that counts, and remembers it.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x M x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x U x n`` tensor, without the batch if all inputs are the same.
         """
+        gps, _ = _chosen(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
-        return self._source_means(self.gps.mean, points, self.gps.alpha)
+        return self._source_means(gps.mean, points, gps.alpha)
 
 
-def _weighted_sum(
-    task_weights: SourceWeights | None, values: Tensor, event_dims: int, power: int
-) -> Tensor:
-    """Sums ``batch_shape x M x event_shape`` values over the tasks, times powers of weights."""
-    if task_weights is not None:
-        weights = task_weights.weights.pow(power)
+def _chosen(
+    gps: ConditionedBatch, task_weights: SourceWeights | None
+) -> tuple[ConditionedBatch, Tensor | None]:
+    """The source GPs that count, and their weights if they have any."""
+    return (gps, None) if task_weights is None else task_weights.chosen(gps)
+
+
+def _weighted_sum(weights: Tensor | None, values: Tensor, event_dims: int, power: int) -> Tensor:
+    """Sums ``batch_shape x U x event_shape`` values over the tasks, times powers of weights."""
+    if weights is not None:
+        weights = weights.pow(power)
         values = weights.reshape(*weights.shape, *[1] * event_dims) * values
     return values.sum(dim=-event_dims - 1)

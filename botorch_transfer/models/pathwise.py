@@ -238,11 +238,12 @@ class SourcePath(ModelPath):
         num_features: int,
     ) -> None:
         super().__init__()
+        weights = gps.alpha.new_ones(len(gps.alpha))
+        if task_weights is not None:
+            gps, weights = task_weights.chosen(gps)
         self.gps, num_kernels = gps, len(gps.outputscale)
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
-        ones = gps.alpha.new_ones(len(gps.alpha))
-        weights = ones if task_weights is None else task_weights.weights.detach().double()
-        self.register_buffer("weights", weights)
+        self.register_buffer("weights", weights.detach().double())
         self.register_buffer("frequencies", _draw_frequencies(gps, half))
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)

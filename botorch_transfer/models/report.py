@@ -19,12 +19,11 @@ import numpy as np
 import pandas as pd
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.kernels.conditioned import ConditionedBatch
-from botorch_transfer.kernels.gaussian import log_density
 from botorch_transfer.kernels.stationary import squared_distance
+from botorch_transfer.models.screening import average_log_density
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.pretraining.source_gps import SourceGPs
@@ -201,7 +200,10 @@ def slope_evidence(
     num = len(SLOPES)
     slopes = Y.new_tensor([*(-slope for slope in SLOPES), 0.0, *SLOPES])
     densities = torch.stack(
-        [_average_density(Y - slope * means, slope**2 * covariances, residual) for slope in slopes],
+        [
+            average_log_density(Y - slope * means, slope**2 * covariances, residual)
+            for slope in slopes
+        ],
         dim=-1,
     )
     weighted = densities - (slopes != 0) * math.log(num)
@@ -236,20 +238,3 @@ def _residual_covariances(X: Tensor, noise: Tensor | None) -> Tensor:
             for lengthscale, scale, diagonal in product(LENGTHSCALES, SCALES, noises)
         ]
     )
-
-
-def _average_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """The log density of errors, averaged over the grid of residual covariances.
-
-    Args:
-        errors: An ``M x n`` tensor.
-        covariance: An ``M x n x n`` tensor.
-        residual: A ``G x n x n`` tensor.
-
-    Returns:
-        An ``M`` tensor.
-    """
-    root = psd_safe_cholesky(covariance.unsqueeze(1) + residual)
-    errors = errors.unsqueeze(1).expand(root.shape[:-1]).unsqueeze(-1)
-    whitened = torch.linalg.solve_triangular(root, errors, upper=False)
-    return log_density(root, whitened).logsumexp(dim=-1) - math.log(len(residual))

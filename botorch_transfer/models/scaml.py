@@ -10,18 +10,29 @@ and those of the paper, are in ``hyperpriors.spec``.
 
 from __future__ import annotations
 
-from typing import cast
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.hyperpriors.spec import weight_prior
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.hyperpriors.spec import Hyperpriors, weight_prior
 from botorch_transfer.kernels import TaskWeights, WeightedSumKernel
+from botorch_transfer.kernels.cache import Cache
+from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.means import WeightedSumMean
+from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
+from botorch_transfer.models.screening import screened_tasks
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 
@@ -62,22 +73,93 @@ class ScaMLGP(SourcePosteriorGP):
 
     transfer_report = transfer_report
 
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        hyperpriors: Hyperpriors = "cautious",
+        max_sources: int | None = 64,
+    ) -> None:
+        if max_sources is not None and max_sources < 1:
+            raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
+        self._max_sources, self._choice = max_sources, Cache(size=1)
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperpriors)
+
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        weights = TaskWeights(
-            prior.num_tasks, batch_shape, weight_prior(self._hyperpriors, prior.num_tasks)
-        )
+        number = prior.num_tasks
+        most = number if self._max_sources is None else min(self._max_sources, number)
+        hyperprior = weight_prior(self._hyperpriors, most)
+        weights = TaskWeights(number, batch_shape, hyperprior, can_leave_out=most < number)
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
         return WeightedSumMean(prior.gps, weights), kernel
 
     def _add_parts(self) -> None:
         self.task_weights = cast(TaskWeights, self.mean_module.task_weights)
+        self._choose_sources()
+
+    @torch.no_grad()
+    def _choose_sources(self) -> None:
+        """Leaves out source tasks if there are many, and target points that tell which."""
+        (X,), Y = self.train_inputs, self.train_targets
+        if not self.task_weights.can_leave_out or Y.numel() == 0:
+            return
+        # The default residual at its start, whatever the present hyperparameters: the same data
+        # have the same choice.
+        own = self.target_hyperparameters_for(self.prior, self._hyperpriors)
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
+        residual = Stationary(
+            "rbf", X.new_tensor([[own.lengthscale.start]]), X.new_tensor(own.outputscale.start)
+        )
+        most = cast(int, self._max_sources)
+
+        def choose(points: Tensor) -> Tensor:
+            chosen = []
+            for member in points.reshape(-1, *points.shape[-2:]):
+                X, (Y, noise) = member[:, :-2], member[:, -2:].mT
+                covariance = residual.between(X, X) + noise.diag()
+                chosen.append(screened_tasks(self.prior.gps, X, Y, covariance, most))
+            return torch.stack(chosen).reshape(*points.shape[:-2], -1)
+
+        points = torch.cat([self.transform_inputs(X), torch.stack([Y, noise], dim=-1)], dim=-1)
+        self.task_weights.choose(self._choice(choose, points, self.prior.gps.alpha))
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Chooses the source tasks and fits the hyperparameters; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        if self.task_weights.raw_weights.requires_grad:
+            self.train()._choose_sources()
+        with self.task_weights.without_left_out():
+            return super().custom_fit(mll, *args, **kwargs)
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        gps, _ = self.task_weights.chosen(self.prior.gps)
+        return gps.sharing(X)
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those left out."""
         return self.task_weights.weights
 
     @weights.setter

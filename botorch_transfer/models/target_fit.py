@@ -109,13 +109,13 @@ class TargetObjective:
         if "noise" not in parts:
             noise = model.likelihood.noise_covar.noise.double()
             self._known_noise = noise.expand(Y.shape).reshape(-1, n)
-        # The first dimension of both is one if all members have the same inputs.
+        # The first dimension of both is one if all members have the same inputs and sources.
         if isinstance(model.mean_module, WeightedSumMean):
             means = model.mean_module.source_means(X).double()
-            self._means = means.reshape(-1, *means.shape[-2:])
+            self._means = self._of_members(model.mean_module, means)
         if sources is not None:
-            covariances = sources.source_covariances(X).double()
-            self._covariances = covariances.reshape(-1, covariances.shape[-3], n * n)
+            covariances = sources.source_covariances(X).double().flatten(start_dim=-2)
+            self._covariances = self._of_members(sources, covariances)
         if "weights" not in parts:
             if self._means is not None:
                 self._Y = self._Y - self._means.sum(dim=-2)
@@ -129,6 +129,16 @@ class TargetObjective:
         is_fitted = torch.tensor([part.parameter.requires_grad for part in columns])
         self._fitted = is_fitted.nonzero().squeeze(-1).to(X.device)
         self._is_log = torch.tensor([part.is_log for part in columns]).to(X.device)
+
+    def _of_members(self, module: WeightedSumMean | WeightedSumKernel, values: Tensor) -> Tensor:
+        """Selects the ``B x M x k`` values of each member's own sources."""
+        values = values.reshape(-1, *values.shape[-2:])
+        columns = getattr(module.task_weights, "columns", None)
+        if columns is None:
+            return values
+        columns = columns.reshape(len(self._Y), -1, 1)
+        values = values.expand(len(self._Y), *values.shape[1:])
+        return values.gather(1, columns.expand(*columns.shape[:2], values.shape[-1]))
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
