@@ -51,12 +51,20 @@ class ScaMLGP(SourcePosteriorGP):
     source tasks. It is the model to start with: use it for any number of source tasks with a few
     dozen points each. With enough target points, unhelpful source tasks get weights near zero.
 
+    Of more than ``max_sources`` tasks it uses only those that explain the target's outcomes best,
+    each by itself (``screening.screened_tasks``). The weights of the others are exactly zero, and
+    they take no time. The choice is made when the model is built and again by each fit, and kept in
+    between: by conditioning, fantasies and leave-one-out predictions. Without target points all
+    tasks are used.
+
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
+        max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
+            not positive.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
