@@ -1,9 +1,11 @@
-"""From a table of old runs to source data: failed runs, missing parameters, standard errors."""
+"""From a table of old runs to source data: failed runs, changed search spaces, standard errors."""
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +15,7 @@ from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space import Parameter, SearchSpace
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +29,23 @@ def from_dataframe(
     failed: Literal["drop", "worst"] = "drop",
     noise: str | None = None,
     missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    changed: bool = False,
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
     Runs whose outcome is NaN or infinite have failed. They are dropped or get the worst finite
     outcome of their task; a task without any finite outcome is left out. One log line per call says
     how many runs that were, and which tasks.
+
+    The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
+
+    - A parameter that a task does not record had one value, which ``missing`` gives. The task then
+      says nothing of other values. Or its value is unknown: each run then gets another one, spread
+      over the range, so that outcomes do not depend on the parameter as far as this task goes.
+    - A number outside of its range keeps its place on the parameter's scale, outside of the unit
+      cube. A choice or level that is no longer one has no place, and its run is left out.
+    - Of a new choice, no task has runs, and none says anything.
 
     Args:
         frame: The table.
@@ -46,8 +59,13 @@ def from_dataframe(
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
             unit; its square becomes ``Yvar``. A task with an empty column has its noise inferred. A
             failed run that is kept has the largest standard error of its task.
-        missing: Values of parameters that a task does not record (empty or absent column). Without
-            it, such tasks raise an error.
+        missing: Values of parameters that a task does not record (empty or absent column); ``None``
+            if the value is not known.
+        rename: New names of columns by their old ones.
+        changed: Whether the search space has changed since the runs. If not, an unrecorded
+            parameter that ``missing`` does not name is an error, and so is a value that is not in
+            the space. If it has, the former counts as unknown, unless the table has a column of
+            a similar name.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
@@ -76,10 +94,13 @@ def from_dataframe(
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
-    for argument, column in (("outcome", outcome), ("task", task), ("noise", noise)):
+    frame = renamed(frame, rename or {})
+    others = {"outcome": outcome, "task": task, "noise": noise}
+    for argument, column in others.items():
         if column is not None and column not in frame.columns:
             raise InputDataError(
-                f"The table has no column {column!r}: name an existing one by {argument}=."
+                f"The table has no column {column!r}{_hint(column, frame.columns)}: name an "
+                f"existing one by {argument}=."
             )
     for name in missing or {}:
         if name not in space.columns:
@@ -87,21 +108,30 @@ def from_dataframe(
                 f"missing names {name!r}, which is no parameter of the search space: use one of "
                 f"{', '.join(space.columns)}."
             )
+    if changed:
+        _refuse_likely_renames(frame, space, missing or {}, {*others.values()})
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome: list[str] = []
+    displaced = 0
     for name, rows in _rows_of_tasks(frame[task]).items():
         finite = np.isfinite(Y[rows])
         if not finite.any():
             without_outcome.append(name)
             continue
         kept = rows if failed == "worst" else rows[finite]
-        runs = _fill(name, frame.iloc[kept], space, missing or {})
+        runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
         try:
-            X = space.encode(runs)
+            X = space.place(runs) if changed else space.encode(runs)
         except InputDataError as error:
             raise InputDataError(f"Task {name!r}: {error}") from error
+        if changed and bool((lost := X.isnan().any(dim=-1)).any()):
+            displaced += int(lost.sum())
+            has_place = (~lost).numpy()
+            kept, runs, X = kept[has_place], runs[has_place], X[~lost]
+            if not np.isfinite(Y[kept]).any():
+                continue
         y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
         datasets[name] = SupervisedDataset(
             X,
@@ -111,6 +141,13 @@ def from_dataframe(
             outcome_names=[name],
         )
     _log(Y, failed, without_outcome)
+    if displaced:
+        logger.info("%d runs have a value that the search space has no more: left out", displaced)
+    if not datasets and displaced:
+        raise InputDataError(
+            "No run is left, as all have a value that the search space has no more: add it to the "
+            "search space, or leave the table out."
+        )
     if not datasets:
         raise InputDataError(
             f"No run has a finite outcome in the column {outcome!r}: there are no source data in "
@@ -131,14 +168,21 @@ def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}
 
 
-def _fill(name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any]) -> DataFrame:
+def _fill(
+    name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any], changed: bool
+) -> DataFrame:
     """Fills columns that this task lacks, or refuses it; ``encode`` checks conditional ones."""
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
-        for column in parameter.columns:
-            if column in runs and runs[column].notna().any():
-                continue
-            if column in missing:
+        lacking = [c for c in parameter.columns if c not in runs or runs[c].isna().all()]
+        unknown = [c for c in lacking if missing.get(c) is None and (c in missing or changed)]
+        if unknown and len(unknown) == len(parameter.columns):
+            values = unknown_values(parameter, len(runs), seed=f"{name}/{parameter.name}")
+            for column in unknown:
+                runs[column] = values[column].to_numpy()
+            continue
+        for column in lacking:
+            if missing.get(column) is not None:
                 runs[column] = missing[column]
             elif parameter.active_if is None:
                 raise InputDataError(
@@ -147,6 +191,115 @@ def _fill(name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, 
                     "out of the search space."
                 )
     return runs
+
+
+def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
+    """Draws values of a parameter for runs that do not record it.
+
+    Each run gets another value, spread over the range. Whatever is learned from such runs then does
+    not depend on the parameter.
+
+    Args:
+        parameter: The parameter.
+        n: The number of runs.
+        seed: What the draws depend on.
+
+    Returns:
+        A table with ``n`` rows and the columns of the parameter.
+    """
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
+    unit = parameter.sample(n, rng)
+    if unit.shape[1] == 1:  # one value in each of n equal parts of the range
+        unit = ((rng.permutation(n) + rng.random(n)) / n)[:, None]
+    return parameter.decode(unit)
+
+
+def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
+    """Renames columns of a table of old runs.
+
+    Args:
+        frame: The table.
+        rename: New names by old ones.
+
+    Returns:
+        The table with the new names.
+
+    Raises:
+        InputDataError: If there is no such column, or the new name is taken.
+    """
+    for old, new in rename.items():
+        if old not in frame.columns:
+            raise InputDataError(
+                f"rename has the column {old!r}, which the table lacks{_hint(old, frame.columns)}: "
+                "correct the old name."
+            )
+        if new in frame.columns and new not in rename:
+            raise InputDataError(
+                f"rename gives the column {old!r} the name {new!r}, which another column has: drop "
+                "one of them."
+            )
+    return frame.rename(columns=dict(rename)) if rename else frame
+
+
+def likely_column(name: str, columns: Collection[Any]) -> str | None:
+    """Finds the column that is most likely meant by a name that a table lacks.
+
+    Args:
+        name: The name.
+        columns: The table's columns.
+
+    Returns:
+        A column with a similar name, or with the name's letters as initials, if there is one.
+
+    Example:
+        >>> likely_column("learning_rate", ["Learning rate", "momentum"])
+        'Learning rate'
+        >>> likely_column("wd", ["weight_decay"])
+        'weight_decay'
+    """
+    plain = {str(column): _letters(str(column)) for column in columns}
+    for column in plain:
+        if _letters(name) in (plain[column], _initials(column)) or _initials(name) == plain[column]:
+            return column
+    if close := difflib.get_close_matches(_letters(name), plain.values(), n=1, cutoff=0.75):
+        return next(column for column, letters in plain.items() if letters == close[0])
+    return None
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _initials(name: str) -> str | None:
+    words = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+    return "".join(word[0] for word in words) if len(words) > 1 else None
+
+
+def _hint(name: str, columns: Collection[Any]) -> str:
+    likely = likely_column(name, columns)
+    return f" (but {likely!r})" if likely is not None else ""
+
+
+def _refuse_likely_renames(
+    frame: DataFrame, space: SearchSpace, missing: Mapping[str, Any], others: Collection[str | None]
+) -> None:
+    """Refuses a parameter that looks unrecorded because its column has another name."""
+    known = {*space.columns, *others}
+    left = [column for column in frame.columns if column not in known]
+    for name in space.columns:
+        if name not in frame.columns and name not in missing:
+            if likely := likely_column(name, left):
+                raise InputDataError(
+                    f"The table has no column of parameter {name!r}, but one of {likely!r}: if "
+                    f"they are the same, say rename={{{likely!r}: {name!r}}}; if not, give the "
+                    f"value that {name!r} had by missing={{{name!r}: ...}}, None if it is unknown."
+                )
+            logger.info("No old run records %r: sources say nothing of it.", name)
+    if not any(name in frame.columns for name in space.columns):
+        raise InputDataError(
+            f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
+            "rename={'old name': 'new name'}."
+        )
 
 
 def _variances(

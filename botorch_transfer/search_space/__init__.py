@@ -1,5 +1,6 @@
 """Search spaces: from tables of runs to the inputs of models, and back."""
 
+from botorch_transfer.search_space.guess import guess_space
 from botorch_transfer.search_space.parameters import (
     CategoricalParameter,
     FloatParameter,
@@ -19,4 +20,5 @@ __all__ = [
     "Parameter",
     "SearchSpace",
     "SimplexParameter",
+    "guess_space",
 ]

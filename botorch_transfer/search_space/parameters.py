@@ -79,6 +79,18 @@ class Parameter(ABC):
             An ``n x w`` array in the unit cube, ``w`` the number of feature names.
         """
 
+    def place(self, frame: DataFrame) -> Array:
+        """Places values of an earlier search space, which may have had other bounds or choices.
+
+        Args:
+            frame: As in ``encode``.
+
+        Returns:
+            An ``n x w`` array: as ``encode``, but numbers outside of the range keep their place
+            outside of the unit interval, and values that have none are NaN.
+        """
+        return self.encode(frame)
+
     @abstractmethod
     def decode(self, unit: Array) -> DataFrame:
         """Finds the values nearest to points of the unit cube.
@@ -210,6 +222,23 @@ class _RangeParameter(Parameter):
             return -np.expm1(-scaled)
         return np.exp(scaled) if self.log else scaled
 
+    def place(self, frame: DataFrame) -> Array:
+        """Goes on beyond the range on the parameter's scale; see ``Parameter.place``."""
+        numbers = read_numbers(frame[self.name])
+        lower, upper = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            beyond = self._scale(numbers)
+        beyond = (beyond - beyond.clip(lower, upper)) / (upper - lower)
+        # Rounding errors at the bounds are no change of the range.
+        beyond[np.abs(beyond) < 1e-9] = 0.0
+        beyond[~np.isfinite(beyond)] = np.nan
+        return (self._inside(numbers.clip(self.lower, self.upper)) + beyond)[:, None]
+
+    def _inside(self, values: Array) -> Array:
+        """Scales values of the range to the unit interval."""
+        start, end = self._ends
+        return ((self._scale(values) - start) / (end - start)).clip(0.0, 1.0)
+
     @property
     def _ends(self) -> Array:
         """What 0 and 1 are on the parameter's scale."""
@@ -262,9 +291,7 @@ class FloatParameter(_RangeParameter):
 
     def encode(self, frame: DataFrame) -> Array:
         """Scales values to the unit interval; see ``Parameter.encode``."""
-        start, end = self._ends
-        scaled = self._scale(self._read(frame[self.name], each_bound=self.log is True))
-        return ((scaled - start) / (end - start)).clip(0.0, 1.0)[:, None]
+        return self._inside(self._read(frame[self.name], each_bound=self.log is True))[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
         """Scales back to the parameter's range; see ``Parameter.decode``."""
@@ -330,7 +357,7 @@ class IntegerParameter(_RangeParameter):
         error = np.abs(numbers - integers) / np.maximum(1.0, np.abs(numbers))
         problem = "not an integer: round it or use FloatParameter"
         refuse_where(error > relative_tolerance(column), column, problem)
-        return self._place(integers)[:, None]
+        return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
@@ -338,14 +365,14 @@ class IntegerParameter(_RangeParameter):
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
         # An integer may lie within a rounding error of its cell's edge: take it if it is that near.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
-        distances = np.abs(self._place(nearby) - u)
+        distances = np.abs(self._inside(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
         snapped = np.where(distances.min(axis=0) <= 1e-7, nearest, integers)
         return DataFrame({self.name: snapped.astype(np.int64)})
 
     def unit_grid(self) -> Array:
         """Encodings of all integers of the range, ``size x 1``."""
-        return self._place(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
+        return self._inside(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
 
     def contains(self, value: Hashable) -> bool:
         """Whether ``value`` is an integer of the range."""
@@ -353,7 +380,7 @@ class IntegerParameter(_RangeParameter):
             return False
         return bool(self.lower <= value <= self.upper and value == int(value))
 
-    def _place(self, integers: Array) -> Array:
+    def _inside(self, integers: Array) -> Array:
         start, end = self._ends
         below = self._scale(integers - 0.5) - start
         above = end - self._scale(integers + 0.5)
@@ -388,18 +415,23 @@ class _ListedParameter(Parameter):
         """Whether ``value`` is one of the values."""
         return value in self.values
 
-    def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """The position in the list of each of ``n`` values."""
-        column = read_values(column)
-        rank_of = {value: rank for rank, value in enumerate(self.values)}
-        ranks = np.array([rank_of.get(value, -1) for value in column], dtype=np.intp)
-        self._refuse_unknown(ranks < 0, column)
-        return ranks
-
-    def _refuse_unknown(self, unknown: NDArray[np.bool_], column: Series) -> None:
+    def encode(self, frame: DataFrame) -> Array:
+        """Looks values up in the list; see ``Parameter.encode``."""
+        ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
         problem = f"not one of {listed}: add it to the search space or drop these rows"
-        refuse_where(unknown, column, problem)
+        refuse_where(ranks < 0, column, problem)
+        return self.unit_grid()[ranks]
+
+    def place(self, frame: DataFrame) -> Array:
+        """Leaves values that are not in the list without a place; see ``Parameter.place``."""
+        ranks = self._ranks(frame[self.name])
+        return np.where(ranks[:, None] < 0, np.nan, self.unit_grid()[ranks])
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position in the list of each of ``n`` values; -1 for others."""
+        rank_of = {value: rank for rank, value in enumerate(self.values)}
+        return np.array([rank_of.get(value, -1) for value in read_values(column)], dtype=np.intp)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """The values of these ranks, each of its own Python type."""
@@ -451,10 +483,6 @@ class OrdinalParameter(_ListedParameter):
                 "logarithmic scale needs positive numbers."
             )
 
-    def encode(self, frame: DataFrame) -> Array:
-        """Places values in the unit interval; see ``Parameter.encode``."""
-        return self._positions[self._ranks(frame[self.name])][:, None]
-
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
@@ -499,7 +527,7 @@ class OrdinalParameter(_ListedParameter):
         return edges.clip(positions[:-1] + margin, positions[1:] - margin)
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """The position of each of ``n`` values; forgives numbers their rounding errors."""
+        """The position of each of ``n`` values, or -1; forgives numbers their rounding errors."""
         if not self._numeric:
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
@@ -507,8 +535,7 @@ class OrdinalParameter(_ListedParameter):
         # Errors are relative to the value, and to the smallest step where the value is near zero.
         size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
-        self._refuse_unknown(wrong, column)
-        return ranks
+        return np.where(wrong, -1, ranks)
 
 
 @dataclass(frozen=True)
@@ -542,10 +569,6 @@ class CategoricalParameter(_ListedParameter):
     def neutral(self) -> Array:
         """Equal shares."""
         return np.full(self.size, 1 / self.size)
-
-    def encode(self, frame: DataFrame) -> Array:
-        """Writes values as one-hot rows; see ``Parameter.encode``."""
-        return np.eye(self.size)[self._ranks(frame[self.name])]
 
     def decode(self, unit: Array) -> DataFrame:
         """Takes the value with the largest share; see ``Parameter.decode``."""

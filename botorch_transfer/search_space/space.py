@@ -8,7 +8,7 @@ table of configurations.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -147,6 +147,27 @@ class SearchSpace:
             )
         return cls.from_dict(spaces[space])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Writes the space as nested dictionaries, for JSON; the inverse of ``from_dict``.
+
+        Returns:
+            The dictionary that ``from_dict`` takes.
+
+        Raises:
+            ValueError: If the space has a parameter of a kind of your own, several compositions, or
+                a conditional one.
+
+        Example:
+            >>> SearchSpace([IntegerParameter("depth", 1, 9)]).to_dict()
+            {'params': {'depth': {'type': 'int', 'low': 1, 'high': 9}}}
+        """
+        specs: dict[str, Any] = {}
+        for parameter in self.parameters:
+            specs |= _write_parameter(parameter)
+        if sum(isinstance(p, SimplexParameter) for p in self.parameters) > 1:
+            raise ValueError("The search space has several compositions: a file can hold one.")
+        return {"params": specs}
+
     @property
     def dim(self) -> int:
         """Number ``d`` of columns of the encoding."""
@@ -219,9 +240,39 @@ class SearchSpace:
                 outside of its range or not one of its values; the message names the parameter, the
                 value and the row.
         """
-        unit = np.empty((len(frame), self.dim))
+        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode))
+
+    def place(self, frame: DataFrame) -> Tensor:
+        """Places the runs of an earlier search space, which may have had other bounds or choices.
+
+        Args:
+            frame: As in ``encode``.
+
+        Returns:
+            An ``n x d`` tensor in double precision: as ``encode``, but numbers outside of their
+            range keep their place, outside of the unit cube. Rows that have no place are NaN: those
+            with a choice that is no longer one, or that the scale does not reach, as 0 on a
+            logarithmic one.
+
+        Raises:
+            InputDataError: If a column or value is missing, or is of another kind.
+
+        Example:
+            >>> from pandas import DataFrame
+            >>> space = SearchSpace([FloatParameter("x", 0, 10), OrdinalParameter("n", (1, 2))])
+            >>> space.place(DataFrame({"x": [5, 15, 5], "n": [1, 2, 3]}))
+            tensor([[0.5000, 0.0000],
+                    [1.5000, 1.0000],
+                    [   nan,    nan]], dtype=torch.float64)
+        """
+        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.place))
+
+    def _encode(
+        self, frame: DataFrame, how: Callable[[Parameter], Callable[[DataFrame], Array]]
+    ) -> Array:
+        unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         for parameter, columns in self._places:
-            active = self._active(parameter, unit)
+            active = self._active(parameter, unit) & ~lost
             unit[:, columns] = parameter.neutral
             if not active.any():
                 continue
@@ -230,8 +281,11 @@ class SearchSpace:
                     f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
                     "it, or take the parameter out of the search space."
                 )
-            unit[active, columns] = parameter.encode(frame.loc[active, list(parameter.columns)])
-        return torch.from_numpy(unit)
+            placed = how(parameter)(frame.loc[active, list(parameter.columns)])
+            lost[active] = np.isnan(placed).any(axis=1)
+            unit[active, columns] = np.nan_to_num(placed)
+        unit[lost] = np.nan
+        return unit
 
     def decode(self, X: Tensor) -> DataFrame:
         """Turns points of the unit cube into configurations; the inverse of ``encode``.
@@ -328,13 +382,41 @@ class SearchSpace:
         Raises:
             ValueError: If there are more than ``max_rows`` combinations.
         """
+        return _fixed(self._combinations(self._chosen, max_rows))
+
+    def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
+        """Finds the combination of unordered choices of each point; see ``fixed_features_list``.
+
+        Use it where there are too many combinations to list: optimize over those of the points
+        where the acquisition is largest.
+
+        Args:
+            X: An ``n x d`` tensor in the unit cube, rounded by ``round``.
+
+        Returns:
+            For each point a mapping from columns of the encoding to values.
+
+        Example:
+            >>> kernel = CategoricalParameter("kernel", ("rbf", "linear"))
+            >>> space = SearchSpace([kernel, FloatParameter("C", 0, 1)])
+            >>> space.fixed_features(torch.tensor([[0.0, 1.0, 0.3]]))
+            [{0: 0.0, 1: 1.0}]
+        """
+        unit = X.detach().cpu().double().numpy().copy()
+        for parameter, columns in self._places:
+            if parameter not in self._chosen:
+                unit[self._active(parameter, unit), columns] = np.nan
+        return _fixed(unit)
+
+    @property
+    def _chosen(self) -> list[Parameter]:
+        """Parameters whose values are combined: unordered ones, parents, and constants."""
         parents = {name for p in self.parameters for name in p.active_if or ()}
-
-        def is_chosen(p: Parameter) -> bool:
-            return isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
-
-        rows = self._combinations(list(filter(is_chosen, self.parameters)), max_rows)
-        return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in rows]
+        return [
+            p
+            for p in self.parameters
+            if isinstance(p, CategoricalParameter) or p.name in parents or p.size == 1
+        ]
 
     @property
     def _places(self) -> list[tuple[Parameter, slice]]:
@@ -372,6 +454,11 @@ class SearchSpace:
                 unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
                 unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
         return unit
+
+
+def _fixed(unit: Array) -> list[dict[int, float]]:
+    """The values of each row that are not NaN, by column."""
+    return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in unit]
 
 
 def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
@@ -464,6 +551,34 @@ def _read_parameter(
     condition = _read_condition(name, spec.get("active_if"), earlier)
     parameter: Parameter = make(name, *map(spec.get, required), **options, active_if=condition)
     return parameter
+
+
+_FIELDS = {"low": "lower", "high": "upper", "choices": "values"}
+"""Entries of dictionaries whose field of the parameter has another name."""
+
+
+def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
+    """The entries of a dictionary that describe a parameter; one a fraction of a composition."""
+    kinds = {make: (kind, *entries) for kind, (make, *entries) in _FORMATS.items()}
+    if type(parameter) not in kinds or (
+        isinstance(parameter, SimplexParameter) and parameter.active_if
+    ):
+        raise ValueError(
+            f"Parameter {parameter.name!r} cannot be written as a dictionary: it is a "
+            f"{'conditional ' if parameter.active_if else ''}{type(parameter).__name__}."
+        )
+    kind, required, optional = kinds[type(parameter)]
+    entries: dict[str, Any] = {"type": kind}
+    for key in (*required, *sorted(optional)):
+        value = getattr(parameter, _FIELDS.get(key, key))
+        if key == "components" or (key in optional and not value):
+            continue
+        entries[key] = list(value) if isinstance(value, tuple) else value
+    if isinstance(parameter, SimplexParameter):
+        return dict.fromkeys(parameter.components, entries)
+    if parameter.active_if:
+        entries["active_if"] = {name: list(v) for name, v in parameter.active_if.items()}
+    return {parameter.name: entries}
 
 
 def _with_composition(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

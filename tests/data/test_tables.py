@@ -8,6 +8,8 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
+from botorch_transfer.data.tables import likely_column
+from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -227,3 +229,133 @@ def test_tables_without_tasks_or_outcomes_are_refused():
         read(table(accuracy=np.nan))
     with pytest.raises(InputDataError, match="No run has a finite outcome"):
         read(table()[:0])
+
+
+LINE = SearchSpace([FloatParameter("x", 0.0, 1.0), FloatParameter("wd", 1e-6, 0.1, log=True)])
+
+
+def old_runs(n=24, **columns):
+    x = np.linspace(0, 1, n)
+    frame = pd.DataFrame({"dataset": ["a", "b"] * (n // 2), "x": x, "accuracy": np.sin(4 * x)})
+    return frame.assign(**columns)
+
+
+def test_an_unknown_value_is_spread_so_that_sources_do_not_depend_on_it():
+    data = read(old_runs(), LINE, missing={"wd": None})
+    for task in data.values():
+        assert task.X[:, 1].sort().values.diff().max() < 2 / 12
+        assert task.X[:, 1].min() < 1 / 12 < 11 / 12 < task.X[:, 1].max()
+    again = read(old_runs(), LINE, changed=True)
+    assert torch.equal(again["b"].X, data["b"].X)
+    assert not torch.equal(data["a"].X[:, 1], data["b"].X[:, 1])
+    sources = SourceGPs.fit(data)
+    rows = torch.tensor([[0.4, u] for u in (0.0, 0.5, 1.0)], dtype=torch.double)
+    assert sources.mean(rows).std(dim=-1).max() < 0.05
+    assert sources.variance(rows).max() < 0.05
+
+
+def test_unknown_choices_and_compositions_and_conditional_parameters():
+    space = SearchSpace(
+        [
+            FloatParameter("x", 0.0, 1.0),
+            CategoricalParameter("kind", ("a", "b")),
+            IntegerParameter("depth", 1, 9, active_if={"kind": "b"}),
+            SimplexParameter("alloy", ("Ni", "Fe")),
+        ]
+    )
+    X = read(old_runs(), space, changed=True)["a"].X
+    assert X[:, 1].unique().tolist() == [0.0, 1.0]
+    assert len(X[X[:, 2] == 1, 3].unique()) > 2
+    assert (X[X[:, 2] == 0, 3] == 0.5).all()
+    assert len(X[:, 4].unique()) > 3
+    with pytest.raises(InputDataError, match="no values of parameter 'Fe'"):
+        read(old_runs(Ni=0.5), space, changed=True)
+
+
+def test_a_task_that_does_not_record_what_others_do():
+    frame = old_runs(wd=1e-4)
+    frame.loc[frame["dataset"] == "b", "wd"] = np.nan
+    data = read(frame, LINE, changed=True)
+    assert len(data["a"].X[:, 1].unique()) == 1
+    assert len(data["b"].X[:, 1].unique()) == 12
+    known = read(frame, LINE, missing={"wd": 1e-2}, changed=True)
+    assert known["b"].X[:, 1].unique().tolist() == pytest.approx([0.8])
+
+
+def test_values_outside_of_a_changed_space(caplog):
+    frame = old_runs(wd=[1.0] * 12 + [1e-3] * 12, kind=["b", "b", *["a"] * 22])
+    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        data = read(frame, space, changed=True)
+    assert caplog.messages == ["2 runs have a value that the search space has no more: left out"]
+    assert [len(task.X) for task in data.values()] == [11, 11]
+    assert data["a"].X[:, 1].max().item() == pytest.approx(1.2)
+    assert (data["a"].X[:, 3] == 0).all()
+    with pytest.raises(InputDataError, match="Task 'a': Parameter 'wd' is 1"):
+        read(frame, space)
+    with pytest.raises(InputDataError, match="No run is left"):
+        read(frame.assign(kind="z"), space, changed=True)
+
+
+def test_runs_without_a_place_take_their_standard_errors_with_them():
+    frame = old_runs(wd=1e-3, kind=["b", *["a"] * 23], sem=np.linspace(0.1, 0.2, 24))
+    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
+    data = read(frame, space, changed=True, noise="sem")
+    torch.testing.assert_close(
+        data["a"].Yvar[:, 0], torch.from_numpy(frame["sem"].to_numpy()[2::2] ** 2)
+    )
+
+
+def test_renamed_columns():
+    frame = old_runs(weight_decay=1e-3)
+    data = read(frame, LINE, rename={"weight_decay": "wd"})
+    assert data["a"].X[0, 1].item() == pytest.approx(0.6)
+    with pytest.raises(
+        InputDataError,
+        match=r"no column of parameter 'wd', but one of 'weight_decay'.*"
+        r"rename=\{'weight_decay': 'wd'\}",
+    ):
+        read(frame, LINE, changed=True)
+    assert read(frame, LINE, changed=True, missing={"wd": None})["a"].X[:, 1].std() > 0.2
+
+
+@pytest.mark.parametrize(
+    ("rename", "message"),
+    [
+        ({"weight_decai": "wd"}, "lacks \\(but 'weight_decay'\\): correct the old name"),
+        ({"weight_decay": "x"}, "the name 'x', which another column has"),
+    ],
+)
+def test_wrong_new_names_are_refused(rename, message):
+    with pytest.raises(InputDataError, match=message):
+        read(old_runs(weight_decay=1e-3), LINE, rename=rename)
+
+
+def test_two_columns_may_swap_their_names():
+    frame = old_runs(wd=np.linspace(0.1, 1e-3, 24))
+    swapped = read(
+        frame.rename(columns={"x": "wd", "wd": "x"}), LINE, rename={"x": "wd", "wd": "x"}
+    )
+    torch.testing.assert_close(swapped["a"].X, read(frame, LINE)["a"].X)
+
+
+def test_errors_name_the_likely_column():
+    with pytest.raises(InputDataError, match="no column 'acuracy' \\(but 'accuracy'\\)"):
+        from_dataframe(table(), SPACE, outcome="acuracy", task="dataset")
+    with pytest.raises(InputDataError, match="none of the parameters x, wd"):
+        read(old_runs().drop(columns="x"), LINE, changed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        ("lr", ["learning_rate", "loss"], "learning_rate"),
+        ("learning_rate", ["lr", "loss"], "lr"),
+        ("max_depth", ["depth", "maxDepth"], "maxDepth"),
+        ("gamma", ["gama", "alpha"], "gama"),
+        ("gamma", ["C", "loss", "seconds"], None),
+        ("dropout", [], None),
+    ],
+)
+def test_likely_column(name, columns, expected):
+    assert likely_column(name, columns) == expected

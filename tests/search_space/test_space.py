@@ -482,3 +482,81 @@ def test_anything_but_a_list_of_parameters_is_refused():
         SearchSpace({"C": (0, 1)})
     with pytest.raises(TypeError, match="put the one into a list"):
         SearchSpace(FloatParameter("C", 0.0, 1.0))
+
+
+CHANGED = SearchSpace(
+    [
+        CategoricalParameter("kernel", ("rbf", "poly")),
+        FloatParameter("C", 1.0, 100.0, log=True),
+        IntegerParameter("degree", 2, 4, active_if={"kernel": "poly"}),
+        IntegerParameter("units", 8, 64, log=True),
+        OrdinalParameter("batch", (16, 32)),
+    ]
+)
+
+
+def test_runs_of_a_space_that_has_changed_keep_their_place():
+    runs = pd.DataFrame(
+        {
+            "kernel": ["rbf", "poly", "poly", "rbf"],
+            "C": [10.0, 1000.0, 1.0 + 1e-12, 0.1],
+            "degree": [None, 5, 3, None],
+            "units": [8, 64, 128, 4],
+            "batch": [16, 32, 16, 32],
+        }
+    )
+    placed = CHANGED.place(runs)
+    inside = CHANGED.round(placed.clamp(0, 1))
+    torch.testing.assert_close(placed[:, 2], torch.tensor([0.5, 1.5, 0.0, -0.5]).double())
+    assert placed[:, 3].tolist() == [0.5, 1.5, 0.5, 0.5]
+    torch.testing.assert_close(placed.clamp(0, 1), inside)
+    assert placed[2:, 4].tolist() == pytest.approx([4 / 3, -1 / 3])
+    valid = runs.iloc[[0]]
+    assert torch.equal(CHANGED.place(valid), CHANGED.encode(valid))
+
+
+@pytest.mark.parametrize(
+    "change", [{"kernel": "linear"}, {"batch": 128}, {"C": 0.0}, {"units": np.inf}]
+)
+def test_what_has_no_place_in_a_changed_space_is_not_a_number(change):
+    row = {"kernel": "rbf", "C": 10.0, "degree": None, "units": 16, "batch": 16}
+    placed = CHANGED.place(pd.DataFrame([row, {**row, **change}]))
+    assert placed[0].isfinite().all()
+    assert placed[1].isnan().all()
+
+
+def test_fixed_features_are_those_of_the_list():
+    points = CHANGED.encode(CHANGED.sample(40, seed=0))
+    found, listed = CHANGED.fixed_features(points), CHANGED.fixed_features_list()
+    assert all(fixed in listed for fixed in found)
+    assert all(any(fixed == other for fixed in found) for other in listed)
+    for point, fixed in zip(points, found, strict=True):
+        assert {j: point[j].item() for j in fixed} == fixed
+
+
+def test_a_space_is_written_as_it_is_read():
+    space = SearchSpace(
+        [
+            *CHANGED.parameters,
+            FloatParameter("momentum", 0.5, 0.99, log="1-x"),
+            OrdinalParameter("level", ("low", "high"), active_if={"kernel": ["rbf"], "batch": 16}),
+            SimplexParameter("composition", ("Ni", "Fe"), step=0.25),
+        ]
+    )
+    text = json.dumps(space.to_dict())
+    assert SearchSpace.from_dict(json.loads(text)) == space
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ([SimplexParameter("a", "xy"), SimplexParameter("b", "uv")], "several compositions"),
+        (
+            [CategoricalParameter("k", (1, 2)), SimplexParameter("a", "xy", active_if={"k": 1})],
+            "'a' cannot be written as a dictionary: it is a conditional SimplexParameter",
+        ),
+    ],
+)
+def test_what_a_dictionary_cannot_hold_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SearchSpace(parameters).to_dict()

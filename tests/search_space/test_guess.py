@@ -1,0 +1,70 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from botorch.exceptions.errors import InputDataError
+
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+from botorch_transfer.datasets.history import OUTCOMES
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    SearchSpace,
+    guess_space,
+)
+
+
+@pytest.mark.parametrize("name", ["svm", "gbm", "mlp", "forest"])
+def test_the_shipped_history_s_spaces(name):
+    runs, space = load_tuning_history(name), tuning_search_space(name)
+    guessed = guess_space(runs, leave_out=["space", "task", *OUTCOMES])
+    assert set(guessed.columns) == set(space.columns)
+    known = {parameter.name: parameter for parameter in space.parameters}
+    for parameter in guessed.parameters:
+        expected = known[parameter.name]
+        assert type(parameter) is type(expected)
+        assert parameter.active_if == expected.active_if
+        if isinstance(parameter, FloatParameter | IntegerParameter):
+            assert parameter.log == expected.log
+            assert expected.lower <= parameter.lower < parameter.upper <= expected.upper
+        else:
+            assert set(parameter.values) == set(expected.values)
+    assert guessed.encode(runs).shape == (len(runs), space.dim)
+
+
+def test_kinds_of_columns():
+    n = 40
+    rng = np.random.default_rng(0)
+    runs = pd.DataFrame(
+        {
+            "batch": rng.choice([16, 32, 64], n),
+            "dropout": rng.choice([0.0, 0.3, 0.5], n),
+            "flag": rng.random(n) < 0.5,
+            "depth": rng.integers(1, 4, n),
+            "lr": 10 ** rng.uniform(-4, -1, n),
+            "kind": rng.choice(["a", "b"], n),
+            "constant": 3.0,
+            "id": [f"run {i}" for i in range(n)],
+            "loss": rng.random(n),
+        }
+    )
+    runs["extra"] = np.where(runs["kind"] == "b", rng.random(n), np.nan)
+    space = guess_space(runs, leave_out=["loss"])
+    assert list(space.parameters) == [
+        OrdinalParameter("batch", (16, 32, 64), log=True),
+        OrdinalParameter("dropout", (0.0, 0.3, 0.5)),
+        CategoricalParameter("flag", (False, True)),
+        IntegerParameter("depth", 1, 3),
+        FloatParameter("lr", runs["lr"].min(), runs["lr"].max(), log=True),
+        CategoricalParameter("kind", ("a", "b")),
+        FloatParameter("extra", runs["extra"].min(), runs["extra"].max(), False, {"kind": "b"}),
+    ]
+    assert SearchSpace.from_dict(json.loads(json.dumps(space.to_dict()))) == space
+
+
+def test_a_table_without_parameters_is_refused():
+    with pytest.raises(InputDataError, match="no column that varies besides 'loss'"):
+        guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
