@@ -1,21 +1,21 @@
 """A transfer model guarded by a plain GP: history that misleads loses its weight.
 
-Read it for the rule that weighs the two, and for the Gaussian that mixes them. The rule was chosen
-by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood abandons good source
-data too early, because it uses few, dependent points that the hyperparameters were fitted to. The
-prior odds therefore favour transfer, and the log evidence is scaled down. A fit to one or two
-points is uninformative; there the evidence compares the likelihoods under both priors before any
-fit.
+Read it for the rule that weighs the two; the Gaussian that mixes them is in ``averaged``. The rule
+was chosen by experiment, see ``benchmarks/adversarial``. Plain leave-one-out likelihood abandons
+good source data too early, because it uses few, dependent points that the hyperparameters were
+fitted to. The prior odds therefore favour transfer, and the log evidence is scaled down. A fit to
+one or two points is uninformative; there the evidence compares the likelihoods under both priors
+before any fit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -26,25 +26,20 @@ from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.settings import prior_mode, skip_posterior_variances
+from gpytorch.settings import prior_mode
 from linear_operator import to_linear_operator
-from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
+from botorch_transfer.models.averaged import AveragedGP, Moments
 from botorch_transfer.models.ensemble import own_mean
 from botorch_transfer.models.inputs import PriorOrData, check_options
-from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.target import TargetGP, evaluated
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps import SourceGPs, source_agreement, tasks_agree
-
-Moments = tuple[Tensor, Tensor]
-"""Means and variances, ``batch_shape x n`` tensors."""
 
 
 @dataclass(frozen=True)
@@ -134,35 +129,7 @@ def prior_evidence(
     return densities[0] - densities[1]
 
 
-def mixed(
-    left: MultivariateNormal, right: MultivariateNormal, weight: Tensor
-) -> MultivariateNormal:
-    """The normal distribution with the moments of a mixture of two.
-
-    Args:
-        left: The first one.
-        right: The second one.
-        weight: A ``batch_shape`` tensor: the first one's weight.
-
-    Returns:
-        A distribution whose covariance also counts how far the two means are apart.
-    """
-    share = weight.unsqueeze(-1)
-    mean = share * left.mean + (1 - share) * right.mean
-    if skip_posterior_variances.on():
-        return MultivariateNormal(mean, left.lazy_covariance_matrix)
-    apart = left.mean - right.mean
-    share = share.unsqueeze(-1)
-    # What is multiplied may be an operator: on the left, it is its own product with a tensor.
-    covariance = evaluated(left.lazy_covariance_matrix) * share
-    covariance = covariance + evaluated(right.lazy_covariance_matrix) * (1 - share)
-    # The weight has no gradient, which the root would make infinite at zero and one.
-    root = (share * (1 - share)).sqrt() * apart.unsqueeze(-1)
-    between = evaluated(RootLinearOperator(root))
-    return MultivariateNormal(mean, to_linear_operator(covariance + between))
-
-
-class GuardedTransferGP(TargetGP):
+class GuardedTransferGP(AveragedGP):
     """A transfer model guarded by a plain GP on the same target data.
 
     The prediction is the normal distribution with the moments of a mixture of the two: with the
@@ -218,7 +185,7 @@ class GuardedTransferGP(TargetGP):
     transfer: TargetGP
     transfer_weight: Parameter
 
-    transfer_report = transfer_report
+    _others_name = "transfer"
 
     def __init__(
         self,
@@ -282,51 +249,17 @@ class GuardedTransferGP(TargetGP):
         return getattr(self.transfer, "prior", None)
 
     @property
-    def residual_covar_module(self) -> Kernel:
-        """The transfer model's residual kernel."""
-        return self.transfer.residual_covar_module
+    def others(self) -> list[TargetGP]:
+        """The transfer model."""
+        return [self.transfer]
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Takes the transfer model out for a while: what is left is the plain GP."""
-        transfer = self._modules.pop("transfer", None)
-        try:
-            yield
-        finally:
-            if transfer is not None:
-                self._modules["transfer"] = transfer
+    def _set_others(self, models: Sequence[TargetGP]) -> None:
+        (self.transfer,) = models
 
     @property
-    def _is_alone(self) -> bool:
-        return "transfer" not in self._modules
-
-    # ------------------------------------------------------------------------------- predictions
-
-    plain = TargetGP.exact_gp
-    """Evaluates the plain GP alone, at transformed inputs and in the model's own units."""
-
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        weight = self.transfer_weight
-        if self._is_alone or bool((weight == 0).all()):
-            return self.plain(X, **kwargs)
-        transfer = self.transfer(X, **kwargs)
-        if bool((weight == 1).all()):
-            return transfer
-        return mixed(transfer, self.plain(X, **kwargs), weight)
-
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        left, right, noise = self._both_left_out()
-        weight = self.transfer_weight.unsqueeze(-1)
-        mean = weight * left[0] + (1 - weight) * right[0]
-        variance = weight * left[1] + (1 - weight) * right[1]
-        return mean, variance + weight * (1 - weight) * (left[0] - right[0]).square(), noise
-
-    def _both_left_out(self) -> tuple[Moments, Moments, Tensor]:
-        """Leave-one-out moments of the transfer model and the plain GP, and the noise of both."""
-        with self._alone():
-            *plain, noise = super()._leave_one_out()
-        mean, variance, _ = self.transfer._leave_one_out()
-        return (mean, variance), (plain[0], plain[1]), noise
+    def shares(self) -> Tensor:
+        """The weights of the transfer model and of the plain GP, a ``batch_shape x 2`` tensor."""
+        return torch.stack([self.transfer_weight, 1 - self.transfer_weight], dim=-1)
 
     # ------------------------------------------------------------------------------------ weight
 
@@ -366,7 +299,8 @@ class GuardedTransferGP(TargetGP):
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
-            return leave_one_out_evidence(Y, *self._both_left_out())
+            (transfer, plain), noise = self._all_left_out()
+            return leave_one_out_evidence(Y, transfer, plain, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
             return prior_evidence(Y, self.transfer(X), self.plain(X), self._noise_variance())
 
@@ -378,113 +312,3 @@ class GuardedTransferGP(TargetGP):
             for name, start in self._starts.items():
                 parameters[name].data.copy_(start)
             yield
-
-    # --------------------------------------------------------------------------------------- fit
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the plain GP's prior; in training mode, a fit also sees the transfer model.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            The plain GP's prior. The transfer model's log likelihood becomes the added loss term.
-        """
-        if self.training and not self._is_alone:
-            transfer = self.transfer
-            marginal = transfer.likelihood(transfer(*transfer.train_inputs), *transfer.train_inputs)
-            self._set_loss_term(marginal.log_prob(transfer.train_targets))
-        return super().forward(x)
-
-    @property
-    def is_fitted_as_exact_gp(self) -> bool:
-        """Whether a fit is of the plain GP alone."""
-        return self._is_alone
-
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Fits both models, then weighs them; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: See :meth:`TargetGP.custom_fit`.
-            **kwargs: See :meth:`TargetGP.custom_fit`.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
-        transfer = self.transfer
-        transfer_mll = ExactMarginalLogLikelihood(transfer.likelihood, transfer)
-        transfer.custom_fit(transfer_mll, *args, **kwargs)
-        with self._alone():
-            super().custom_fit(mll, *args, **kwargs)
-        self.update_weights()
-        return mll.eval()
-
-    # -------------------------------------------------------------------------------- data, state
-
-    def get_fantasy_model(
-        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions both models on further points; all else stays as it is.
-
-        Args:
-            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
-            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points.
-
-        Returns:
-            A model with these points among its data.
-        """
-        X = inputs[0] if isinstance(inputs, list) else inputs
-        for model in (self.transfer, self.plain):
-            model(X)  # what is shared by all predictions has to be there already
-        with self._alone():
-            fantasies = super().get_fantasy_model(inputs, targets, **kwargs)
-        fantasies.transfer = self.transfer.get_fantasy_model(inputs, targets, **kwargs)
-        return fantasies
-
-    # BoTorch's own classes disagree on the signature.
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions both models on further points; all else stays as it is.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points, like ``Y``.
-
-        Returns:
-            A model with these points among its data.
-        """
-        model: Any = super().condition_on_observations(X, Y, **kwargs)
-        model.transfer._original_train_inputs = model._original_train_inputs
-        return model
-
-    def set_train_data(
-        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
-    ) -> None:
-        """Replaces the data of both models.
-
-        Args:
-            inputs: The inputs.
-            targets: The outcomes, transformed.
-            strict: Whether shapes must stay as they are.
-        """
-        super().set_train_data(inputs, targets, strict)
-        if not self._is_alone:
-            cast(Any, self.transfer).set_train_data(inputs, targets, strict)
-
-    def _set_transformed_inputs(self) -> None:
-        with self._alone():  # the transfer model transforms its own
-            super()._set_transformed_inputs()
-
-    def _revert_to_original_inputs(self) -> None:
-        with self._alone():
-            super()._revert_to_original_inputs()
-
-    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
-        super()._restore_targets_and_noise(Y, Yvar, strict)
-        self.transfer._restore_targets_and_noise(Y, Yvar, strict)

@@ -27,7 +27,8 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.guarded import GuardRule, leave_one_out_evidence, mixed, prior_evidence
+from botorch_transfer.models.averaged import mixed
+from botorch_transfer.models.guarded import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.target import TargetGP
 from tests.families import ShiftedSines
@@ -320,7 +321,7 @@ def _normal(seed: int) -> MultivariateNormal:
 def test_moments_by_drawing_from_the_mixture():
     left, right = _normal(0), _normal(1)
     weight = torch.tensor([0.3, 0.9], dtype=torch.double)
-    joint = mixed(left, right, weight)
+    joint = mixed([left, right], torch.stack([weight, 1 - weight], dim=-1))
     num = 400_000
     side = torch.rand(num, 2, 1, dtype=torch.double) < weight.unsqueeze(-1)
     draws = torch.where(side, left.rsample(torch.Size([num])), right.rsample(torch.Size([num])))

@@ -1,0 +1,326 @@
+r"""Averages of a plain GP and other models of the same target: one Gaussian with fixed shares.
+
+Read it for what guarded models and :class:`~.transfer.TransferGP` have in common: the Gaussian with
+the moments of a mixture, and how the data, the fits and the units of several models are kept
+together. Subclasses say which models there are, and compute their shares.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from botorch.models.transforms.outcome import Standardize
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import skip_posterior_variances
+from linear_operator import to_linear_operator
+from linear_operator.operators import RootLinearOperator
+from torch import Tensor
+
+from botorch_transfer.models.report import transfer_report
+from botorch_transfer.models.target import TargetGP, evaluated
+
+Moments = tuple[Tensor, Tensor]
+"""Means and variances, ``batch_shape x n`` tensors."""
+
+
+def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> MultivariateNormal:
+    """The normal distribution with the moments of a mixture.
+
+    Args:
+        members: ``K`` distributions.
+        shares: A ``batch_shape x K`` tensor that adds up to one.
+
+    Returns:
+        A distribution whose covariance also counts how far the means are apart.
+    """
+    parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
+    mean = sum(share * member.mean for member, share in parts)
+    if skip_posterior_variances.on():
+        return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
+    # What is multiplied may be an operator: on the left, it is its own product with a tensor.
+    covariance: Any = sum(
+        evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
+    )
+    # The shares have no gradient, which the roots would make infinite at zero.
+    apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
+    between = evaluated(RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1)))
+    return MultivariateNormal(mean, to_linear_operator(covariance + between))
+
+
+def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
+    """Means and variances of a mixture, point by point.
+
+    Args:
+        members: ``K`` pairs of means and variances.
+        shares: A ``batch_shape x K`` tensor that adds up to one.
+
+    Returns:
+        Its means and variances.
+    """
+    means, variances = (torch.stack(list(each)) for each in zip(*members, strict=True))
+    weights = shares.movedim(-1, 0).unsqueeze(-1)
+    mean = (weights * means).sum(dim=0)
+    return mean, (weights * (variances + (means - mean).square())).sum(dim=0)
+
+
+class AveragedGP(TargetGP):
+    """Base class of averages of a plain GP and other models of the same target.
+
+    The prediction is the normal distribution with the moments of their mixture. The plain GP is the
+    model's own exact GP; the others are models of their own, which may have other units. A fit fits
+    all of them, then computes their shares, which are frozen in between.
+    """
+
+    _others_name: ClassVar[str]
+    """The name of the module that holds the other models."""
+
+    transfer_report = transfer_report
+
+    @property
+    @abstractmethod
+    def others(self) -> Sequence[TargetGP]:
+        """The other models."""
+
+    @property
+    @abstractmethod
+    def shares(self) -> Tensor:
+        """The models' shares, a ``batch_shape x (K + 1)`` tensor; the plain GP's is the last."""
+
+    @abstractmethod
+    def update_weights(self) -> None:
+        """Computes the shares anew from the target's data.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Takes the other models out for a while: what is left is the plain GP."""
+        others = self._modules.pop(self._others_name, None)
+        try:
+            yield
+        finally:
+            if others is not None:
+                self._modules[self._others_name] = others
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._others_name not in self._modules
+
+    # ------------------------------------------------------------------------------------- units
+
+    def _units(self, model: TargetGP) -> tuple[Tensor, Tensor] | None:
+        """Scale and shift from a model's units to the plain GP's; ``None`` if they are the same."""
+        theirs, own = (getattr(each, "outcome_transform", None) for each in (model, self))
+        if theirs is own:
+            return None
+        means, stdvs = zip(*(_standardization(each, model) for each in (theirs, own)), strict=True)
+        return stdvs[0] / stdvs[1], (means[0] - means[1]) / stdvs[1]
+
+    def in_own_units(self, model: TargetGP, mvn: MultivariateNormal) -> MultivariateNormal:
+        """Turns another model's prediction into one in the plain GP's units.
+
+        Args:
+            model: The model.
+            mvn: Its prediction.
+
+        Returns:
+            The prediction.
+        """
+        units = self._units(model)
+        if units is None:
+            return mvn
+        scale, shift = units
+        covariance = mvn.lazy_covariance_matrix * scale.square().unsqueeze(-1)
+        return MultivariateNormal(mvn.mean * scale + shift, covariance)
+
+    def _in_their_units(
+        self, model: TargetGP, Y: Tensor, Yvar: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Turns outcomes and noise variances in the plain GP's units into a model's."""
+        units = self._units(model)
+        if units is None:
+            return Y, Yvar
+        scale, shift = units
+        return (Y - shift) / scale, None if Yvar is None else Yvar / scale.square()
+
+    # ------------------------------------------------------------------------------- predictions
+
+    plain = TargetGP.exact_gp
+    """Evaluates the plain GP alone, at transformed inputs and in the model's own units."""
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        if self._is_alone:
+            return self.plain(X, **kwargs)
+        shares = self.shares
+        used = (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
+        members = [
+            self.in_own_units(model, model(X, **kwargs))
+            for model, is_used in zip(self.others, used, strict=False)
+            if is_used
+        ]
+        if used[-1]:
+            members.append(self.plain(X, **kwargs))
+        if len(members) == 1:
+            return members[0]
+        return mixed(members, shares[..., used])
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        members, noise = self._all_left_out()
+        return *mixed_moments(members, self.shares), noise
+
+    def _all_left_out(self) -> tuple[list[Moments], Tensor]:
+        """Leave-one-out moments of all models, the plain GP's last, and its noise."""
+        with self._alone():
+            mean, variance, noise = super()._leave_one_out()
+        members = []
+        for model in self.others:
+            left_out, spread, _ = model._leave_one_out()
+            if (units := self._units(model)) is not None:
+                left_out, spread = left_out * units[0] + units[1], spread * units[0].square()
+            members.append((left_out, spread))
+        return [*members, (mean, variance)], noise
+
+    # --------------------------------------------------------------------------------------- fit
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the plain GP's prior; in training mode, a fit also sees the other models.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The plain GP's prior. The others' log likelihoods become the added loss term.
+        """
+        if self.training and not self._is_alone:
+            terms = []
+            for model in self.others:
+                marginal = model.likelihood(model(*model.train_inputs), *model.train_inputs)
+                terms.append(marginal.log_prob(model.train_targets))
+            self._set_loss_term(torch.stack(terms).sum(dim=0))
+        return super().forward(x)
+
+    @property
+    def is_fitted_as_exact_gp(self) -> bool:
+        """Whether a fit is of the plain GP alone."""
+        return self._is_alone
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits all models, then computes their shares; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        for model in self.others:
+            own = ExactMarginalLogLikelihood(model.likelihood, model)
+            model.custom_fit(own, *args, **kwargs)
+        with self._alone():
+            super().custom_fit(mll, *args, **kwargs)
+        self.update_weights()
+        return mll.eval()
+
+    # -------------------------------------------------------------------------------- data, state
+
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions all models on further points; all else stays as it is.
+
+        Args:
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points.
+
+        Returns:
+            A model with these points among its data.
+        """
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        models: list[Any] = [*self.others, self.plain]
+        for model in models:
+            model(X)  # what is shared by all predictions has to be there already
+        with self._alone():
+            fantasies = super().get_fantasy_model(inputs, targets, **kwargs)
+        conditioned = []
+        for model in models[:-1]:
+            Y, noise = self._in_their_units(model, targets, kwargs.get("noise"))
+            theirs = kwargs if noise is None else {**kwargs, "noise": noise}
+            conditioned.append(model.get_fantasy_model(inputs, Y, **theirs))
+        fantasies._set_others(conditioned)
+        return fantasies
+
+    @abstractmethod
+    def _set_others(self, models: Sequence[TargetGP]) -> None:
+        """Replaces the other models."""
+
+    # BoTorch's own classes disagree on the signature.
+    def condition_on_observations(  # type: ignore[override]
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions all models on further points; all else stays as it is.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points, like ``Y``.
+
+        Returns:
+            A model with these points among its data.
+        """
+        conditioned: Any = super().condition_on_observations(X, Y, **kwargs)
+        for model in conditioned.others:
+            model._original_train_inputs = conditioned._original_train_inputs
+        return conditioned
+
+    def set_train_data(
+        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
+    ) -> None:
+        """Replaces the data of all models.
+
+        Args:
+            inputs: The inputs.
+            targets: The outcomes, transformed.
+            strict: Whether shapes must stay as they are.
+        """
+        super().set_train_data(inputs, targets, strict)
+        for model in () if self._is_alone else self.others:
+            Y = None if targets is None else self._in_their_units(model, targets, None)[0]
+            cast(Any, model).set_train_data(inputs, Y, strict)
+
+    def _set_transformed_inputs(self) -> None:
+        with self._alone():  # the other models transform their own
+            super()._set_transformed_inputs()
+
+    def _revert_to_original_inputs(self) -> None:
+        with self._alone():
+            super()._revert_to_original_inputs()
+
+    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
+        super()._restore_targets_and_noise(Y, Yvar, strict)
+        for model in self.others:
+            model._restore_targets_and_noise(*self._in_their_units(model, Y, Yvar), strict)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The first transfer model's residual kernel."""
+        return cast(Kernel, self.others[0].residual_covar_module)
+
+
+def _standardization(transform: Any, like: TargetGP) -> Moments:
+    """Mean and standard deviation of a standardization, ``batch_shape x 1`` tensors."""
+    if isinstance(transform, Standardize):
+        return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
+    zero = like.train_targets.new_zeros(1)
+    return zero, zero + 1.0
