@@ -17,6 +17,7 @@ from botorch_transfer.models import (
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    TransferGP,
     TwoStageTransferGP,
     WeightedSourceGP,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "SourceGPs",
     "SourceHierarchy",
     "SourcePopulation",
+    "TransferGP",
     "TwoStageTransferGP",
     "WeightedSourceGP",
     "as_datasets",

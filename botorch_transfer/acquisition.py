@@ -2,6 +2,7 @@
 
 :class:`PriorUpperConfidenceBound` needs no outcome: the transferred prior alone can suggest the
 first points. :func:`noisy_improvement` is exact under a sharp prior, where samples are not.
+:class:`AveragedImprovement` averages what several models expect.
 
 .. [Desautels2014parallelizing]
     T. Desautels, A. Krause and J. Burdick. Parallelizing Exploration-Exploitation Tradeoffs in
@@ -11,7 +12,8 @@ first points. :func:`noisy_improvement` is exact under a sharp prior, where samp
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -24,6 +26,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.transforms import is_ensemble, t_batch_mode_transform
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
+from torch.nn import ModuleList
 from torch.special import log_ndtr
 
 
@@ -245,3 +248,63 @@ def noisy_improvement(
     best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
     fantasies = NoiselessFantasies(model, best, transform, seed=seed)
     return LogExpectedImprovement(fantasies, best_f=fantasies.outcomes.amax(dim=-1, keepdim=True))
+
+
+class AveragedImprovement(AcquisitionFunction):
+    r"""The logarithm of an average of improvements, each in units of its own largest value.
+
+    Models of the same target may differ in how much they expect by orders of magnitude: one that is
+    sure of itself expects next to nothing. Averaged as they are, one model decides alone. With the
+    acquisitions ``α_k`` and shares ``p_k``,
+
+    .. code-block:: text
+
+        log Σ_k p_k α_k(x) / max over reference points of α_k
+
+    Args:
+        acquisitions: Logarithms of improvements, one for each model.
+        shares: A tensor of one share for each; zeros are left out.
+        X_reference: An ``m x d`` tensor of inputs all over the search space.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> model = TransferGP(X[:3], X[:3, :1], history)
+        >>> improvements = [LogExpectedImprovement(each, best_f=0.9) for each in model.apart()]
+        >>> acquisition = AveragedImprovement(improvements, model.shares, X)
+        >>> acquisition(X.unsqueeze(-2)).shape
+        torch.Size([30])
+    """
+
+    def __init__(
+        self, acquisitions: Sequence[AcquisitionFunction], shares: Tensor, X_reference: Tensor
+    ) -> None:
+        super().__init__(acquisitions[0].model)
+        used = [index for index, share in enumerate(shares.tolist()) if share > 0]
+        self.acquisitions = ModuleList(acquisitions[index] for index in used)
+        points = X_reference.unsqueeze(-2)
+        with torch.no_grad():
+            largest = torch.stack([each(points).max() for each in self.acquisitions])
+        self._offsets = shares.detach()[used].log() - largest
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Tells all acquisitions which points are being evaluated.
+
+        Args:
+            X_pending: A ``p x d`` tensor of inputs.
+        """
+        super().set_X_pending(X_pending)
+        for each in self.acquisitions:
+            cast(AcquisitionFunction, each).set_X_pending(X_pending)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Evaluates the average.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape`` tensor of values.
+        """
+        values = torch.stack([each(X) for each in self.acquisitions], dim=-1)
+        return (values + self._offsets).logsumexp(dim=-1)

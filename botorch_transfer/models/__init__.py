@@ -19,6 +19,7 @@ from botorch_transfer.models.joint import (
 from botorch_transfer.models.population import PopulationGP
 from botorch_transfer.models.pretrained import PretrainedGP
 from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.transfer import TransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",
@@ -35,6 +36,7 @@ __all__ = [
     "RankWeightedGP",
     "ScaMLGP",
     "SequentialHierarchicalGP",
+    "TransferGP",
     "TwoStageTransferGP",
     "WeightedSourceGP",
 ]

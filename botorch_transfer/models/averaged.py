@@ -13,15 +13,19 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self, cast
 
 import torch
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 
+from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
+from botorch_transfer.kernels.state import shallow_copy
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.target import TargetGP, evaluated
 
@@ -75,12 +79,45 @@ class AveragedGP(TargetGP):
     The prediction is the normal distribution with the moments of their mixture. The plain GP is the
     model's own exact GP; the others are models of their own, which may have other units. A fit fits
     all of them, then computes their shares, which are frozen in between.
+
+    Args:
+        first: One of the other models, whose input transform the plain GP takes.
+        mean_module: The plain GP's mean.
+        covar_module: The plain GP's kernel.
+        outcome_transform: The transform to the plain GP's units.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
     """
 
     _others_name: ClassVar[str]
     """The name of the module that holds the other models."""
 
     transfer_report = transfer_report
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        first: TargetGP,
+        mean_module: Mean,
+        covar_module: Kernel,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        outcome_transform: OutcomeTransform | None = None,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+    ) -> None:
+        super().__init__(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=mean_module,
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=getattr(first, "input_transform", None),
+            noise=noise,
+        )
+        self.num_inputs = first.num_inputs
 
     @property
     @abstractmethod
@@ -112,6 +149,12 @@ class AveragedGP(TargetGP):
     @property
     def _is_alone(self) -> bool:
         return self._others_name not in self._modules
+
+    def apart(self) -> list[TargetGP]:
+        """The models one by one, the plain GP last; they share their tensors with this one."""
+        plain = shallow_copy(self)
+        del plain._modules[self._others_name]
+        return [*self.others, plain]
 
     # ------------------------------------------------------------------------------------- units
 

@@ -223,15 +223,13 @@ class GuardedTransferGP(AveragedGP):
         super().__init__(
             train_X,
             train_Y,
-            dim=None,
-            mean_module=own_mean(batch_shape),
-            covar_module=residual_kernel(transfer.num_inputs, batch_shape, SOURCE_HYPERPARAMETERS),
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=getattr(transfer, "outcome_transform", None),
-            input_transform=getattr(transfer, "input_transform", None),
+            transfer,
+            own_mean(batch_shape),
+            residual_kernel(transfer.num_inputs, batch_shape, SOURCE_HYPERPARAMETERS),
+            train_Yvar,
+            likelihood,
+            getattr(transfer, "outcome_transform", None),
         )
-        self.num_inputs = transfer.num_inputs
         self.transfer = transfer
         self.rule = GuardRule() if rule is None else rule
         self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
