@@ -29,7 +29,13 @@ from botorch_transfer.data import SourceData, default_context
 from botorch_transfer.models import GuardedTransferGP, ScaMLGP
 from botorch_transfer.models.inputs import split_target_and_sources
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourceHierarchy
+from botorch_transfer.pretraining import (
+    Hyperprior,
+    PretrainedPrior,
+    SourceGPs,
+    SourceHierarchy,
+    SourcePopulation,
+)
 from botorch_transfer.pretraining.memo import Memo
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.saving import prior_class_name
@@ -37,7 +43,8 @@ from botorch_transfer.pretraining.saving import prior_class_name
 logger = logging.getLogger(__name__)
 
 _CLASSES: dict[str, type[TransferPrior]] = {
-    cls.__name__: cls for cls in (SourceGPs, SourceHierarchy, PretrainedPrior, Hyperprior)
+    cls.__name__: cls
+    for cls in (SourceGPs, SourceHierarchy, SourcePopulation, PretrainedPrior, Hyperprior)
 }
 _loaded = Memo(size=8)
 

@@ -423,6 +423,11 @@ class ConditionedBatch(Conditioned, NamedState):
     def aggregate_at_data(self, values: Tensor) -> Tensor:
         """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
 
+    def draw_noise(self, shape: torch.Size) -> Tensor:
+        """Draws what the data have besides the functions: ``shape x G x N``, zero at padding."""
+        normal = self.alpha.new_empty(*shape, *self.alpha.shape).normal_()
+        return normal * self.noise.sqrt() * self.mask
+
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
         return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)

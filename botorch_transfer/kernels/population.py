@@ -27,6 +27,7 @@ from torch.nn import Parameter
 
 from botorch_transfer.kernels.conditioned import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.coregionalization import evaluate
+from botorch_transfer.kernels.gaussian import cholesky_or_nan
 from botorch_transfer.kernels.state import select_batch
 from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
@@ -111,15 +112,24 @@ class ConditionedPopulation(ConditionedBatch):
         """The kernel of a task's own function."""
         return Stationary(self.kernel, self.own_lengthscale, self.own_outputscale)
 
+    def _own_covariance(self) -> Tensor:
+        """The covariance of the data's levels, own functions and noise, ``N x N``."""
+        same = self.task.unsqueeze(-1) == self.task
+        own = self.own.between(self.train_X, self.train_X) + self.level_variance
+        return same * own + self.noise.diag()
+
     def _factorize(self) -> Tensor:
-        X, same = self.train_X, self.task.unsqueeze(-1) == self.task
-        covariance = self.flat_kernels(X, X).squeeze(0)
-        covariance = covariance + same * (self.own.between(X, X) + self.level_variance)
+        covariance = self.flat_kernels(self.train_X, self.train_X) + self._own_covariance()
 
         def name(matrix: int, row: int) -> str:
             return self._task_names[int(self.task[row])]
 
-        return inverse_cholesky((covariance + self.noise.diag()).unsqueeze(0), name)
+        return inverse_cholesky(covariance, name)
+
+    def draw_noise(self, shape: torch.Size) -> Tensor:
+        """Draws the levels, own functions and noise of all tasks at the data: ``shape x 1 x N``."""
+        root = cholesky_or_nan(self._own_covariance())
+        return self.alpha.new_empty(*shape, *self.alpha.shape).normal_() @ root.mT
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances of ``P x d`` inputs with the data: ``1 x P x N``."""

@@ -5,7 +5,8 @@ Importing it registers the models with BoTorch's ``draw_kernel_feature_paths`` a
 (Matheron's rule, [Wilson2020sampling]_). Here the prior is itself a posterior:
 
 * of the modular models, given each source's data. Its functions are drawn by the same rule, one
-  level below (:class:`SourcePath`).
+  level below (:class:`SourcePath`). Those of the hierarchical GP over the sources have a random
+  scale and level besides (:class:`PopulationMeanPath`).
 * of the joint models, given all source data. A function of all tasks is drawn by random features of
   each data kernel, ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected by the source data
   (:class:`JointPath`).
@@ -70,12 +71,14 @@ from botorch_transfer._botorch import (
 )
 from botorch_transfer.kernels import BiasedLinearKernel, FeatureKernel, SourceConditional
 from botorch_transfer.kernels.conditioned import ConditionedBatch
+from botorch_transfer.kernels.population import PopulationKernel
 from botorch_transfer.kernels.weighted_sum import SourceWeights
 from botorch_transfer.models.ensemble import EnsembleGP
 from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import MeanHierarchicalGP
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.modular import ModularTransferGP
+from botorch_transfer.models.population import PopulationGP
 from botorch_transfer.models.pretrained import PretrainedGP
 from botorch_transfer.models.target import TargetGP
 
@@ -247,8 +250,7 @@ class SourcePath(ModelPath):
         self.register_buffer("frequencies", _draw_frequencies(gps, half))
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
-        noise = gps.alpha.new_empty(*shape, *gps.alpha.shape).normal_() * gps.noise.sqrt()
-        observed = gps.aggregate_at_data(self._values(gps.train_X)) + noise * gps.mask
+        observed = gps.aggregate_at_data(self._values(gps.train_X)) + gps.draw_noise(shape)
         self.register_buffer("correction", -gps.solve(observed))
 
     def _values(self, x: Tensor) -> Tensor:
@@ -312,6 +314,53 @@ def draw_prior_paths(
     if model.has_source_covariance:
         shape = sample_shape + model.batch_shape
         paths["sources"] = SourcePath(mean.gps, mean.task_weights, shape, num_features)
+    return model_paths(model, paths)
+
+
+class PopulationMeanPath(ModelPath):
+    """Draws of ``a + b μ(x)``, of random level and scale: two normal numbers each.
+
+    Args:
+        kernel: The target's kernel, which knows ``μ`` and the moments.
+        sample_shape: The sample shape.
+    """
+
+    slope: Tensor
+    level: Tensor
+
+    def __init__(self, kernel: PopulationKernel, sample_shape: torch.Size) -> None:
+        super().__init__()
+        self.common, scale = kernel.common, kernel.scale
+        z = scale.mean.new_empty(2, *sample_shape, *kernel.batch_shape).normal_()
+        self.register_buffer("slope", (scale.mean + scale.variance.sqrt() * z[0]).detach())
+        self.register_buffer("level", (scale.level_variance.sqrt() * z[1]).detach())
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)
+
+
+@DrawKernelFeaturePaths.register(PopulationGP)
+def _population_prior_paths(
+    model: PopulationGP, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+) -> PathDict:
+    size: Any = {"sample_shape": sample_shape, "num_features": num_features}
+    shape, factor = sample_shape + model.batch_shape, model.scale.mean_square.sqrt()
+    own = kernel_paths(model, model.residual_covar_module, **size, **kwargs)
+    sources = SourcePath(model.prior.gps, None, shape, num_features)
+    paths = {
+        "mean": PopulationMeanPath(model.covar_module, sample_shape),
+        "residual": ScaledPath(own, factor),
+        "sources": ScaledPath(sources, factor),
+    }
     return model_paths(model, paths)
 
 

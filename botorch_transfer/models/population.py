@@ -8,7 +8,9 @@ The posterior of what the sources share is in ``kernels.population``, its fit in
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -18,11 +20,11 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.hyperpriors.priors import LogDensityLogNormalPrior
 from botorch_transfer.hyperpriors.spec import Hyperpriors, residual_kernel
 from botorch_transfer.kernels.gaussian import cholesky_or_nan, log_density
 from botorch_transfer.kernels.population import PopulationKernel, PopulationMean, TargetScale
@@ -37,6 +39,9 @@ NUM_SCALES, WIDTH = 9, 2.5
 
 _AROUND = 0.5
 """The standard deviation of a hyperprior around a learned value, on a logarithmic scale."""
+
+_RANGE = 1e12
+"""How far up and down from order one a hyperparameter may be."""
 
 
 class PopulationGP(SourcePosteriorGP):
@@ -106,29 +111,20 @@ class PopulationGP(SourcePosteriorGP):
     ) -> GPHyperparameters:
         """Those of the sources' own functions."""
         own = cast(SourcePopulation, prior).hyperparameters
-        median = float(own.own_lengthscale.log().mean().exp())
-
-        def around(value: float) -> Hyperparameter:
-            return Hyperparameter(None, value, 1e-6 * min(1.0, value), 1e6 * max(1.0, value))
-
-        values = median, float(own.own_outputscale), float(own.noise)
-        return GPHyperparameters(*map(around, values))
+        lengthscale, fitted = own.own_lengthscale, self._fit_residual
+        return GPHyperparameters(
+            lengthscale=_around(lengthscale, float(lengthscale.log().mean().exp()), fitted),
+            outputscale=_around(own.own_outputscale, float(own.own_outputscale), fitted),
+            noise=_around(own.noise, float(own.noise), fitted=False),
+        )
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> ScaleKernel:
         learned = cast(SourcePopulation, prior).hyperparameters
         kernel: Any = residual_kernel(prior.dim, batch_shape, own, prior.gps.kernel)
-        for module, name, value in (
-            (kernel.base_kernel, "lengthscale", learned.own_lengthscale),
-            (kernel, "outputscale", learned.own_outputscale),
-        ):
-            present = getattr(module, name)
-            module.initialize(**{name: value.to(present).expand_as(present)})
-            if self._fit_residual:
-                loc = value.to(present).log()
-                hyperprior = LogNormalPrior(loc, torch.full_like(loc, _AROUND))
-                module.register_prior(f"{name}_prior", hyperprior, name)
+        present = kernel.base_kernel.lengthscale
+        kernel.base_kernel.lengthscale = learned.own_lengthscale.to(present).expand_as(present)
         return kernel.requires_grad_(self._fit_residual)
 
     def _mean_and_kernel(
@@ -208,3 +204,22 @@ class PopulationGP(SourcePosteriorGP):
         fitted = super().custom_fit(mll, *args, **kwargs)
         self.update_scale()
         return fitted
+
+
+class _PriorAround(LogDensityLogNormalPrior):
+    """A hyperprior around learned values, one for each input, which moves with its model."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # PyTorch's distribution reads plain attributes, and GPyTorch moves copies of them.
+        base: Any = self.base_dist
+        base.loc, base.scale = self._buffered_loc, self._buffered_scale
+        return self
+
+
+def _around(value: Tensor, start: float, fitted: bool) -> Hyperparameter:
+    """A hyperparameter near the sources'; its hyperprior is for a fit."""
+    loc = value.log().cpu()
+    prior = partial(_PriorAround, loc, torch.full_like(loc, _AROUND))
+    lower, upper = min(1.0, start) / _RANGE, max(1.0, start) * _RANGE
+    return Hyperparameter(prior if fitted else None, start, lower, upper)

@@ -38,6 +38,7 @@ from botorch_transfer.models import (
     JointScaMLGP,
     LinearCoregionalizationGP,
     MeanHierarchicalGP,
+    PopulationGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
@@ -47,7 +48,7 @@ from botorch_transfer.models import (
 )
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs
+from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourcePopulation
 from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
@@ -316,6 +317,16 @@ CASES = [
         hyperpriors=False,
         fit_only=True,
         label="-finetuned",
+    ),
+    # A Matérn kernel's heavy-tailed spectrum needs more random features than the tests draw.
+    ModelCase(
+        PopulationGP,
+        partial(SourcePopulation.fit, kernel="rbf"),
+        frozen=True,
+        hyperpriors=False,
+    ),
+    ModelCase(
+        PopulationGP, SourcePopulation.fit, {"fit_residual": True}, fit_only=True, label="-adapted"
     ),
     ModelCase(
         FullyBayesianHyperpriorGP,
