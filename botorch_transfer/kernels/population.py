@@ -113,10 +113,9 @@ class ConditionedPopulation(ConditionedBatch):
         return Stationary(self.kernel, self.own_lengthscale, self.own_outputscale)
 
     def _own_covariance(self) -> Tensor:
-        """The covariance of the data's levels, own functions and noise, ``N x N``."""
+        """The covariance of the data's levels and own functions, ``N x N``."""
         same = self.task.unsqueeze(-1) == self.task
-        own = self.own.between(self.train_X, self.train_X) + self.level_variance
-        return same * own + self.noise.diag()
+        return same * (self.own.between(self.train_X, self.train_X) + self.level_variance)
 
     def _factorize(self) -> Tensor:
         covariance = self.flat_kernels(self.train_X, self.train_X) + self._own_covariance()
@@ -124,11 +123,11 @@ class ConditionedPopulation(ConditionedBatch):
         def name(matrix: int, row: int) -> str:
             return self._task_names[int(self.task[row])]
 
-        return inverse_cholesky(covariance, name)
+        return inverse_cholesky(covariance + self.noise.diag(), name)
 
     def draw_noise(self, shape: torch.Size) -> Tensor:
         """Draws the levels, own functions and noise of all tasks at the data: ``shape x 1 x N``."""
-        root = cholesky_or_nan(self._own_covariance())
+        root = cholesky_or_nan(self._own_covariance() + self.noise.diag())
         return self.alpha.new_empty(*shape, *self.alpha.shape).normal_() @ root.mT
 
     def flat_cross(self, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ The posterior of what the sources share is in ``kernels.population``, its fit in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, cast
@@ -37,6 +38,9 @@ from botorch_transfer.pretraining.source_gps import ConditionedPrior
 NUM_SCALES, WIDTH = 9, 2.5
 """How many scales are averaged over, and how many standard deviations up and down."""
 
+ENOUGH_POINTS = 3
+"""From how many points on the target's outcomes say how far they spread."""
+
 _AROUND = 0.5
 """The standard deviation of a hyperprior around a learned value, on a logarithmic scale."""
 
@@ -61,7 +65,8 @@ class PopulationGP(SourcePosteriorGP):
     They are computed when the model is built and again by each fit, and frozen in between. All
     hyperparameters are the sources' own. Use it for the first evaluations, from few and small
     source tasks on, and wherever a fit to a handful of points is not to be trusted. Outcomes of the
-    target and of the sources should have the same units, up to a factor of a few.
+    target and of the sources should have the same units, up to a factor of a few. Those of three
+    target points or more that spread far more widely are modelled in units of their own.
 
     Args:
         prior: A :class:`SourcePopulation`, or source data to fit one from.
@@ -158,35 +163,58 @@ class PopulationGP(SourcePosteriorGP):
         """
         steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
         steps = steps.to(self.train_targets.device)
-        scales = (self.prior.scale_log_std * steps).exp()
+        scales, unit = (self.prior.scale_log_std * steps).exp(), self._unit()
         log_weights = -0.5 * steps.square()
         if self.num_target_points > 0:
-            log_weights = log_weights + self._evidence(scales)
-        weights = log_weights.nan_to_num(nan=-torch.inf).softmax(dim=-1)
-        mean, square = weights @ scales, weights @ scales.square()
-        level = torch.full_like(mean, self.prior.level_variance)
-        self.scale.set(mean, square - mean.square(), square, level)
+            log_weights = log_weights + self._evidence(scales, unit)
+        weights = log_weights.softmax(dim=-1)
+        mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
+        level = unit.square() * self.prior.level_variance
+        # A single scale may have all the weight: its variance is not to be a negative rounding.
+        self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
         if self._learns_noise:
-            noise = square * self.prior.gps.own_noise
-            self.likelihood.noise = noise.unsqueeze(-1).to(self.train_targets)
+            bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
+            noise = (square * self.prior.gps.own_noise).unsqueeze(-1)
+            noise = noise.clamp(2 * float(bounds.lower_bound), 0.5 * float(bounds.upper_bound))
+            self.likelihood.noise = noise.to(self.train_targets)
 
-    def _evidence(self, scales: Tensor) -> Tensor:
-        """The log density of the target's outcomes for each scale, ``batch_shape x S``."""
+    def _unit(self) -> Tensor:
+        """What scales and levels are multiples of, a ``batch_shape`` tensor.
+
+        It is one, unless three outcomes or more spread further than the largest scale: then the
+        target's units are others, and the largest scale is brought to this spread.
+        """
+        Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
+        if self.num_target_points < ENOUGH_POINTS:
+            return Y.new_ones(Y.shape[:-1])
+        return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
+
+    def _evidence(self, scales: Tensor, unit: Tensor) -> Tensor:
+        """The log density of the target's outcomes for each scale, ``batch_shape x S``.
+
+        The lowest finite number where it cannot be computed.
+        """
         training = self.training
         self.eval()
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         mean = self.mean_module.common(X).double().unsqueeze(-2)
-        squares = scales.square()
+        scales = unit.unsqueeze(-1) * scales
+        squares, level = scales.square(), unit.square() * self.prior.level_variance
         if self._learns_noise:
-            noise = (squares * self.prior.gps.own_noise).unsqueeze(-1).expand(-1, Y.shape[-1])
+            noise = (
+                (squares * self.prior.gps.own_noise)
+                .unsqueeze(-1)
+                .expand(*squares.shape, Y.shape[-1])
+            )
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
         covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)
-        covariance = squares[:, None, None] * covariance + self.prior.level_variance
+        covariance = squares[..., None, None] * covariance + level[..., None, None, None]
         root = cholesky_or_nan(covariance + noise.diag_embed())
         residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1)
         self.train(training)
-        return log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
+        value = log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
+        return value.nan_to_num(nan=torch.finfo(value.dtype).min)
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any

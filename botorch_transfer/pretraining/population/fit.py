@@ -36,6 +36,9 @@ LEVEL_VARIANCE = 0.09
 
 _JITTER = 1e-6
 
+_FEWEST = 5
+"""How many points of a task are kept at least."""
+
 
 @dataclass(frozen=True)
 class PopulationOptions:
@@ -46,7 +49,8 @@ class PopulationOptions:
         fit_points: Hyperparameters are fitted to at most so many points of all tasks together.
         max_points: The GP is conditioned on at most so many.
         seed: The seed of the points that are kept where there are more: each task keeps the same
-            share of its points, but no fewer than five.
+            share of its points, but no fewer than five. Where there is no room for five points of
+            each task, tasks are left out evenly.
 
     Raises:
         ValueError: If a number is out of range.
@@ -92,9 +96,12 @@ class StackedTasks:
     def thinned(self, max_points: int, seed: int) -> StackedTasks:
         """Keeps the same share of each task's points, but no fewer than five.
 
+        Where there is no room for five points of each task, tasks are left out evenly, in the order
+        of how their outcomes are distributed: that in which they are given does not matter.
+
         Args:
             max_points: About how many points to keep of all tasks together.
-            seed: The seed of the choice. A task's choice does not depend on the other tasks' order.
+            seed: The seed of the choice of points.
 
         Returns:
             The rows that are kept, in their order.
@@ -102,12 +109,21 @@ class StackedTasks:
         if len(self.Y) <= max_points:
             return self
         share, kept = max_points / len(self.Y), []
-        for index in range(len(self.fixed_noise)):
+        for index in self._spread_out(max(1, max_points // _FEWEST)).tolist():
             (rows,) = (self.task == index).nonzero(as_tuple=True)
             generator = torch.Generator().manual_seed(seed)
             order = torch.randperm(len(rows), generator=generator)
-            kept.append(rows[order[: max(5, round(share * len(rows)))].sort().values])
+            kept.append(rows[order[: max(_FEWEST, round(share * len(rows)))].sort().values])
         return self[torch.cat(kept)]
+
+    def _spread_out(self, most: int) -> Tensor:
+        """The tasks with data; where these are more, so many that differ in their outcomes."""
+        tasks, counts = self.task.unique(return_counts=True)
+        if len(tasks) <= most:
+            return tasks
+        sums = self.Y.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, self.Y.abs())
+        order = (sums[tasks] / counts).argsort()
+        return tasks[order[torch.linspace(0, len(tasks) - 1, most).round().long()]].sort().values
 
     def noise(self, inferred: Tensor) -> Tensor:
         """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
