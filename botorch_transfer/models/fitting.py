@@ -123,7 +123,8 @@ def _maximize_in_closed_form(
     """
     options = options or {}
     for_botorch = others or options.keys() - {"maxiter"}
-    objective = None if for_botorch else TargetObjective.of(mll)
+    closed_form = getattr(mll.model, "closed_form", TargetObjective.of)
+    objective = None if for_botorch else closed_form(mll)
     if objective is None:
         return None
     max_iter = options.get("maxiter", _MAX_ITERATIONS)
@@ -136,7 +137,7 @@ def _maximize(
     mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor], optimizer_kwargs: dict[str, Any]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Optimizes all starts at once; returns the optima and their values, starts first."""
-    repeated = _repeat(mll, starts)
+    repeated = repeat(mll, starts)
     if repeated.model._aug_batch_shape.numel() > 1:
         # BoTorch ignores a timeout of batches.
         timeout, callback = (optimizer_kwargs.get(name) for name in ("timeout_sec", "callback"))
@@ -214,10 +215,18 @@ def _draw_starts(
     return {name: torch.stack(values) for name, values in drawn.items()}
 
 
-def _repeat(
+def repeat(
     mll: ExactMarginalLogLikelihood, starts: dict[str, Tensor]
 ) -> ExactMarginalLogLikelihood:
-    """Copies a marginal log likelihood along a new first batch dimension, one copy a start."""
+    """Copies a marginal log likelihood along a new first batch dimension, one copy a start.
+
+    Args:
+        mll: The marginal log likelihood.
+        starts: ``S x parameter_shape`` tensors: the starts of the parameters by name.
+
+    Returns:
+        The copy, with the starts as its parameters.
+    """
     repeated = deepcopy(mll)
     model, first = repeated.model, next(iter(starts.values())).shape[:1]
     own = (None, model._aug_batch_shape)

@@ -58,6 +58,7 @@ from botorch_transfer.kernels.source_conditional import (
     SourcePoints,
 )
 from botorch_transfer.kernels.weighted_sum import TaskWeights
+from botorch_transfer.models.joint_fit import JointObjective
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.tasks import (
@@ -235,6 +236,19 @@ class JointTransferGP(TargetGP):
     @property
     def _has_data_to_fit(self) -> bool:
         return True
+
+    def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
+        """Evaluates a fit's objective without GPyTorch, if it can be.
+
+        Args:
+            mll: The marginal log likelihood of this model, in training mode.
+
+        Returns:
+            The objective; ``None`` if it has no closed form.
+        """
+        known = type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
+        own = type(self).forward is JointTransferGP.forward
+        return JointObjective.of(mll) if known and own else None
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):

@@ -40,7 +40,7 @@ from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.pretraining.optimizers import minimize_batched
 
-_CONVERGED = 0.05
+CONVERGED = 0.05
 """Where no parameter's derivative is larger, in nats, a start has converged. Where the objective is
 curved, next to nothing is left to gain. In a flat direction the derivative does not say how far
 the parameter would still move, nor what is gained on the way."""
@@ -276,7 +276,7 @@ class TargetObjective:
             self.rows(starts),
             torch.cat([part.bounds for part in self.fitted], dim=-1),
             max_iter,
-            gradient_tolerance=_CONVERGED / self._Y.shape[-1],
+            gradient_tolerance=CONVERGED / self._Y.shape[-1],
             callback=callback,
         )
         columns = theta.split([part.size for part in self.fitted], dim=-1)
@@ -321,6 +321,20 @@ _PRIOR_NAMES = {
 _EVENT_DIMS = {"lengthscale": 2, "outputscale": 0, "noise": 1, "constant": 0, "weights": 1}
 
 
+def is_gaussian_or_known(likelihood: Any) -> bool:
+    """Whether noise is Gaussian with one variance, or known, and nothing else.
+
+    Args:
+        likelihood: The likelihood.
+
+    Returns:
+        Whether it is.
+    """
+    if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
+        return likelihood.second_noise_covar is None
+    return type(likelihood) is GaussianLikelihood
+
+
 def _homes(
     model: Any, residual: Any, sources: WeightedSumKernel | None
 ) -> dict[str, Module] | None:
@@ -329,13 +343,10 @@ def _homes(
     if isinstance(residual, ScaleKernel):
         homes = {"lengthscale": residual.base_kernel, "outputscale": residual}
     likelihood, mean = model.likelihood, model.mean_module
+    if not is_gaussian_or_known(likelihood):
+        return None
     if type(likelihood) is GaussianLikelihood:
         homes["noise"] = likelihood.noise_covar
-    elif (
-        type(likelihood) not in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood)
-        or likelihood.second_noise_covar is not None
-    ):
-        return None
     weights = [] if sources is None else [sources.task_weights]
     if type(mean) is ConstantMean:
         homes["constant"] = mean

@@ -214,22 +214,6 @@ def test_models_are_fitted_in_closed_form(case: ModelCase, monkeypatch) -> None:
         assert not model.training
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case
-        for case in CASES
-        if case.model_class not in SERVED and not (case.frozen or case.ensemble)
-    ],
-    ids=lambda case: case.name,
-)
-def test_other_models_are_fitted_by_botorch(case: ModelCase, monkeypatch) -> None:
-    assert TargetObjective.of(likelihood_of(case.target(4))) is None
-    without_botorch(monkeypatch)
-    with pytest.raises(AssertionError, match="BoTorch's optimizer was called"):
-        fit_gpytorch_mll(likelihood_of(case.target(4)))
-
-
 def of_logarithm() -> RBFKernel:
     """A lengthscale whose hyperprior is one of the logarithm, under the usual name."""
     kernel = RBFKernel(lengthscale_constraint=_above(0.1))
@@ -436,7 +420,7 @@ def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
     fit_gpytorch_mll(likelihood_of(early))
     evaluations, fewest = sum(counts), min(counts)
     assert counts[0] == 1 + early.num_restarts > fewest
-    monkeypatch.setattr(target_fit, "_CONVERGED", 1e-6)
+    monkeypatch.setattr(target_fit, "CONVERGED", 1e-6)
     counts.clear()
     fit_gpytorch_mll(likelihood_of(late))
     assert evaluations < 0.9 * sum(counts), (evaluations, sum(counts))
