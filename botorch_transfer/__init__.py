@@ -36,6 +36,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
+from botorch_transfer.suggestion import suggest
 
 _moved.install()
 
@@ -74,4 +75,5 @@ __all__ = [
     "WeightedSourceGP",
     "as_datasets",
     "from_dataframe",
+    "suggest",
 ]

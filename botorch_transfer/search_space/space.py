@@ -533,7 +533,7 @@ _FORMATS: dict[str, tuple[type[Any], tuple[str, ...], set[str]]] = {
 def _read_parameter(
     name: str, spec: Mapping[str, Any], earlier: Mapping[str, Parameter]
 ) -> Parameter:
-    kind = spec.get("type")
+    kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in _FORMATS:
         raise ValueError(
             f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}."
@@ -583,7 +583,11 @@ def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
 
 def _with_composition(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Replaces the entries of type ``"simplex"`` by one composition, in the place of the first."""
-    parts = {name: spec for name, spec in specs.items() if spec.get("type") == "simplex"}
+    parts = {
+        name: spec
+        for name, spec in specs.items()
+        if isinstance(spec, Mapping) and spec.get("type") == "simplex"
+    }
     if len({spec.get("step") for spec in parts.values()}) > 1 or any(
         "active_if" in spec for spec in parts.values()
     ):

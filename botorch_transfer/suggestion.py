@@ -1,0 +1,755 @@
+"""``suggest``: tables of old and new runs in, the next rows to try out.
+
+The tables are the only state: call it again when there are new outcomes. The same tables and the
+same seed give the same rows. Read this for how runs, several outcomes and constraints become models
+and one acquisition function, and for how that is maximized over a mixed space.
+
+Which acquisition it is depends on what there is (:func:`make_acquisition`). Without any run it is
+the mean of the transferred prior. With runs, pending ones and rows of the same batch included, it
+is the logarithm of the expected improvement over all of them, or of the hypervolume's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from botorch.acquisition import AcquisitionFunction, qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.acquisition.multi_objective.objective import IdentityMCMultiOutputObjective
+from botorch.acquisition.objective import GenericMCObjective
+from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import BotorchWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP
+from botorch.models.model import Model
+from botorch.optim import optimize_acqf_mixed
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.warnings import NumericalWarning
+from numpy.typing import NDArray
+from pandas import DataFrame, Series, to_numeric
+from torch import Tensor
+
+from botorch_transfer.acquisition import (
+    AveragedImprovement,
+    PriorUpperConfidenceBound,
+    noisy_improvement,
+)
+from botorch_transfer.data import from_dataframe
+from botorch_transfer.data.tables import likely_column
+from botorch_transfer.models import ScaMLGP, TransferGP
+from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.search_space import FloatParameter, SearchSpace
+
+Goal = Literal["min", "max"]
+
+DEFAULT_MODEL: Callable[..., Any] = ScaMLGP
+"""The model of :func:`suggest` if none is given."""
+
+FAILED = ("failed", "failure", "error", "crashed")
+"""What the status of a failed run says, in upper or lower case; others have no meaning."""
+
+SAME_ROW = 1e-4
+"""Points of the unit cube that are no further apart in any column are one row."""
+
+POOL = 512
+"""How many random rows are scored before the best ones are improved."""
+
+NUM_REFERENCE = 256
+"""Random rows by which scales and references of acquisition functions are found."""
+
+MAX_GRID = 2_000
+"""A space with no more configurations than this is searched by listing them."""
+
+NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
+"""Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
+
+INDIFFERENCE = 0.01
+"""The share of the acquisition's spread that a row may lose by moving to the middle of a range."""
+
+MAX_NAMED = 5
+"""The most source tasks to name for a row."""
+
+
+class Proposal(NamedTuple):
+    """Suggested rows, and what they come from.
+
+    Args:
+        rows: The table that :func:`suggest` returns.
+        models: The fitted model of each outcome, constraints included.
+        X: An ``n x d`` tensor: the encoded rows.
+    """
+
+    rows: DataFrame
+    models: dict[str, Any]
+    X: Tensor
+
+
+def suggest(
+    space: SearchSpace | Mapping[str, Any],
+    history: DataFrame | None,
+    runs: DataFrame | None = None,
+    outcome: str | Sequence[str] = "loss",
+    goal: Goal | Sequence[Goal] = "min",
+    n: int = 1,
+    *,
+    task: str = "task",
+    model: Callable[..., Any] | None = None,
+    prior: Any = None,
+    constraints: Mapping[str, str] | None = None,
+    noise: str | Mapping[str, str] | None = None,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """Suggests the next rows to try, from a table of old runs and one of this study's runs.
+
+    It keeps nothing between calls: the tables are the state. Add the rows to ``runs``, with an
+    empty outcome while they are pending, and call it again. Sources are pre-trained once in a
+    process and remembered by their content.
+
+    The search space may have changed since the old runs, see :func:`from_dataframe` for the rules.
+
+    Args:
+        space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes.
+        history: Old runs of other tasks, one row a run. Runs with an empty or infinite outcome have
+            failed. ``None`` if there is a ``prior``.
+        runs: The runs of this study, maybe none. A run with an empty outcome, or without that
+            column, is pending. A run has failed if its ``status`` says so, or an outcome is
+            infinite; it counts as the worst one yet. Columns that have no meaning here are ignored.
+        outcome: The column of the outcome; a list for several objectives.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
+        n: How many rows to suggest.
+        task: The column of ``history`` that names the task.
+        model: The model, a class of this package (or what has its first three arguments and
+            ``train_Yvar``); :data:`DEFAULT_MODEL` by default.
+        prior: What the model takes as its prior, pre-trained on encoded inputs, in place of
+            ``history``; a mapping by outcome if there are several. It is about outcomes to be
+            maximized: the negative of one to be minimized.
+        constraints: Limits of further outcomes, such as ``{"memory": "<= 5"}``.
+        noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
+            by outcome if there are several.
+        status: The column of ``runs`` that says whether a run has failed: ``"failed"``,
+            ``"failure"``, ``"error"`` or ``"crashed"``.
+        missing: Values of parameters that old tasks do not record; ``None`` if unknown.
+        rename: New names of columns of ``history`` by their old ones.
+        seed: The seed of all random numbers.
+
+    Returns:
+        A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
+        where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
+        its unit, followed by ``_`` and its name if there are several. ``acquisition`` is what the
+        row was chosen for: the prior's mean in standard deviations if there is no run, else the
+        logarithm of the expected improvement. ``sources`` names the old tasks that speak for the
+        row: those that expect an outcome better than their own average by more than a standard
+        deviation of that prediction, the surest first.
+
+    Raises:
+        InputDataError: If a column is missing, or a value is none of the space's. The message says
+            what to do.
+        TypeError: If an argument is of another type.
+        ValueError: If arguments contradict one another, or fewer than ``n`` configurations are
+            left.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> C = FloatParameter("C", 0.1, 1000.0, log=True)
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> rows = suggest(SearchSpace([C]), old)
+        >>> list(rows.columns)
+        ['C', 'predicted_mean', 'predicted_std', 'acquisition', 'sources']
+    """
+    return propose(**locals()).rows
+
+
+def propose(
+    space: SearchSpace | Mapping[str, Any],
+    history: DataFrame | None,
+    runs: DataFrame | None = None,
+    outcome: str | Sequence[str] = "loss",
+    goal: Goal | Sequence[Goal] = "min",
+    n: int = 1,
+    *,
+    task: str = "task",
+    model: Callable[..., Any] | None = None,
+    prior: Any = None,
+    constraints: Mapping[str, str] | None = None,
+    noise: str | Mapping[str, str] | None = None,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> Proposal:
+    """Suggests rows as :func:`suggest` does, and returns the models with them.
+
+    Returns:
+        The rows and the models.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> C = FloatParameter("C", 0.1, 1000.0, log=True)
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> propose(SearchSpace([C]), old).models["loss"].num_outputs
+        1
+    """
+    space = _as_space(space)
+    targets = _targets(outcome, goal, constraints, noise)
+    _check_arguments(space, history, runs, n, model, prior, targets)
+    found = _read_runs(space, runs, targets, status)
+    sources: dict[str, Any] = {}
+    for target in targets:
+        if history is None:
+            sources[target.name] = _prior_of(target.name, prior, len(targets))
+        else:
+            sources[target.name] = from_dataframe(
+                history,
+                space,
+                target.name,
+                task,
+                goal="max" if target.sign > 0 else "min",
+                noise=target.noise if target.noise in history.columns else None,
+                missing=missing,
+                rename=rename,
+                changed=True,
+            )
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        make = DEFAULT_MODEL if model is None else model
+        models = {t.name: _fit(make, found, i, sources[t.name]) for i, t in enumerate(targets)}
+        anchors = _anchors(space, sources[targets[0].name], found)
+        X, values = _search(space, list(models.values()), targets, found, anchors, n, seed)
+        rows = space.decode(X)
+        for target, fitted in zip(targets, models.values(), strict=True):
+            suffix = f"_{target.name}" if len(targets) > 1 else ""
+            mean, std = _moments(fitted, X)
+            rows[f"predicted_mean{suffix}"] = (target.sign * mean).numpy()
+            rows[f"predicted_std{suffix}"] = std.numpy()
+        rows["acquisition"] = values
+        rows["sources"] = _speaking(models[targets[0].name], sources[targets[0].name], X)
+    return Proposal(rows, models, X)
+
+
+# ------------------------------------------------------------------------------- reading arguments
+
+
+@dataclass(frozen=True)
+class Target:
+    """One outcome of the target task: an objective, or what has a limit.
+
+    Args:
+        name: The column.
+        sign: -1 if small outcomes are good; models are of the outcome times the sign.
+        limit: The least value of the outcome times the sign, for a constraint.
+        noise: The column of its standard errors.
+    """
+
+    name: str
+    sign: float
+    limit: float | None = None
+    noise: str | None = None
+
+
+class Runs(NamedTuple):
+    """The runs of this study.
+
+    Args:
+        X: An ``n x d`` tensor of inputs with known outcomes; failed runs have the worst ones.
+        Y: An ``n x m`` tensor of outcomes to be maximized.
+        Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
+        waiting: A ``p x d`` tensor of inputs without outcomes: pending runs, and failed ones while
+            there is no outcome at all.
+        observed: How many of the rows of ``X`` have not failed; they come first.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    waiting: Tensor
+    observed: int
+
+    @property
+    def all_X(self) -> Tensor:
+        """Inputs of all runs."""
+        return torch.cat([self.X, self.waiting])
+
+
+def _as_space(space: Any) -> SearchSpace:
+    if isinstance(space, Mapping):
+        return SearchSpace.from_dict(space)
+    if not isinstance(space, SearchSpace):
+        raise TypeError(f"space is a {type(space).__name__}: give a SearchSpace or a dictionary.")
+    return space
+
+
+def _targets(
+    outcome: str | Sequence[str],
+    goal: Goal | Sequence[Goal],
+    constraints: Mapping[str, str] | None,
+    noise: str | Mapping[str, str] | None,
+) -> list[Target]:
+    names = [outcome] if isinstance(outcome, str) else list(outcome)
+    goals = [goal] * len(names) if isinstance(goal, str) else list(goal)
+    if not names or len(goals) != len(names):
+        raise ValueError(
+            f"There are {len(names)} outcomes and {len(goals)} goals: give one goal for each "
+            "outcome, and at least one outcome."
+        )
+    if bad := [value for value in goals if value not in ("min", "max")]:
+        raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
+    targets = [
+        Target(name, 1.0 if value == "max" else -1.0)
+        for name, value in zip(names, goals, strict=True)
+    ]
+    for name, text in (constraints or {}).items():
+        parts = re.fullmatch(r"\s*([<>])=?\s*(\S+)\s*", str(text))
+        try:
+            bound = float(parts[2]) if parts else math.nan
+        except ValueError:
+            bound = math.nan
+        if parts is None or not math.isfinite(bound):
+            raise ValueError(
+                f"The constraint on {name!r} is {text!r}: write it as '<= 5' or '>= 5'."
+            )
+        sign = 1.0 if parts[1] == ">" else -1.0
+        targets.append(Target(name, sign, limit=sign * bound))
+    all_names = [target.name for target in targets]
+    if twice := [name for name in all_names if all_names.count(name) > 1]:
+        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
+    if noise is None:
+        return targets
+    if isinstance(noise, str):
+        if len(targets) > 1:
+            raise ValueError(
+                f"noise is {noise!r} for {len(targets)} outcomes: give a mapping from outcomes to "
+                "columns of standard errors."
+            )
+        noise = {all_names[0]: noise}
+    if unknown := set(noise) - set(all_names):
+        raise ValueError(f"noise names {min(unknown)!r}, which is no outcome.")
+    return [replace(target, noise=noise.get(target.name)) for target in targets]
+
+
+def _check_arguments(
+    space: SearchSpace,
+    history: Any,
+    runs: Any,
+    n: Any,
+    model: Any,
+    prior: Any,
+    targets: Sequence[Target],
+) -> None:
+    for name, table in (("history", history), ("runs", runs)):
+        if table is not None and not isinstance(table, DataFrame):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
+            )
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n is {n!r}: ask for one row or more.")
+    if model is not None and not callable(model):
+        raise TypeError(f"model is {model!r}: give a model class, such as ScaMLGP.")
+    if (history is None) == (prior is None):
+        raise ValueError("Give either a history or a prior.")
+    added = {"acquisition", "sources", "predicted_mean", "predicted_std"}
+    taken = [*added, *(target.name for target in targets)]
+    if clash := [name for name in space.columns if name in taken]:
+        raise ValueError(f"The parameter {clash[0]!r} has the name of another column: rename it.")
+    for target in targets:
+        if history is not None and target.noise is not None:
+            known = [*history.columns, *([] if runs is None else runs.columns)]
+            if target.noise not in known:
+                raise InputDataError(
+                    f"Neither table has the column {target.noise!r}: name an existing one by "
+                    "noise=."
+                )
+
+
+def _prior_of(name: str, prior: Any, num_targets: int) -> Any:
+    if isinstance(prior, Mapping) and name in prior:
+        prior = prior[name]
+    elif num_targets > 1:
+        prior = None
+    # The priors of a model's members are a mapping, too.
+    parts = prior.values() if isinstance(prior, Mapping) else [prior]
+    if not all(isinstance(part, TransferPrior) for part in parts):
+        raise TypeError(
+            f"There is no prior of the outcome {name!r}: give one such as SourceGPs.load(path), in "
+            "a mapping by outcome if there are several."
+        )
+    return prior
+
+
+def _read_runs(
+    space: SearchSpace, runs: DataFrame | None, targets: Sequence[Target], status: str
+) -> Runs:
+    m = len(targets)
+    if runs is None or runs.empty:
+        none = torch.empty(0, space.dim, dtype=torch.double)
+        empty = torch.empty(0, m, dtype=torch.double)
+        return Runs(none, empty, empty, none, observed=0)
+    try:
+        X = space.encode(runs)
+    except InputDataError as error:
+        raise InputDataError(f"In the runs: {error}") from error
+    used = {*space.columns, status, *(t.name for t in targets), *(t.noise for t in targets)}
+    spare = [column for column in runs.columns if column not in used]
+    Y = np.stack([t.sign * _outcomes(runs, t.name, spare) for t in targets], axis=1)
+    failed = np.asarray(np.isinf(Y).any(axis=1))
+    if status in runs.columns:
+        failed |= runs[status].astype(str).str.strip().str.lower().isin(FAILED).to_numpy()
+    done = np.asarray(~failed & ~np.isnan(Y).any(axis=1))
+    Yvar = np.stack([_variances(runs, t, done) for t in targets], axis=1)
+    order = np.flatnonzero(done)
+    if done.any():
+        order = np.concatenate([order, np.flatnonzero(failed)])
+        Y[failed], Yvar[failed] = Y[done].min(axis=0), Yvar[done].max(axis=0)
+    waiting = np.setdiff1d(np.arange(len(Y)), order)
+    known_Y, known_Yvar = torch.from_numpy(Y[order]), torch.from_numpy(Yvar[order])
+    return Runs(X[order], known_Y, known_Yvar, X[waiting], observed=int(done.sum()))
+
+
+def _outcomes(runs: DataFrame, name: str, spare: Sequence[Any]) -> NDArray[np.float64]:
+    """The values of a column; NaN for pending runs."""
+    if name not in runs.columns:
+        if likely := likely_column(name, spare):
+            raise InputDataError(
+                f"The runs have no column {name!r}, but one of {likely!r}: rename it if that is "
+                "the outcome, or drop it."
+            )
+        return np.full(len(runs), np.nan)
+    return _numbers(runs[name])
+
+
+def _numbers(column: Series) -> NDArray[np.float64]:
+    numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if (text := np.isnan(numbers) & column.notna().to_numpy()).any():
+        row = int(text.argmax())
+        raise InputDataError(
+            f"The column {column.name!r} of the runs has {column.iloc[row]!r} in row "
+            f"{column.index[row]}, which is no number: correct it, or empty the cell of a pending "
+            "run."
+        )
+    return numbers
+
+
+def _variances(runs: DataFrame, target: Target, done: NDArray[np.bool_]) -> NDArray[np.float64]:
+    if target.noise is None or target.noise not in runs.columns:
+        return np.full(len(runs), np.nan)
+    errors = _numbers(runs[target.noise])
+    if not (np.isnan(errors[done]).all() or (errors[done] > 0).all()):
+        raise InputDataError(
+            f"The column {target.noise!r} of the runs has a standard error that is empty or not "
+            "positive: correct it, or empty the whole column to have the noise inferred."
+        )
+    return errors**2
+
+
+# ------------------------------------------------------------------------ models and acquisition
+
+
+def _fit(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
+    """The fitted model of one outcome."""
+    columns = slice(index, index + 1)
+    Yvar = runs.Yvar[:, columns]
+    known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
+    model = make(runs.X, runs.Y[:, columns], sources, train_Yvar=Yvar if known else None)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model.eval()
+
+
+def make_acquisition(
+    models: Sequence[Any], targets: Sequence[Target], X_known: Tensor, reference: Tensor, seed: int
+) -> AcquisitionFunction:
+    """Makes the acquisition function of one further row.
+
+    Args:
+        models: The model of each outcome.
+        targets: What the outcomes are: objectives and constraints.
+        X_known: An ``n x d`` tensor of inputs that have been evaluated or will be; a row is to
+            improve on all of them. Outcomes that are not known yet are averaged over.
+        reference: An ``r x d`` tensor of inputs all over the space, for scales.
+        seed: The seed of samples.
+
+    Returns:
+        The acquisition function of single inputs.
+
+    Example:
+        >>> X = torch.rand(5, 2, dtype=torch.double)
+        >>> acquisition = make_acquisition([model], [Target("loss", -1.0)], X[:2], X, seed=0)
+        >>> acquisition(X.unsqueeze(-2)).shape
+        torch.Size([5])
+    """
+    model = models[0] if len(models) == 1 else ModelListGP(*models)
+    objectives = [i for i, target in enumerate(targets) if target.limit is None]
+    limits = [(i, target.limit) for i, target in enumerate(targets) if target.limit is not None]
+    weights = torch.eye(len(targets), dtype=torch.double)
+    if len(X_known) == 0:
+        A, b = -weights[[i for i, _ in limits]], torch.tensor([[-limit] for _, limit in limits])
+        bounds = (A, b.to(A)) if limits else None
+        return PriorUpperConfidenceBound(
+            model, weights[objectives], bounds, beta=0.0, X_reference=reference
+        )
+    if len(targets) == 1:
+        parts = model.apart() if isinstance(model, TransferGP) else [model]
+        found = [noisy_improvement(part, weights, X_known, seed) for part in parts]
+        improvements = [improvement for improvement in found if improvement is not None]
+        if isinstance(model, TransferGP):
+            return AveragedImprovement(improvements, model.shares, reference)
+        if improvements:
+            return improvements[0]
+    sampler = SobolQMCNormalSampler(torch.Size([128]), seed=seed)
+    options: dict[str, Any] = {"X_baseline": X_known, "sampler": sampler}
+    # Feasible where negative.
+    options["constraints"] = [_violation(i, limit) for i, limit in limits] or None
+    if len(objectives) == 1:
+        objective = GenericMCObjective(_take_first)
+        return qLogNoisyExpectedImprovement(model, objective=objective, **options)
+    means = torch.stack([_moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
+    means = means[:, objectives]
+    front = means[is_non_dominated(means)]
+    nadir = front.amin(dim=0) - 0.1 * (means.amax(dim=0) - means.amin(dim=0))
+    return qLogNoisyExpectedHypervolumeImprovement(
+        model,
+        ref_point=nadir.tolist(),
+        objective=IdentityMCMultiOutputObjective(objectives, num_outcomes=len(targets)),
+        prune_baseline=True,
+        **options,
+    )
+
+
+def _take_first(Y: Tensor, X: Tensor | None = None) -> Tensor:
+    return Y[..., 0]
+
+
+def _violation(index: int, limit: float) -> Callable[[Tensor], Tensor]:
+    return lambda Y: limit - Y[..., index]
+
+
+@torch.no_grad()
+def _moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the latent function; of an ensemble, the mixture's."""
+    posterior: Any = model.posterior(X)
+    mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
+    variance = getattr(posterior, "mixture_variance", posterior.variance).flatten()
+    return mean, variance.clamp_min(0).sqrt()
+
+
+# ------------------------------------------------------------------------------------- searching
+
+
+def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
+    """The best rows of this study and of each old task, at most 32 of them."""
+    best: list[Tensor] = []
+    if runs.observed:
+        order = runs.Y[: runs.observed, 0].argsort(descending=True, stable=True)[:4]
+        best += list(runs.X[order])
+    if isinstance(sources, Mapping):
+        tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
+        best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]
+    if not best:
+        return torch.empty(0, space.dim, dtype=torch.double)
+    # Old runs may lie outside of the cube, where the space had other bounds.
+    return space.round(torch.stack(best).clamp(0.0, 1.0))
+
+
+def _search(
+    space: SearchSpace,
+    models: Sequence[Any],
+    targets: Sequence[Target],
+    runs: Runs,
+    anchors: Tensor,
+    n: int,
+    seed: int,
+) -> tuple[Tensor, list[float]]:
+    """Chooses rows one by one, each to improve on all before it."""
+    reference = space.encode(space.sample(NUM_REFERENCE, seed=0))
+    taken, values = runs.all_X, list[float]()
+    for number in range(n):
+        acquisition = make_acquisition(models, targets, taken, reference, seed)
+        x, value = _maximize(acquisition, space, taken, anchors, seed + number)
+        taken = torch.cat([taken, x.unsqueeze(0)])
+        values.append(value)
+    return taken[len(taken) - n :], values
+
+
+def _maximize(
+    acquisition: AcquisitionFunction, space: SearchSpace, taken: Tensor, anchors: Tensor, seed: int
+) -> tuple[Tensor, float]:
+    """Finds the row that is not taken where an acquisition is largest, and its value."""
+    grid = _grid(space)
+    pool = _pool(space, anchors, seed) if grid is None else grid
+    pool = pool[~_is_among(pool, taken)]
+    if len(pool) == 0:
+        raise ValueError(
+            "All configurations of the search space are among the runs or in this batch: ask for "
+            "fewer, or widen the space."
+        )
+    values = _evaluate(acquisition, pool)
+    if grid is None:
+        spread = float(values.max() - values.median())
+        x = _climb(acquisition, space, pool[values.argsort(descending=True, stable=True)])
+        x = _move_to_middle(acquisition, space, x, INDIFFERENCE * spread)
+        if not bool(_is_among(x.unsqueeze(0), taken)):
+            pool = torch.cat([x.unsqueeze(0), pool])
+            # The middle costs next to nothing, so that it goes before what it was moved from.
+            values = torch.cat([_evaluate(acquisition, pool[:1]) + INDIFFERENCE * spread, values])
+    best = int(values.argmax())
+    return pool[best], float(_evaluate(acquisition, pool[[best]]))
+
+
+def _grid(space: SearchSpace) -> Tensor | None:
+    """All configurations, if they are few."""
+    if any(parameter.size is None for parameter in space.parameters):
+        return None
+    try:
+        return space.encode(space.grid(MAX_GRID))
+    except ValueError:
+        return None
+
+
+def _pool(space: SearchSpace, anchors: Tensor, seed: int) -> Tensor:
+    """Random rows, the anchors, and anchors with one parameter drawn anew."""
+    drawn = space.encode(space.sample(POOL, seed))
+    rng = np.random.default_rng(seed)
+    varied = [anchors]
+    for parameter in space.parameters if len(anchors) else ():
+        columns = space.feature_indices[parameter.name]
+        rows = anchors.repeat(2, 1)
+        rows[:, columns] = torch.from_numpy(parameter.sample(len(rows), rng))
+        varied.append(rows)
+    return torch.cat([drawn, space.round(torch.cat(varied))])
+
+
+@torch.no_grad()
+def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
+    return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)]).nan_to_num(
+        nan=-math.inf
+    )
+
+
+def _is_among(X: Tensor, taken: Tensor) -> Tensor:
+    """Which rows of ``X`` are among others, as far as the search tells them apart."""
+    if len(taken) == 0:
+        return torch.zeros(len(X), dtype=torch.bool)
+    return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
+
+
+def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Tensor) -> Tensor:
+    """Improves the best rows by gradients, and by single steps of what is discrete."""
+    choices = _first_different(space.fixed_features(best_first[:64]), NUM_CHOICES)
+    starts = best_first[:NUM_STARTS].unsqueeze(-2)
+    found, _ = optimize_acqf_mixed(
+        acquisition,
+        bounds=space.bounds,
+        q=1,
+        num_restarts=len(starts),
+        fixed_features_list=choices,
+        batch_initial_conditions=starts,
+        equality_constraints=space.equality_constraints or None,
+        options={"maxiter": MAX_ITER},
+    )
+    rows = torch.cat([space.round(found.detach()), best_first[:1]])
+    x = rows[_evaluate(acquisition, rows).argmax()]
+    for _ in range(10):
+        rows = torch.cat([x.unsqueeze(0), _neighbours(space, x)])
+        step = int(_evaluate(acquisition, rows).argmax())
+        if step == 0:
+            break
+        x = rows[step]
+    return x
+
+
+def _first_different(choices: list[dict[int, float]], most: int) -> list[dict[int, float]]:
+    found: list[dict[int, float]] = []
+    for choice in choices:
+        if choice not in found:
+            found.append(choice)
+    return found[:most]
+
+
+def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
+    """Rows that differ by one step of an ordered parameter, or by another choice."""
+    rows = [x[None, :][:0]]
+    for parameter in space.parameters:
+        columns = space.feature_indices[parameter.name]
+        if parameter.size is None or parameter.size > MAX_GRID:
+            continue
+        values = torch.from_numpy(parameter.unit_grid()).to(x)
+        if values.shape[1] == 1:
+            rank = int((values[:, 0] - x[columns]).abs().argmin())
+            values = values[max(rank - 1, 0) : rank + 2]
+        changed = x.repeat(len(values), 1)
+        changed[:, columns] = values
+        rows.append(changed)
+    return space.round(torch.cat(rows))
+
+
+def _move_to_middle(
+    acquisition: AcquisitionFunction, space: SearchSpace, x: Tensor, tolerance: float
+) -> Tensor:
+    """Moves continuous parameters towards the middle of their range as far as it costs nothing.
+
+    Where neither sources nor runs say anything of a parameter, the acquisition is flat in it, and
+    its largest value is anywhere, often at a bound.
+    """
+    least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
+    fixed = space.fixed_features(x.unsqueeze(0))[0]
+    for parameter in space.parameters:
+        column = space.feature_indices[parameter.name][0]
+        if not isinstance(parameter, FloatParameter) or column in fixed:
+            continue
+        rows = x.repeat(9, 1)
+        rows[:, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
+        enough = _evaluate(acquisition, rows) >= least
+        enough[-1] = True
+        x = rows[int(enough.to(torch.int).argmax())]
+    return x
+
+
+# ------------------------------------------------------------------------------------- reporting
+
+
+@torch.no_grad()
+def _speaking(model: Any, sources: Any, X: Tensor) -> list[str]:
+    """Names the source tasks that expect much of each row, the surest first."""
+    prior = sources
+    if isinstance(sources, Mapping):
+        given = [part for part in sources.values() if isinstance(part, TransferPrior)]
+        known = [part for part in given if isinstance(part, SourceGPs)]
+        prior = SourceGPs.fit_once(sources) if not given else (known or given)[0]
+    if not isinstance(prior, SourceGPs):
+        return [""] * len(X)
+    mean, variance = prior.moments(X)
+    gps = prior.gps
+    average = (gps.train_Y * gps.mask).sum(dim=-1) / prior.num_points
+    surety = (mean - average.unsqueeze(-1)) / variance.clamp_min(1e-12).sqrt()
+    weights = getattr(model, "weights", None)
+    if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
+        surety[weights < 0.1 * weights.max()] = -math.inf
+    names = []
+    for column in surety.T:
+        order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]
+        names.append(", ".join(prior.task_names[i] for i in order[:MAX_NAMED]))
+    return names
+
+
+@contextmanager
+def _quiet() -> Any:
+    """Ignores warnings that a reader of tables cannot act on."""
+    with warnings.catch_warnings():
+        for kind in (BotorchWarning, NumericalWarning):
+            warnings.simplefilter("ignore", kind)
+        # A search that ended early is still compared with all rows that were scored.
+        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+        yield

@@ -1,0 +1,145 @@
+"""The command line, as a new user would type it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from botorch_transfer import SearchSpace, suggest
+from botorch_transfer.__main__ import main
+from botorch_transfer.datasets import load_tuning_history
+
+COMMAND = ["suggest", "space.json", "old.csv"]
+LOSS = ["--outcome", "log_loss"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with a table of old runs and a search space."""
+    monkeypatch.chdir(tmp_path)
+    old = load_tuning_history("svm").drop(columns=["space", "fit_seconds"])
+    old = old[old["task"].isin(["digits_3_vs_8", "breast_cancer", "diabetes_top_quarter"])]
+    old.groupby("task").head(25).to_csv("old.csv", index=False)
+    spec = {"C": {"type": "float", "low": 0.01, "high": 1000, "log": True}}
+    spec["gamma"] = {"type": "float", "low": 1e-5, "high": 10, "log": True}
+    (tmp_path / "space.json").write_text(json.dumps(spec))
+    return tmp_path
+
+
+def test_from_a_table_to_suggestions_in_a_process_of_its_own(folder):
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "botorch_transfer", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+    guessed = run("space", "old.csv", "--outcome", "log_loss", "accuracy")
+    (folder / "guessed.json").write_text(guessed.stdout)
+    assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
+    found = run("suggest", "guessed.json", "old.csv", "-n", "3", *LOSS)
+    assert found.returncode == 0
+    assert found.stderr == ""
+    assert len(found.stdout.splitlines()) == 4
+    wrong = run("suggest", "guessed.json", "old.csv", "--outcome", "logloss")
+    assert wrong.returncode == 2
+    assert wrong.stdout == ""
+    assert wrong.stderr == (
+        "python -m botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): "
+        "name an existing one by outcome=.\n"
+    )
+
+
+def test_appended_rows_are_pending(capsys):
+    assert main([*COMMAND, "runs.csv", "-n", "2", "--append", *LOSS]) == 0
+    runs = pd.read_csv("runs.csv")
+    assert list(runs.columns) == ["C", "gamma", "log_loss"]
+    assert runs["log_loss"].isna().all()
+    expected = suggest(SearchSpace.from_json("space.json"), pd.read_csv("old.csv"), runs, *LOSS[1:])
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    runs = pd.read_csv("runs.csv")
+    assert len(runs) == 3
+    assert runs["C"][2] == pytest.approx(expected["C"][0])
+    assert "Added to runs.csv." in capsys.readouterr().out
+
+
+def test_appending_leaves_what_the_table_says(folder):
+    (folder / "runs.csv").write_text('id,C, gamma,log_loss,note\n007,1e0,1.50e-2,0.30,"a, b"\n')
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    lines = (folder / "runs.csv").read_text().splitlines()
+    assert lines[:2] == ["id,C,gamma,log_loss,note", '007,1e0,1.50e-2,0.30,"a, b"']
+    assert lines[2].startswith(",")
+    assert lines[2].endswith(",,")
+    assert len(lines) == 3
+
+
+def test_nothing_is_appended_after_an_error(folder, capsys):
+    (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,99.0,0.3\n")
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 2
+    assert "In the runs: Parameter 'gamma' is 99.0 in row 0" in capsys.readouterr().err
+    assert len((folder / "runs.csv").read_text().splitlines()) == 2
+
+
+def test_a_report_is_one_page(folder):
+    pytest.importorskip("matplotlib")
+    (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,0.1,0.3\n1,1,inf\n2,0.1,\n")
+    assert main([*COMMAND, "runs.csv", "--report", "out.html", *LOSS]) == 0
+    page = (folder / "out.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("data:image/png;base64,") == 3  # two parameters, and the runs
+    assert "http" not in page
+    assert "Runs so far: log_loss" in page
+
+
+def test_options(folder, capsys):
+    old = pd.read_csv("old.csv").rename(columns={"gamma": "width"}).assign(sem=0.01)
+    old["size"] = old["C"]
+    old.to_csv("old.csv", index=False)
+    spec = json.loads((folder / "space.json").read_text())
+    spec["decay"] = {"type": "float", "low": 0, "high": 1}
+    (folder / "space.json").write_text(json.dumps(spec))
+    options = ["--rename", "width=gamma", "--constraint", "size <= 5", "--noise", "log_loss=sem"]
+    assert main([*COMMAND, *LOSS, *options, "--missing", "decay=0.25", "--seed", "3"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    found = dict(zip(header.split(), row.split(), strict=False))
+    assert float(found["C"]) <= 6
+    assert "predicted_mean_size" in found
+    assert float(found["decay"]) == pytest.approx(0.25, abs=0.1)
+    assert main([*COMMAND, *LOSS, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]) == 0
+    outcomes = ["--outcome", "log_loss", "accuracy", "--goal", "min", "max"]
+    assert main([*COMMAND, *outcomes, *options[:2], "--missing", "decay"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["suggest", "none.json", "old.csv"], "There is no file none.json."),
+        (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
+        (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
+        ([*COMMAND, "runs.csv"], "There is no table runs.csv"),
+        ([*COMMAND, "--append"], "--append needs the table of runs"),
+        ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
+        ([*COMMAND, *LOSS, "--constraint", "size"], "--constraint has 'size'"),
+        ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
+        ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
+        ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
+        (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
+        (["suggest", "list.json", "old.csv"], "holds a list"),
+        (["space", "old.csv"], "old.csv has no column 'loss': it has task, C, gamma"),
+    ],
+)
+def test_errors_are_one_sentence(folder, capsys, arguments, message):
+    (folder / "empty.csv").write_text("")
+    (folder / "list.json").write_text("[1]")
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_unknown_options_end_the_program_with_2():
+    with pytest.raises(SystemExit) as caught:
+        main(["suggest", "--nonsense"])
+    assert caught.value.code == 2
