@@ -38,6 +38,13 @@ from botorch_transfer.pretraining.source_gps import ConditionedPrior
 NUM_SCALES, WIDTH = 9, 2.5
 """How many scales are averaged over, and how many standard deviations up and down."""
 
+INVERTED = 0.05
+"""The probability, before any outcome, that the target is the opposite of its sources."""
+
+ELSEWHERE, FAR = 0.05, 10.0
+"""The probability that the target's level has nothing to do with the sources', and how many times
+further from theirs it then is."""
+
 ENOUGH_POINTS = 3
 """From how many points on the target's outcomes say how far they spread."""
 
@@ -53,9 +60,10 @@ class PopulationGP(SourcePosteriorGP):
 
     With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
     of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and
-    ``h ~ GP(0, k)``. Level ``a`` and scale ``b`` are distributed as among the sources. The scale's
-    distribution, given the target's data, is that of nine values. Its moments make the target one
-    exact GP:
+    ``h ~ GP(0, k)``. Level ``a`` and scale ``b`` are distributed as among the sources, but for
+    small probabilities that the target is the sources' opposite, ``b < 0``, or that its level is
+    far from theirs. The scale's distribution, given the target's data, is that of nine values of
+    either sign. Its moments make the target one exact GP:
 
     .. code-block:: text
 
@@ -163,13 +171,18 @@ class PopulationGP(SourcePosteriorGP):
         """
         steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
         steps = steps.to(self.train_targets.device)
-        scales, unit = (self.prior.scale_log_std * steps).exp(), self._unit()
-        log_weights = -0.5 * steps.square()
+        positive, unit = (self.prior.scale_log_std * steps).exp(), self._unit()
+        scales, usual = torch.cat([positive, -positive]), self.prior.level_variance
+        levels = steps.new_tensor([usual, FAR**2 * max(usual, 1.0)])
+        log_odds = torch.tensor([[1 - INVERTED, INVERTED], [1 - ELSEWHERE, ELSEWHERE]]).log()
+        of_scales = log_odds[0].to(steps).unsqueeze(-1) - 0.5 * steps.square()
+        log_weights = log_odds[1].to(steps).unsqueeze(-1) + of_scales.flatten()
         if self.num_target_points > 0:
-            log_weights = log_weights + self._evidence(scales, unit)
-        weights = log_weights.softmax(dim=-1)
+            log_weights = log_weights + self._evidence(scales, levels, unit)
+        joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
+        weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
         mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
-        level = unit.square() * self.prior.level_variance
+        level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
         # A single scale may have all the weight: its variance is not to be a negative rounding.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
         if self._learns_noise:
@@ -189,8 +202,8 @@ class PopulationGP(SourcePosteriorGP):
             return Y.new_ones(Y.shape[:-1])
         return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
 
-    def _evidence(self, scales: Tensor, unit: Tensor) -> Tensor:
-        """The log density of the target's outcomes for each scale, ``batch_shape x S``.
+    def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
+        """The log density of the target's outcomes for ``L`` level variances and ``S`` scales.
 
         The lowest finite number where it cannot be computed.
         """
@@ -198,21 +211,19 @@ class PopulationGP(SourcePosteriorGP):
         self.eval()
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         mean = self.mean_module.common(X).double().unsqueeze(-2)
-        scales = unit.unsqueeze(-1) * scales
-        squares, level = scales.square(), unit.square() * self.prior.level_variance
+        scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._learns_noise:
-            noise = (
-                (squares * self.prior.gps.own_noise)
-                .unsqueeze(-1)
-                .expand(*squares.shape, Y.shape[-1])
-            )
+            noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
         covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)
-        covariance = squares[..., None, None] * covariance + level[..., None, None, None]
-        root = cholesky_or_nan(covariance + noise.diag_embed())
-        residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1)
+        covariance = squares[..., None, None] * covariance
+        covariance = covariance + noise.expand(*squares.shape, Y.shape[-1]).diag_embed()
+        added = unit.square().unsqueeze(-1) * levels
+        root = cholesky_or_nan(covariance.unsqueeze(-4) + added[..., None, None, None])
+        residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1).unsqueeze(-4)
         self.train(training)
+        residual = residual.expand(*root.shape[:-1], 1)
         value = log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
         return value.nan_to_num(nan=torch.finfo(value.dtype).min)
 

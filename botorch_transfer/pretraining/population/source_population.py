@@ -189,6 +189,20 @@ class SourcePopulation(ConditionedPrior):
         moments = self.outcome_mean[kept], self.outcome_std[kept]
         return type(self)(gps, *moments, names, "per_task", self.input_transform)
 
+    def observations(self, task: int) -> tuple[Tensor, Tensor]:
+        """The data of a source task.
+
+        Args:
+            task: Its index.
+
+        Returns:
+            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
+            user's units.
+        """
+        rows, like = self.gps.task == task, self.outcome_mean
+        Y = self.gps.train_Y[rows].to(like) * self.outcome_std[task] + self.outcome_mean[task]
+        return self.gps.train_X[rows].to(like), Y.unsqueeze(-1)
+
     def _rows(self) -> StackedTasks:
         """The data with each row's noise variance as known."""
         gps, known = self.gps, torch.ones(self.num_tasks, dtype=torch.bool)

@@ -223,6 +223,44 @@ class SourceGPs(ConditionedPrior):
             torch.cat([self.log_posterior, new.log_posterior]),
         )
 
+    def select(self, tasks: Sequence[int]) -> Self:
+        """Takes some of the tasks; nothing is computed anew.
+
+        Args:
+            tasks: Their indices; at least one.
+
+        Returns:
+            A new prior.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+            >>> SourceGPs.fit(history).select([1]).task_names
+            ('tuesday',)
+        """
+        gps = self.gps.select(list(tasks))
+        kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
+        own = self.outcome_mean, self.outcome_std, self.log_posterior
+        mean, std, log_posterior = (part[kept] for part in own)
+        names = [self.task_names[index] for index in tasks]
+        transform = self.input_transform
+        return type(self)(gps, mean, std, names, self.outcome_scale, transform, log_posterior)
+
+    def observations(self, task: int) -> tuple[Tensor, Tensor]:
+        """The data of a source task.
+
+        Args:
+            task: Its index.
+
+        Returns:
+            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
+            user's units.
+        """
+        rows, like = self.gps.mask[task], self.outcome_mean
+        return self.gps.train_X[task, rows].to(like), self._padded_outcomes()[task, rows, None].to(
+            like
+        )
+
     @property
     def num_points(self) -> Tensor:
         """The number of evaluations of each source task, an ``M`` tensor."""

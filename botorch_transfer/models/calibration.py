@@ -1,0 +1,178 @@
+r"""Leave-one-source-out calibration: how well source tasks predict one another under a model.
+
+Before any evaluation of the target there are the sources: each of them in turn is the target, the
+others are its sources. Hyperparameters stay as they were fitted; only the data of the task that is
+left out leave. Read it for whether a history is worth following at all, and for whether a model's
+uncertainty can be trusted on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_transfer.models.target import TargetGP
+from botorch_transfer.models.transfer import TransferGP
+from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.pretraining.population import SourcePopulation
+from botorch_transfer.pretraining.source_gps import SourceGPs
+
+POINTS = (0, 1, 3, 8)
+"""The numbers of points of a left-out task that a model gets to see."""
+
+MAX_TASKS, MAX_UNSEEN = 10, 50
+"""At most so many tasks are left out, and so many of a task's points are predicted."""
+
+MODEL, PLAIN = "model", "plain GP"
+
+_90_PERCENT = 1.6448536269514722
+"""Standard deviations from the mean within which a normal variable is nine times out of ten."""
+
+_calibrations = Memo(size=16)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well a model predicted each source task from the others.
+
+    Args:
+        runs: One row for each task, number of points seen, and model: ``task``, ``points``,
+            ``model``, ``log_density`` (the mean over unseen points, noise included), ``z`` (the
+            root mean square of standardized errors) and ``coverage`` (the share of unseen points in
+            bands of 90 %).
+    """
+
+    runs: pd.DataFrame
+
+    def summary(self) -> pd.DataFrame:
+        """Medians over the tasks, by model and number of points seen.
+
+        Returns:
+            A table with the columns ``log_density``, ``z`` and ``coverage``.
+        """
+        columns = ["log_density", "z", "coverage"]
+        return self.runs.groupby(["model", "points"], sort=False)[columns].median()
+
+    def gain(self, points: int = 0) -> float:
+        """How much better than a plain GP the model predicts a source task from the others.
+
+        Args:
+            points: The number of points seen.
+
+        Returns:
+            The median over tasks of the difference of mean log densities, in nats a point.
+        """
+        seen = self.runs[self.runs["points"] == points]
+        by_model = seen.pivot(index="task", columns="model", values="log_density")
+        return float((by_model[MODEL] - by_model[PLAIN]).median())
+
+    def __str__(self) -> str:
+        """One sentence for a report."""
+        tasks, gain = self.runs["task"].nunique(), self.gain()
+        z = self.summary().loc[(MODEL, 0), "z"]
+        verdict = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than nothing would"
+        return (
+            f"Before any evaluation of yours, {tasks} source tasks predict one another {verdict}: "
+            f"{gain:+.2f} nats a point against a plain GP, standardized errors {z:.1f}."
+        )
+
+
+def calibrate(
+    prior: Any,
+    model: type[TargetGP] = TransferGP,
+    points: Sequence[int] = POINTS,
+    seed: int = 0,
+) -> Calibration:
+    """Predicts each source task from the others.
+
+    Args:
+        prior: The prior of the model: a :class:`SourceGPs`, a :class:`SourcePopulation`, or for
+            :class:`TransferGP` a mapping of these by the names of its members. Of two tasks or
+            more.
+        model: The class of the model. The members of an average, a plain GP among them, are
+            calibrated one by one, too.
+        points: The numbers of points of a left-out task that the model gets to see.
+        seed: The seed of the choice of tasks and points.
+
+    Returns:
+        The calibration. It is cached by content: equal priors are not calibrated again.
+
+    Raises:
+        InputDataError: If there is a single source task.
+        TypeError: If the prior is of another kind.
+
+    Example:
+        >>> X = torch.rand(12, 2, dtype=torch.double)
+        >>> sources = SourcePopulation.fit({"a": (X, X[:, :1]), "b": (X, X.sum(-1, keepdim=True))})
+        >>> calibrate(sources, PopulationGP, points=[0, 3]).summary().shape
+        (4, 3)
+    """
+    priors: dict[str, Any] = dict(prior) if isinstance(prior, Mapping) else {"": prior}
+    for each in priors.values():
+        if not isinstance(each, SourceGPs | SourcePopulation):
+            raise TypeError(
+                f"A {type(each).__name__} cannot leave a source task out: calibrate SourceGPs or a "
+                "SourcePopulation."
+            )
+    first = next(iter(priors.values()))
+    if first.num_tasks < 2:
+        raise InputDataError("Calibration leaves one source task out, and there is only one.")
+    key = content_key("calibrate", priors, [model.__qualname__, tuple(points), seed])
+    return _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+
+
+def _calibrate(
+    priors: Mapping[str, Any], model: type[TargetGP], points: Sequence[int], seed: int
+) -> Calibration:
+    generator = torch.Generator().manual_seed(seed)
+    first = next(iter(priors.values()))
+    rows = []
+    for task in torch.randperm(first.num_tasks, generator=generator)[:MAX_TASKS].tolist():
+        X, Y = first.observations(task)
+        order = torch.randperm(len(Y), generator=generator).to(X.device)
+        others = [other for other in range(first.num_tasks) if other != task]
+        left = {name: each.select(others) for name, each in priors.items()}
+        for each in left.values():
+            each.input_transform = None  # the observations are transformed already
+        for n in points:
+            seen, unseen = order[:n], order[n : n + MAX_UNSEEN]
+            if len(unseen) == 0:
+                continue
+            for name, each in _fitted(X[seen], Y[seen], left, model).items():
+                scores = _scores(each, X[unseen], Y[unseen])
+                rows.append((first.task_names[task], n, name, *scores))
+    columns = ["task", "points", "model", "log_density", "z", "coverage"]
+    return Calibration(pd.DataFrame(rows, columns=columns))
+
+
+def _fitted(
+    X: Tensor, Y: Tensor, priors: Mapping[str, Any], model: type[TargetGP]
+) -> dict[str, TargetGP]:
+    """The fitted model, what it is the average of, and a plain GP, by name."""
+    is_average = issubclass(model, TransferGP)
+    members = None if is_average else {MODEL: model}
+    built = TransferGP(X, Y, priors if is_average else {MODEL: priors[""]}, members=members)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))
+    *others, plain = built.apart()
+    named = dict(zip(built.prior, others, strict=True))
+    return {**({MODEL: built} if is_average else {}), **named, PLAIN: plain}
+
+
+@torch.no_grad()
+def _scores(model: TargetGP, X: Tensor, Y: Tensor) -> tuple[float, float, float]:
+    """Mean log density, root mean square of standardized errors, and coverage of 90 % bands."""
+    posterior = model.posterior(X, observation_noise=True)
+    variance = posterior.variance.clamp_min(1e-20)
+    z = (Y - posterior.mean) / variance.sqrt()
+    density = -0.5 * (z.square() + variance.log() + math.log(2 * math.pi))
+    inside = (z.abs() <= _90_PERCENT).double()
+    return float(density.mean()), float(z.square().mean().sqrt()), float(inside.mean())
