@@ -204,6 +204,9 @@ class ConstructedFromDatasets(SingleTaskGP):
             :func:`~.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
             C.5), whose residual vanishes with one or two points.
         max_bytes: The memory that the joint model may take.
+        max_points: The number of source points to use; ``None`` for all. The largest tasks give
+            theirs first; what is left of a task is evenly spaced from its worst outcome to its
+            best.
         outcome_scale: How the outcomes of the source tasks are scaled, whatever the target's
             transform. ``"per_task"``: each task by its own mean and standard deviation, and by
             default the target by all source and target outcomes together. ``"pooled"``: all tasks,

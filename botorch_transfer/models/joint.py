@@ -89,8 +89,8 @@ class JointTransferGP(TargetGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, the scale unknown, or the number of
-            kernels wrong.
+        ValueError: If the input transform is not frozen, the scale unknown, the number of kernels
+            wrong, or ``max_points`` less than the number of source tasks.
     """
 
     source_argument = "source_data"
@@ -111,8 +111,9 @@ class JointTransferGP(TargetGP):
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
         hyperpriors: Hyperpriors = "cautious",
+        max_points: int | None = None,
     ) -> None:
-        datasets = as_datasets(source_data)
+        datasets = _thinned(as_datasets(source_data), max_points)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
         self._hyperpriors = hyperpriors
@@ -216,7 +217,7 @@ class JointTransferGP(TargetGP):
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
 
         By default it draws two starts, or fewer if their joint models would not fit into
-        ``max_bytes`` together.
+        ``max_bytes`` together. A fit that takes long says so beforehand (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -303,6 +304,41 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
+def _thinned(
+    datasets: Sequence[SupervisedDataset], max_points: int | None
+) -> list[SupervisedDataset]:
+    """Leaves out source points beyond a number: the largest tasks give theirs first.
+
+    What is left of a task is evenly spaced from its worst outcome to its best.
+    """
+    sizes = [len(dataset.X) for dataset in datasets]
+    if max_points is None or sum(sizes) <= max_points:
+        return list(datasets)
+    if max_points < len(datasets):
+        raise ValueError(
+            f"max_points={max_points} is too few for {len(datasets)} source tasks: allow one point "
+            "of each at least, or leave tasks out."
+        )
+    # The largest limit for a task with which all keep to max_points.
+    limits = range(1, max(sizes))
+    most = max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
+    return [_thinned_task(dataset, most) for dataset in datasets]
+
+
+def _thinned_task(dataset: SupervisedDataset, most: int) -> SupervisedDataset:
+    if len(dataset.X) <= most:
+        return dataset
+    places = torch.linspace(0, len(dataset.X) - 1, most).round().long().to(dataset.Y.device)
+    rows = dataset.Y.squeeze(-1).argsort(stable=True)[places]
+    return SupervisedDataset(
+        dataset.X[rows],
+        dataset.Y[rows],
+        feature_names=dataset.feature_names,
+        outcome_names=dataset.outcome_names,
+        Yvar=None if dataset.Yvar is None else dataset.Yvar[rows],
+    )
+
+
 def _affordable_restarts(
     datasets: Sequence[SupervisedDataset],
     kernel: CoregionalizationKernel,
@@ -374,13 +410,21 @@ class LinearCoregionalizationGP(JointTransferGP):
         rank: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
+        max_points: int | None = None,
     ) -> None:
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
         options = (task_feature, max_bytes, outcome_scale)
         # Without a residual, only the noise would be another.
         super().__init__(
-            train_X, train_Y, source_data, train_Yvar, *modules, *options, hyperpriors="paper"
+            train_X,
+            train_Y,
+            source_data,
+            train_Yvar,
+            *modules,
+            *options,
+            hyperpriors="paper",
+            max_points=max_points,
         )
 
     def _default_kernels(
@@ -582,11 +626,14 @@ class WeightedSourceGP(_IndependentSourcesGP):
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
         hyperpriors: Hyperpriors = "cautious",
+        max_points: int | None = None,
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
         options = (task_feature, max_bytes, outcome_scale, hyperpriors)
-        super().__init__(train_X, train_Y, source_data, train_Yvar, *modules, *options)
+        super().__init__(
+            train_X, train_Y, source_data, train_Yvar, *modules, *options, max_points=max_points
+        )
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

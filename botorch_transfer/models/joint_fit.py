@@ -7,7 +7,9 @@ these few numbers to the parameters, automatic differentiation takes the last st
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any, Self, cast
 
 import torch
@@ -24,6 +26,14 @@ from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.models.fitting import repeat
 from botorch_transfer.models.target_fit import CONVERGED, is_gaussian_or_known
 from botorch_transfer.pretraining.optimizers import minimize_batched
+
+logger = logging.getLogger(__name__)
+
+LONG = 10.0
+"""The seconds from which a fit says beforehand how long it will take."""
+
+TYPICAL_EVALUATIONS = 100
+"""The number of evaluations of a start that a fit typically takes."""
 
 
 class JointObjective:
@@ -115,6 +125,8 @@ class JointObjective:
                 parameter.data.view(num_rows, -1)[rows] = values.to(parameter)
             return self._evaluate(repeated, list(parameters.values()), shape, rows)
 
+        one = in_rows(parameters)[:1]
+        self._announce(num_rows, lambda: evaluate(one, torch.zeros(1, dtype=torch.long)))
         theta, value = minimize_batched(
             evaluate,
             in_rows(parameters),
@@ -126,6 +138,20 @@ class JointObjective:
         columns = zip(parameters.items(), theta.split(sizes, dim=-1), strict=True)
         optima = {name: found.reshape(p.shape).to(p) for (name, p), found in columns}
         return optima, -value.reshape(shape).to(self._Y[0])
+
+    def _announce(self, num_rows: int, evaluate: Callable[[], Any]) -> None:
+        """Says how long a long fit will take, by the time of one evaluation."""
+        start = perf_counter()
+        evaluate()
+        seconds = TYPICAL_EVALUATIONS * num_rows * (perf_counter() - start)
+        if seconds > LONG:
+            logger.info(
+                "The fit of %s to %d points will take about %.2g seconds: max_points= uses fewer "
+                "points of the source tasks, num_restarts=0 one start only.",
+                type(self._mll.model).__name__,
+                len(self._Y[0]),
+                seconds,
+            )
 
     @torch.enable_grad()
     def _evaluate(

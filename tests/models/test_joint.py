@@ -282,6 +282,39 @@ def test_starts_share_the_memory():
         assert model.num_restarts == min(starts - 1, joint.MAX_RESTARTS)
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(11, (7, 4)), (10, (6, 4)), (7, (3, 3)), (2, (1, 1))])
+def test_source_points_are_thinned_out_evenly(name, most, sizes):
+    model_class, options = MODELS[name]
+    history = sources(2, "mixed")
+    model = model_class(*FAMILY.target(4), history, max_points=most, **options)
+    points = model.conditional.points
+    assert points.sizes == sizes
+    assert points.names == tuple(history)
+    for (X, Y, *_), rows in zip(history.values(), points.X.split(sizes), strict=True):
+        order = Y.squeeze(-1).argsort()
+        places = [(row == X).all(dim=-1)[order].nonzero().item() for row in rows]
+        gaps = torch.tensor(places).sort().values.diff()
+        assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+        assert len(places) == 1 or {0, len(Y) - 1} <= set(places)  # the worst and the best
+
+
+def test_thinned_source_data_are_those_that_were_left(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(4)
+    (A, of_A), (B, of_B) = sources(2).values()
+    order = of_A.squeeze(-1).argsort()[[0, 3, 6]]
+    thinned = model_class(X, Y, [(A, of_A), (B, of_B)], max_points=7, **options)
+    three = of_B.squeeze(-1).argsort()[torch.tensor([0, 2, 3])]
+    expected = model_class(X, Y, [(A[order], of_A[order]), (B[three], of_B[three])], **options)
+    torch.testing.assert_close(thinned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+
+
+def test_fewer_points_than_tasks_are_refused(name):
+    model_class, options = MODELS[name]
+    with pytest.raises(ValueError, match="max_points=1 is too few for 2 source tasks"):
+        model_class(*FAMILY.target(4), sources(2), max_points=1, **options)
+
+
 # ---- the user's parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 
 import pytest
@@ -135,6 +136,19 @@ def test_the_optimum_is_that_of_botorchs_optimizer(name, monkeypatch):
             output = mll.train().model(*model.train_inputs)
             values.append(6 * mll(output, model.train_targets).item())
     assert values[0] > values[1] - 0.01
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
+    monkeypatch.setattr(joint_fit, "LONG", 0.0 if is_long else 1000.0)
+    model = build("HGP")
+    with caplog.at_level(logging.INFO):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == is_long
+    for message in told:
+        assert message.startswith("The fit of JointHierarchicalGP to 15 points will take about ")
+        assert "max_points=" in message
 
 
 def test_a_kernel_of_another_kind_is_fitted_by_botorch(monkeypatch):
