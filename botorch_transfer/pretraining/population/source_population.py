@@ -37,7 +37,7 @@ from botorch_transfer.pretraining.tasks import PaddedTasks
 _PSEUDO_TASKS = 2.0
 """How many tasks the hyperprior of scales and levels counts as."""
 
-_SCALE_STD, _LEVEL_STD = 1.0, 2.0
+_SCALE_STD, _LEVEL_STD = 1.0, 1.0
 """Standard deviation of the logarithm of a task's scale, and of its level in units of the typical
 scale, where nothing else is known."""
 
@@ -173,12 +173,17 @@ class SourcePopulation(ConditionedPrior):
         Returns:
             A new prior.
 
+        Raises:
+            ValueError: If no task is selected.
+
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
             >>> SourcePopulation.fit(history).select([1]).task_names
             ('tuesday',)
         """
+        if len(tasks) == 0:
+            raise ValueError("There is no prior of no source tasks: select at least one.")
         rows, kept = self._rows(), torch.as_tensor(list(tasks), device=self.gps.task.device)
         position = torch.full((self.num_tasks,), -1, device=kept.device)
         position[kept] = torch.arange(len(kept), device=kept.device)

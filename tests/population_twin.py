@@ -1,0 +1,191 @@
+"""The hierarchical GP over the sources, written down from its formulas.
+
+One dense GP of the rows of all tasks and the target, for each of the nine scales of the target.
+Nothing is padded, thinned out or kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from botorch_transfer.kernels.population import ConditionedPopulation
+from botorch_transfer.pretraining.population.source_population import SourcePopulation
+from tests.kernels.tasks import plain_kernel
+
+LEVEL_VARIANCE = 0.09
+
+
+def _kernel(name: str, lengthscale: Tensor, scale: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    if name == "rbf":  # without the root, which has no derivative at zero
+        squares = ((A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale).square().sum(dim=-1)
+        return scale * torch.exp(-0.5 * squares)
+    return scale * plain_kernel(name, A / lengthscale, B / lengthscale)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The rows of all tasks, standardized task by task, and the hyperparameters."""
+
+    X: Tensor
+    y: Tensor
+    task: Tensor
+    noise: Tensor
+    found: Any
+    kernel: str
+
+    @classmethod
+    def of(cls, gps: ConditionedPopulation, found: Any) -> Sources:
+        """Reads the data and the hyperparameters of a prior."""
+        return cls(gps.train_X, gps.train_Y, gps.task, gps.noise, found, gps.kernel)
+
+    def common(self, A: Tensor, B: Tensor) -> Tensor:
+        return _kernel(self.kernel, self.found.lengthscale, self.found.outputscale, A, B)
+
+    def own(self, A: Tensor, B: Tensor) -> Tensor:
+        return _kernel(self.kernel, self.found.own_lengthscale, self.found.own_outputscale, A, B)
+
+    def covariance(self) -> Tensor:
+        """That of the rows: one element at a time."""
+        K = self.common(self.X, self.X)
+        own = self.own(self.X, self.X) + LEVEL_VARIANCE
+        for i in range(len(self.y)):
+            for j in range(len(self.y)):
+                if self.task[i] == self.task[j]:
+                    K[i, j] += own[i, j]
+        return K + self.noise.diag()
+
+    def posterior(self, A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean at ``A`` and covariance between ``A`` and ``B`` of what all tasks share."""
+        K = self.covariance()
+        mean = self.common(A, self.X) @ torch.linalg.solve(K, self.y)
+        explained = self.common(A, self.X) @ torch.linalg.solve(K, self.common(self.X, B))
+        return mean, self.common(A, B) - explained
+
+    def log_density(self) -> Tensor:
+        return _log_density(self.y, self.covariance())
+
+
+def _log_density(y: Tensor, covariance: Tensor) -> Tensor:
+    return MultivariateNormal(torch.zeros_like(y), covariance).log_prob(y)
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the sources say of a target's level and scale, from their outcomes as they came."""
+
+    level: float
+    scale: float
+    log_std: float
+    level_variance: float
+
+    @classmethod
+    def of(cls, data: list[tuple[Tensor, ...]]) -> Units:
+        means = [float(Y.mean()) for _, Y, *_ in data]
+        stds = [float(Y.std()) if len(Y) > 1 else 0.0 for _, Y, *_ in data]
+        logs = [math.log(std) for std in stds if std > 1e-8]
+        middle = sum(logs) / len(logs) if logs else 0.0
+        level, scale = sum(means) / len(means), math.exp(middle)
+        squares = sum((each - middle) ** 2 for each in logs)
+        deviations = sum(((mean - level) / scale) ** 2 for mean in means)
+        return cls(
+            level=level,
+            scale=scale,
+            log_std=math.sqrt((2 * 1.0**2 + squares) / (2 + len(logs))),
+            level_variance=(2 * 2.0**2 + deviations) / (2 + len(means)),
+        )
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The target's GP.
+
+    Args:
+        sources: The source tasks.
+        units: The scales and levels of the source tasks.
+        X: An ``n x d`` tensor of target inputs.
+        Y: An ``n`` tensor of target outcomes in the user's units.
+        noise: Known noise variances in the user's units; inferred if ``None``.
+    """
+
+    sources: Sources
+    units: Units
+    X: Tensor
+    Y: Tensor
+    noise: Tensor | None = None
+
+    @property
+    def y(self) -> Tensor:
+        return (self.Y - self.units.level) / self.units.scale
+
+    def target_noise(self, square: Tensor) -> Tensor:
+        if self.noise is None:
+            return (square * self.sources.found.noise).expand(len(self.Y))
+        return self.noise / self.units.scale**2
+
+    def scales(self) -> tuple[Tensor, Tensor]:
+        """The nine scales, and their log weights before the target is seen."""
+        steps = [-2.5 + 0.625 * index for index in range(9)]
+        scales = [math.exp(self.units.log_std * step) for step in steps]
+        log_weights = [-0.5 * step**2 for step in steps]
+        return torch.tensor(scales).to(self.y), torch.tensor(log_weights).to(self.y)
+
+    def log_density(self, b: Tensor) -> Tensor:
+        """``log p(target | sources, b)``, as the joint density over that of the sources."""
+        own, X = self.sources, self.X
+        cross = b * own.common(own.X, X)
+        target = b**2 * (own.common(X, X) + own.own(X, X)) + self.units.level_variance
+        target = target + self.target_noise(b**2).diag()
+        rows = torch.cat([own.covariance(), cross], dim=-1), torch.cat([cross.mT, target], dim=-1)
+        return _log_density(torch.cat([own.y, self.y]), torch.cat(rows)) - own.log_density()
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """``E[b]`` and ``E[b²]``."""
+        scales, log_weights = self.scales()
+        if len(self.Y):
+            log_weights = log_weights + torch.stack([self.log_density(b) for b in scales])
+        weights = log_weights.softmax(dim=-1)
+        return (weights * scales).sum(), (weights * scales**2).sum()
+
+    def prior(self, A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+        """The target's mean at ``A``, and its covariance between ``A`` and ``B``."""
+        first, second = self.moments()
+        mean, covariance = self.sources.posterior(A, B)
+        other, _ = self.sources.posterior(B, B)
+        covariance = second * (covariance + self.sources.own(A, B))
+        covariance = covariance + (second - first**2) * torch.outer(mean, other)
+        return first * mean, covariance + self.units.level_variance
+
+    def posterior(self, A: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and joint covariance in the user's units."""
+        mean, covariance = self.prior(A, A)
+        if len(self.Y):
+            train_mean, gram = self.prior(self.X, self.X)
+            gram = gram + self.target_noise(self.moments()[1]).diag()
+            _, cross = self.prior(A, self.X)
+            mean = mean + cross @ torch.linalg.solve(gram, self.y - train_mean)
+            covariance = covariance - cross @ torch.linalg.solve(gram, cross.mT)
+        scale = self.units.scale
+        return self.units.level + scale * mean, scale**2 * covariance
+
+    def predictive_noise(self) -> Tensor:
+        """The noise variance of a further evaluation, in the user's units."""
+        return self.units.scale**2 * self.moments()[1] * self.sources.found.noise
+
+
+def twin_of(
+    prior: SourcePopulation,
+    data: list[tuple[Tensor, ...]],
+    X: Tensor,
+    Y: Tensor,
+    Yvar: Tensor | None = None,
+) -> Twin:
+    """Reads the hyperparameters of a prior, and everything else from the data."""
+    noise = None if Yvar is None else Yvar.squeeze(-1)
+    sources = Sources.of(prior.gps, prior.hyperparameters)
+    return Twin(sources, Units.of(data), X, Y.squeeze(-1), noise)
