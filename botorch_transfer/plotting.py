@@ -19,8 +19,7 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.scaml import ScaMLGP
+from botorch_transfer.models.report import member_on_sources
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 
@@ -49,6 +48,8 @@ class Style(NamedTuple):
 _METHODS: tuple[tuple[str, str | None, Style], ...] = (
     ("ScaML-GP", "ScaMLGP", Style(BLUE, "-", "o")),
     ("ScaML-GP, joint", "JointScaMLGP", Style(BLUE, "--", "8")),
+    ("TransferGP", "TransferGP", Style(VERMILLION, "-", "^")),
+    ("population", "PopulationGP", Style(ORANGE, ":", "o")),
     ("guarded", "GuardedTransferGP", Style(ORANGE, "--", "d")),
     ("RGPE", "RankWeightedGP", Style(PURPLE, "-", "v")),
     ("SGPT", "TwoStageTransferGP", Style(SKY, "-", "P")),
@@ -138,11 +139,12 @@ PAPER: dict[str, Any] = {
 """Settings of matplotlib for one column of a paper: small text, embedded as TrueType fonts."""
 
 
-def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
+def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
     """Draws the weight of each source task in a model.
 
     Args:
-        model: A fitted model with source weights, without a batch.
+        model: A fitted model with source weights, or an average that has such a member, without a
+            batch.
         ax: Where to draw; new axes if omitted.
         max_tasks: The most tasks to show: those with the largest weights.
 
@@ -151,13 +153,17 @@ def plot_weights(model: ScaMLGP | EnsembleGP, ax: Axes | None = None, max_tasks:
 
     Raises:
         ImportError: If matplotlib is missing.
-        ValueError: If the model is a batch of models.
+        ValueError: If the model is a batch of models, or has no weights of source tasks.
 
     Example:
         >>> ax = plot_weights(model)
     """
     _check_single(model)
-    pairs = sorted(zip(model.weights.tolist(), model.prior.task_names, strict=True), reverse=True)
+    weighted: Any = member_on_sources(model)
+    if not hasattr(weighted, "weights"):
+        raise ValueError(f"{type(model).__name__} has no weights of source tasks.")
+    named = zip(weighted.weights.tolist(), weighted.prior.task_names, strict=True)
+    pairs = sorted(named, reverse=True)
     weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
     ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
     ax.barh(range(len(names)), weights, color=_look(model).color)
@@ -311,14 +317,15 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
 
 def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
     """Names of the source tasks to show, and their posteriors in the target's units."""
-    sources = getattr(model, "prior", None)
-    if not isinstance(sources, SourceGPs):
+    informed: Any = member_on_sources(model)
+    if informed is None:
         return
-    weights = getattr(getattr(model, "transfer", model), "weights", torch.zeros(sources.num_tasks))
+    sources: SourceGPs = informed.prior
+    weights = getattr(informed, "weights", torch.zeros(sources.num_tasks))
     order = weights.argsort(descending=True, stable=True).tolist()
     inputs = model.transform_inputs(points)
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
-    transform: Any = getattr(model, "outcome_transform", None)
+    transform: Any = getattr(informed, "outcome_transform", None)
     for task in order[:max_tasks]:
         covariance = DiagLinearOperator(variances[task])
         posterior: Any = GPyTorchPosterior(MultivariateNormal(means[task], covariance))

@@ -13,9 +13,11 @@ import botorch_transfer
 from botorch_transfer import (
     GuardedTransferGP,
     MeanHierarchicalGP,
+    PopulationGP,
     RankWeightedGP,
     ScaMLGP,
     SourceGPs,
+    TransferGP,
     TwoStageTransferGP,
     plotting,
 )
@@ -79,8 +81,26 @@ def _two_inputs(model_class=ScaMLGP, n=6, **options):
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
 
 
+def test_weights_in_an_average_are_its_members():
+    for model_class in (TransferGP, GuardedTransferGP):
+        model = _two_inputs(model_class)
+        ax = plot_weights(model)
+        weighted = model.transfer if model_class is GuardedTransferGP else model.members["scaml"]
+        widths = [bar.get_width() for bar in ax.patches]
+        assert widths == pytest.approx(sorted(weighted.weights.tolist()))
+
+
+def test_models_without_weights_are_refused():
+    for model_class, options in (
+        (PopulationGP, {}),
+        (TransferGP, {"members": {"population": PopulationGP}}),
+    ):
+        with pytest.raises(ValueError, match=f"{model_class.__name__} has no weights of source"):
+            plot_weights(_two_inputs(model_class, **options))
+
+
 @pytest.mark.parametrize(
-    "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP]
+    "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP]
 )
 def test_slice_shows_target_and_sources_in_the_users_units(model_class):
     model = _two_inputs(model_class)
@@ -101,8 +121,9 @@ def test_slice_shows_target_and_sources_in_the_users_units(model_class):
     assert low == pytest.approx(float((posterior.mean.squeeze(-1) - half).min()))
     assert high == pytest.approx(float((posterior.mean.squeeze(-1) + half).max()))
     name = sources[0].get_label()
-    mean = model.prior.mean(points)[model.prior.task_names.index(name)]
-    expected = model.outcome_transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
+    informed = model.members["scaml"] if model_class is TransferGP else model
+    mean = informed.prior.mean(points)[informed.prior.task_names.index(name)]
+    expected = informed.outcome_transform.untransform(mean.unsqueeze(-1))[0].squeeze(-1)
     assert sources[0].get_ydata() == pytest.approx(expected.numpy())
     styles = [(line.get_color(), line.get_linestyle()) for line in ax.get_lines()]
     assert len({color for color, _ in styles}) == len({line for _, line in styles}) == 3
@@ -213,7 +234,7 @@ def test_no_two_methods_differ_in_colour_alone():
 
 def test_every_model_has_a_style():
     models = [name for name in botorch_transfer.__all__ if name.endswith("GP")]
-    assert len(models) == 15
+    assert len(models) == 17
     for name in models:
         assert style_of(getattr(botorch_transfer, name)) is STYLES[NAMES[name]]
         assert style_of(name) is STYLES[NAMES[name]]

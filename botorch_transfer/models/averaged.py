@@ -47,10 +47,12 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
     mean = sum(share * member.mean for member, share in parts)
     if skip_posterior_variances.on():
         return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
-    # What is multiplied may be an operator: on the left, it is its own product with a tensor.
-    covariance: Any = sum(
+    # What is multiplied may be an operator: on the left, it is its own product with a tensor. A sum
+    # that starts at zero is no operator.
+    first, *others = (
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
     )
+    covariance: Any = sum(others, start=first)
     # The shares have no gradient, which the roots would make infinite at zero.
     apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
     between = evaluated(RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1)))
@@ -147,7 +149,8 @@ class AveragedGP(TargetGP):
                 self._modules[self._others_name] = others
 
     @property
-    def _is_alone(self) -> bool:
+    def is_alone(self) -> bool:
+        """Whether the other models are taken out, as in what :meth:`apart` gives."""
         return self._others_name not in self._modules
 
     def apart(self) -> list[TargetGP]:
@@ -199,13 +202,12 @@ class AveragedGP(TargetGP):
     """Evaluates the plain GP alone, at transformed inputs and in the model's own units."""
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        if self._is_alone:
+        if self.is_alone:
             return self.plain(X, **kwargs)
-        shares = self.shares
-        used = (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
+        shares, used = self.shares, self._used()
         members = [
             self.in_own_units(model, model(X, **kwargs))
-            for model, is_used in zip(self.others, used, strict=False)
+            for model, is_used in zip(self.others, used[:-1], strict=True)
             if is_used
         ]
         if used[-1]:
@@ -213,6 +215,10 @@ class AveragedGP(TargetGP):
         if len(members) == 1:
             return members[0]
         return mixed(members, shares[..., used])
+
+    def _used(self) -> list[bool]:
+        """Which models may have a share, the plain GP last; the others are not evaluated."""
+        return [True] * self.shares.shape[-1]
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         members, noise = self._all_left_out()
@@ -239,20 +245,23 @@ class AveragedGP(TargetGP):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            The plain GP's prior. The others' log likelihoods become the added loss term.
+            The plain GP's prior. The log likelihoods of the others that have something to fit
+            become the added loss term.
         """
-        if self.training and not self._is_alone:
+        if self.training and not self.is_alone:
             terms = []
             for model in self.others:
+                if not any(parameter.requires_grad for parameter in model.parameters()):
+                    continue  # its log likelihood is a constant
                 marginal = model.likelihood(model(*model.train_inputs), *model.train_inputs)
                 terms.append(marginal.log_prob(model.train_targets))
-            self._set_loss_term(torch.stack(terms).sum(dim=0))
+            self._set_loss_term(torch.stack(terms).sum(dim=0) if terms else None)
         return super().forward(x)
 
     @property
     def is_fitted_as_exact_gp(self) -> bool:
         """Whether a fit is of the plain GP alone."""
-        return self._is_alone
+        return self.is_alone
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
@@ -338,7 +347,7 @@ class AveragedGP(TargetGP):
             strict: Whether shapes must stay as they are.
         """
         super().set_train_data(inputs, targets, strict)
-        for model in () if self._is_alone else self.others:
+        for model in () if self.is_alone else self.others:
             Y = None if targets is None else self._in_their_units(model, targets, None)[0]
             cast(Any, model).set_train_data(inputs, Y, strict)
 
@@ -354,11 +363,6 @@ class AveragedGP(TargetGP):
         super()._restore_targets_and_noise(Y, Yvar, strict)
         for model in self.others:
             model._restore_targets_and_noise(*self._in_their_units(model, Y, Yvar), strict)
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The first transfer model's residual kernel."""
-        return cast(Kernel, self.others[0].residual_covar_module)
 
 
 def _standardization(transform: Any, like: TargetGP) -> Moments:

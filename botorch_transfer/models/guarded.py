@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -258,6 +258,15 @@ class GuardedTransferGP(AveragedGP):
     def shares(self) -> Tensor:
         """The weights of the transfer model and of the plain GP, a ``batch_shape x 2`` tensor."""
         return torch.stack([self.transfer_weight, 1 - self.transfer_weight], dim=-1)
+
+    def _used(self) -> list[bool]:
+        shares = self.shares
+        return (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The transfer model's residual kernel."""
+        return cast(Kernel, self.transfer.residual_covar_module)
 
     # ------------------------------------------------------------------------------------ weight
 

@@ -16,9 +16,8 @@ than their exact GP are drawn as their mean plus centred draws of their parts:
 
 * Ensembles, with weights ``w`` and draws ``δ`` of the members minus their means:
   ``μ + w_t δ_t + Σ_m w_m δ_m``. SGPT has the target's own covariance: ``μ + δ_t``.
-* Guarded models, with the weight ``p`` of the transfer model, means ``μ`` and ``μ'`` of the
-  transfer model and the plain GP, and a standard normal ``z``:
-  ``pμ + (1-p)μ' + √p δ + √(1-p) δ' + √(p(1-p)) z (μ - μ')``.
+* Averages of models with shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard
+  normal ``z_k`` each: ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``.
 * MHGP with combined standard deviations ``s``, and ``σ`` its exact GP's: ``μ + (s / σ) δ``.
 
 All paths are functions of transformed inputs, in the model's own units; a sum of them with the
@@ -30,7 +29,7 @@ model's transforms is in the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -73,8 +72,8 @@ from botorch_transfer.kernels import BiasedLinearKernel, FeatureKernel, SourceCo
 from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.kernels.population import PopulationKernel
 from botorch_transfer.kernels.weighted_sum import SourceWeights
+from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.ensemble import EnsembleGP
-from botorch_transfer.models.guarded import GuardedTransferGP
 from botorch_transfer.models.hierarchical import MeanHierarchicalGP
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.modular import ModularTransferGP
@@ -366,7 +365,7 @@ def _population_prior_paths(
 
 @DrawMatheronPaths.register((ModularTransferGP, JointTransferGP))
 def draw_posterior_paths(
-    model: ModularTransferGP | JointTransferGP,
+    model: ModularTransferGP | JointTransferGP | AveragedGP,
     *,
     prior_sampler: Any,
     sample_shape: torch.Size,
@@ -579,51 +578,96 @@ def _ensemble_paths(model: EnsembleGP, paths: dict[str, SamplePath], prior: bool
     return model_paths(model, {**paths, "own": own, "mean": MeanPath(model, prior)})
 
 
-@DrawKernelFeaturePaths.register(GuardedTransferGP)
-def _guarded_prior_paths(
-    model: GuardedTransferGP, sample_shape: torch.Size, **kwargs: Any
-) -> PathDict:
-    with delattr_ctx(model.eval().transfer, "outcome_transform", "input_transform"):
-        transfer = draw_kernel_feature_paths(model.transfer, sample_shape, **kwargs)
-    plain = kernel_paths(model, model.covar_module, sample_shape=sample_shape, **kwargs)
-    return _guarded_paths(model, transfer, plain, sample_shape, prior=True)
+class AveragedPath(ModelPath):
+    """Draws of an average of models, which are those of the mixture in the first two moments.
 
+    Args:
+        model: The model, in evaluation mode.
+        paths: A draw from each of its models, their means included, each in the model's own units.
+        sample_shape: The sample shape.
+        prior: Whether the draws are from the priors, without the target's data.
+    """
 
-@DrawMatheronPaths.register(GuardedTransferGP)
-def _guarded_posterior_paths(
-    model: GuardedTransferGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
-) -> SamplePath:
-    prior_paths = prior_sampler(model=model, sample_shape=sample_shape)
-    if model.num_target_points == 0:
-        return prior_paths
-    with delattr_ctx(model.transfer, "outcome_transform", "input_transform"):
-        transfer = draw_matheron_paths(
-            model.transfer, sample_shape, prior_sampler=prior_sampler, **kwargs
+    shares: Tensor
+    scale: Tensor
+    shift: Tensor
+    z: Tensor
+
+    def __init__(
+        self,
+        model: AveragedGP,
+        paths: Sequence[SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+    ) -> None:
+        super().__init__()
+        self.paths, shares = ModuleList(paths), model.shares.detach().clone()
+        # Copies: a path stays what it is when the model's hyperparameters change.
+        self.means = ModuleList(MeanPath(each, prior) for each in deepcopy(model).apart())
+        one = shares.new_ones(1)
+        units = [model._units(each) or (one, one - one) for each in model.apart()]
+        scales, shifts = (
+            torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
         )
-    plain = centred_posterior_paths(model, prior_paths["plain"].path)
-    return _guarded_paths(model, transfer, plain, sample_shape, prior=False)
+        self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
+        self.register_buffer("scale", scales)
+        self.register_buffer("shift", shifts)
+        # One z for each function: which model is right does not change from point to point.
+        z = shares.new_empty(*sample_shape, *shares.shape).normal_()
+        self.register_buffer("z", z.unsqueeze(-2))
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Handed through.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        draws = torch.stack([path(x, **kwargs) for path in self.paths], dim=-1)
+        means = torch.stack([mean(x) for mean in self.means], dim=-1) * self.scale + self.shift
+        mean = (self.shares * means).sum(dim=-1, keepdim=True)
+        deviations = draws * self.scale + self.shift - means + self.z * (means - mean)
+        return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
 
 
-def _guarded_paths(
-    model: GuardedTransferGP,
-    transfer: SamplePath,
-    plain: SamplePath,
+@DrawKernelFeaturePaths.register(AveragedGP)
+def _averaged_prior_paths(model: AveragedGP, sample_shape: torch.Size, **kwargs: Any) -> PathDict:
+    if model.is_alone:
+        own = kernel_paths(
+            model, model.covar_module, model.mean_module, sample_shape=sample_shape, **kwargs
+        )
+        return model_paths(model, {"plain": own})
+    return _averaged_paths(model, draw_kernel_feature_paths, sample_shape, prior=True, **kwargs)
+
+
+@DrawMatheronPaths.register(AveragedGP)
+def _averaged_posterior_paths(
+    model: AveragedGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
+) -> SamplePath:
+    given = {"prior_sampler": prior_sampler, **kwargs}
+    if model.is_alone:
+        return draw_posterior_paths(model, sample_shape=sample_shape, **given)
+    if model.num_target_points == 0:
+        return prior_sampler(model=model, sample_shape=sample_shape)
+    return _averaged_paths(model, draw_matheron_paths, sample_shape, prior=False, **given)
+
+
+def _averaged_paths(
+    model: AveragedGP,
+    draw: Callable[..., SamplePath],
     sample_shape: torch.Size,
     prior: bool,
+    **kwargs: Any,
 ) -> PathDict:
-    """Adds up draws of the transfer model, whose mean they contain, and centred plain draws."""
-    weight = model.transfer_weight
-    # One z for each function: a function never mixes the two models.
-    z = weight.new_empty(sample_shape + weight.shape).normal_()
-    between = (weight * (1 - weight)).sqrt() * z
-    means = MeanPath(model.transfer, prior), MeanPath(model, prior, member="exact_gp")
-    paths = {
-        "transfer": ScaledPath(transfer, weight.sqrt()),
-        "plain": ScaledPath(plain, (1 - weight).sqrt()),
-        "mean_of_transfer": ScaledPath(means[0], weight - weight.sqrt() + between),
-        "mean_of_plain": ScaledPath(means[1], 1 - weight - between),
-    }
-    return model_paths(model, paths)
+    """Draws from each model over transformed inputs, and averages."""
+    paths = []
+    for each in model.eval().apart():
+        with delattr_ctx(each, "outcome_transform", "input_transform"):
+            paths.append(draw(each, sample_shape=sample_shape, **kwargs))
+    return model_paths(model, {"average": AveragedPath(model, paths, sample_shape, prior)})
 
 
 class CombinedDeviationPath(ModelPath):

@@ -54,16 +54,18 @@ COLUMNS = ["weight", "slope", "helpful", "inverted", "verdict"]
 def transfer_report(model: TargetGP) -> pd.DataFrame:
     """Tabulates how each source task, and all of them together, relate to the target.
 
-    It is a method of the models on :class:`SourceGPs` and of :class:`GuardedTransferGP`.
+    It is a method of the models on :class:`SourceGPs`, of :class:`TransferGP` and of
+    :class:`GuardedTransferGP`.
 
     Args:
-        model: A model whose prior is a :class:`SourceGPs`, or a :class:`GuardedTransferGP` of any.
+        model: A model whose prior is a :class:`SourceGPs`, or one of whose members has such a
+            prior; or a :class:`GuardedTransferGP` of any.
 
     Returns:
         One row a source task, the index its name, and a last row for all of them:
 
-        - ``weight``: the source's weight in the model, or the transfer model's against the plain
-          GP; NaN where there is none.
+        - ``weight``: the source's weight in the model or its member, or the share of all transfer
+          models against the plain GP; NaN where there is none.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           none.
@@ -81,18 +83,21 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     """
     if len(model.batch_shape):
         raise ValueError("The model is a batch of models: report on one at a time.")
-    sources, transfer = getattr(model, "prior", None), getattr(model, "transfer", None)
-    weight = np.nan if transfer is None else float(cast(Any, model).transfer_weight)
+    informed = member_on_sources(model)
+    shares: Tensor | None = getattr(model, "shares", None)
+    weight = np.nan if shares is None else float(shares[:-1].sum())
     names: Sequence[str] = ()
     rows: list[tuple[Any, ...]] = []
-    if isinstance(sources, SourceGPs):
-        names, rows = sources.task_names, _source_rows(model, sources)
+    if informed is not None:
+        sources = cast(SourceGPs, informed.prior)
+        weights = getattr(informed, "weights", torch.full((sources.num_tasks,), torch.nan))
+        names, rows = sources.task_names, _source_rows(model, sources, weights)
         *_, helpful, _, verdicts = zip(*rows, strict=True)
         verdict = history_verdict(verdicts, helpful)
-    elif transfer is None:
+    elif not hasattr(model, "transfer_weight"):
         raise ValueError(
             f"{type(model).__name__} has no posterior of each source task to report on: use a "
-            "model on SourceGPs, or GuardedTransferGP."
+            "model on SourceGPs, TransferGP, or GuardedTransferGP."
         )
     elif model.num_target_points < ENOUGH_POINTS:
         verdict = "unclear"
@@ -102,12 +107,25 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     return pd.DataFrame([*rows, last], index=[*names, ALL], columns=COLUMNS)
 
 
-def _source_rows(model: TargetGP, sources: SourceGPs) -> list[tuple[Any, ...]]:
+def member_on_sources(model: TargetGP) -> TargetGP | None:
+    """Finds the model that has a posterior of each source task, in an average or by itself.
+
+    Args:
+        model: A model.
+
+    Returns:
+        The first of its members, or else the model, whose prior is a :class:`SourceGPs`.
+    """
+    candidates = (*getattr(model, "others", ()), model)
+    has_posteriors = (isinstance(getattr(m, "prior", None), SourceGPs) for m in candidates)
+    return next((m for m, has in zip(candidates, has_posteriors, strict=True) if has), None)
+
+
+def _source_rows(model: TargetGP, sources: SourceGPs, weights: Tensor) -> list[tuple[Any, ...]]:
     """The row of each source task, in the order of ``COLUMNS``."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
     slopes = torch.full((num_tasks,), torch.nan)
-    weights = getattr(getattr(model, "transfer", model), "weights", slopes)
     factors, spreads = torch.zeros(num_tasks, 2), torch.zeros(num_tasks)
     if num_points > 0:
         is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)

@@ -203,6 +203,11 @@ class TransferGP(AveragedGP):
         """The models' shares, a ``batch_shape x (K + 1)`` tensor; the plain GP's is the last."""
         return self.member_weights
 
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The plain GP's kernel, which ``covar_module`` sets; each other model has its own."""
+        return self.covar_module
+
     @torch.no_grad()
     def update_weights(self) -> None:
         """Computes the shares anew from the target's outcomes; building and fitting do so."""

@@ -20,9 +20,10 @@ import torch
 from botorch.exceptions.warnings import BadInitialCandidatesWarning
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform, Normalize
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.utils.types import DEFAULT
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
 from torch.nn import Module
@@ -43,6 +44,7 @@ from botorch_transfer.models import (
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
+    TransferGP,
     TwoStageTransferGP,
     WeightedSourceGP,
 )
@@ -63,6 +65,7 @@ class ModelCase:
             ``input_transform=`` too. Joint models take the source data themselves.
         options: Further arguments of the constructor.
         ordered: Whether the order of the source tasks matters.
+        in_turn: Whether the order of the target's points matters.
         exact: Whether the predictive covariance is the exact GP's, so that BoTorch's leave-one-out
             formulas hold; otherwise the model has ``loo_posterior()``.
         interpolates: Whether the mean passes through precise observations. That of an ensemble does
@@ -84,6 +87,7 @@ class ModelCase:
     pretrain: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     ordered: bool = False
+    in_turn: bool = False
     exact: bool = True
     interpolates: bool = True
     slack: float = 1e-3
@@ -148,11 +152,13 @@ class ModelCase:
         twin = self.build(
             train_X,
             targets.unsqueeze(-1),
-            model.prior.view() if hasattr(model, "prior") else None,
+            _views(model.prior) if hasattr(model, "prior") else None,
             train_Yvar=noise,
             outcome_transform=None,
         )
         copy_hyperparameters(model, twin)
+        for theirs, other in zip(*(getattr(m, "others", ()) for m in (model, twin)), strict=True):
+            _keep_units(theirs, model, other)
         return twin
 
 
@@ -183,6 +189,37 @@ def copy_hyperparameters(model: Module, twin: Module) -> None:
         with torch.no_grad():
             parameter = twin.get_parameter(name)
             parameter.copy_(values[name].expand_as(parameter))
+
+
+def priors_of(prior: Any) -> dict[str, Any]:
+    """The priors, by name, in a model's third argument, which may be those of its members."""
+    return dict(prior) if isinstance(prior, Mapping) else {"": prior}
+
+
+def _views(prior: Any) -> Any:
+    """A view of a prior, or of each of several."""
+    if isinstance(prior, Mapping):
+        return {name: each.view() for name, each in prior.items()}
+    return prior.view()
+
+
+def _keep_units(theirs: Any, model: Any, other: Any) -> None:
+    """Gives a twin's member, with data in the model's units, the units of the model's member."""
+    if getattr(theirs, "outcome_transform", None) is getattr(model, "outcome_transform", None):
+        return
+    probe = theirs.train_targets.new_tensor([[0.0], [1.0]])
+    if hasattr(model, "outcome_transform"):
+        probe, _ = model.outcome_transform.untransform(probe)
+    zero, one = own_units(theirs, probe).unbind(dim=-2)
+    scale = one - zero
+    if isinstance(other.likelihood, FixedNoiseGaussianLikelihood):
+        noise = other.likelihood.noise_covar
+        noise.noise = noise.noise * scale.square()
+    other.set_train_data(targets=zero + scale * other.train_targets)
+    transform = Standardize(1).eval()
+    transform.means, transform.stdvs = (-zero / scale).unsqueeze(-1), (1 / scale).unsqueeze(-1)
+    transform._stdvs_sq, transform._is_trained = transform.stdvs.square(), torch.tensor(True)
+    other.outcome_transform = transform
 
 
 def own_units(model: Any, Y: Tensor) -> Tensor:
@@ -252,6 +289,14 @@ def _hyperprior(sources: Any, input_transform: InputTransform | None = None) -> 
     noisy = {name: (X, Y, 0.1 * spread.expand_as(Y)) for name, (X, Y) in sources.items()}
     domain = Domain(noisy, input_transform=input_transform)
     return Hyperprior.fit([domain], kind="universal", num_restarts=0)
+
+
+def _members_priors(sources: Any, input_transform: InputTransform | None = None) -> dict[str, Any]:
+    """The priors of an average's members."""
+    return {
+        "population": SourcePopulation.fit(sources, input_transform=input_transform),
+        "scaml": SourceGPs.fit(sources, num_restarts=0, input_transform=input_transform),
+    }
 
 
 def _source_data(sources: Any, input_transform: InputTransform | None = None) -> Any:
@@ -354,6 +399,7 @@ CASES = [
         exact=False,
         representative=True,
     ),
+    ModelCase(TransferGP, _members_priors, in_turn=True, exact=False, representative=True),
 ]
 REPRESENTATIVES = [case for case in CASES if case.representative]
 

@@ -25,7 +25,7 @@ from pandas.testing import assert_frame_equal
 from botorch_transfer.models.target_fit import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import bounds, where
+from tests.models.contract import bounds, priors_of, where
 
 CPU = ShiftedSines(device="cpu")
 TOLERANCE = 1e-10
@@ -99,9 +99,12 @@ def step(case, family, folder):
     other.load_state_dict(torch.load(path))
     results |= moments("loaded state", other.posterior(X))
     if case.source_argument == "prior":
-        prior.save(path)
-        loaded = type(prior).load(path, device=family.device)
-        results |= moments("loaded prior", case.build(train_X, train_Y, loaded).posterior(X))
+        loaded = {}
+        for name, each in priors_of(prior).items():
+            each.save(path)
+            loaded[name] = type(each).load(path, device=family.device)
+        argument = loaded.get("", loaded)
+        results |= moments("loaded prior", case.build(train_X, train_Y, argument).posterior(X))
     return results
 
 
@@ -160,7 +163,8 @@ def test_models_move(case, there):
         torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-8 * SCALE)
     if case.source_argument == "prior":
         for name, prior in priors.items():
-            assert {buffer.device.type for buffer in prior.buffers()} == {name}
+            buffers = [buffer for each in priors_of(prior).values() for buffer in each.buffers()]
+            assert {buffer.device.type for buffer in buffers} == {name}
 
 
 # -------------------------------------------------------------------------------------------- waits

@@ -199,6 +199,7 @@ def test_order_of_source_tasks(case):
     assert_same_posterior(*posteriors, rtol=1e-6)
 
 
+@where(lambda case: not case.in_turn)
 def test_order_of_points(case):
     X, Y = FAMILY.target(5)
     assert_same_posterior(

@@ -24,6 +24,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
+from botorch_transfer.models.pathwise import AveragedPath, MeanPath
 from tests.families import ShiftedSines
 from tests.models import members
 from tests.models.contract import bounds
@@ -106,14 +107,14 @@ def test_moments_of_guarded_prior_paths():
 
 def test_which_model_is_right_is_drawn_once_a_function():
     model = guarded(3, 0.5, inverted=True)
-    paths = draw_matheron_paths(model, torch.Size([200]))
-    transfer, plain = (paths.paths[f"mean_of_{name}"] for name in ("transfer", "plain"))
+    means = [MeanPath(each) for each in model.apart()]
+    path = AveragedPath(model, means, torch.Size([200]), prior=False)
     with torch.no_grad():
-        apart = transfer(TEST_X) + plain(TEST_X)
-        means = (model.transfer(TEST_X).mean, model.plain(TEST_X).mean)
-    # Up to the part that all draws share, they lie on one line through the two means.
-    side = (apart - apart.mean(dim=0)) / (means[0] - means[1])
+        draws, (transfer, plain) = path(TEST_X), (mean(TEST_X) for mean in means)
+    # Draws that do not deviate from their means lie on one line through these.
+    side = (draws - 0.5 * (transfer + plain)) / (transfer - plain)
     torch.testing.assert_close(side, side[:, :1].expand_as(side))
+    assert side[:, 0].std() == pytest.approx(0.5, abs=0.1)
 
 
 def test_both_models_keep_their_transforms():

@@ -10,9 +10,12 @@ import torch
 from botorch_transfer import (
     GuardedTransferGP,
     MeanHierarchicalGP,
+    PopulationGP,
     RankWeightedGP,
     ScaMLGP,
     SourceGPs,
+    SourcePopulation,
+    TransferGP,
     TwoStageTransferGP,
 )
 from botorch_transfer.models import report
@@ -38,24 +41,28 @@ def history():
 
 PRIOR = SourceGPs.fit(history(), num_restarts=1)
 
+POPULATION = SourcePopulation.fit(history())
+
 
 @pytest.mark.parametrize("known_noise", [False, True])
 @pytest.mark.parametrize(
-    "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP]
+    "model_class", [ScaMLGP, RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP]
 )
 def test_names_what_each_source_is(model_class, known_noise):
     X, Y = FAMILY.target(10)
-    model = model_class(X, Y, PRIOR, torch.full_like(Y, 0.01) if known_noise else None)
+    prior = {"population": POPULATION, "scaml": PRIOR} if model_class is TransferGP else PRIOR
+    model = model_class(X, Y, prior, torch.full_like(Y, 0.01) if known_noise else None)
     report = model.transfer_report()
     assert report.columns.tolist() == COLUMNS
     assert report.index.tolist() == ["like", "opposite", "other", ALL]
     assert report["verdict"].tolist() == ["helpful", "inverted", "irrelevant", "partly helpful"]
     assert report.loc["like", "slope"] > 0.5 > -0.5 > report.loc["opposite", "slope"]
     assert report.loc["like", "helpful"] > 3 > report.loc["like", "inverted"]
-    weights = getattr(model, "transfer", model).weights.tolist()
+    weighted = {GuardedTransferGP: "transfer", TransferGP: "members.scaml"}.get(model_class, "")
+    weights = model.get_submodule(weighted).weights.tolist()
     assert report["weight"].tolist()[:3] == pytest.approx(weights)
-    if model_class is GuardedTransferGP:
-        assert report.loc[ALL, "weight"] == pytest.approx(float(model.transfer_weight))
+    if weighted:
+        assert report.loc[ALL, "weight"] == pytest.approx(1 - float(model.shares[-1]))
     else:
         assert np.isnan(report.loc[ALL, "weight"])
 
@@ -83,6 +90,13 @@ def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     with pytest.raises(ValueError, match="MeanHierarchicalGP has no posterior of each source"):
         transfer_report(model.transfer)
     assert not hasattr(model.transfer, "transfer_report")
+
+
+def test_without_source_posteriors_shares_are_no_evidence():
+    population = {"population": PopulationGP}
+    model = TransferGP(*FAMILY.target(10), FAMILY.sources(), members=population)
+    with pytest.raises(ValueError, match="TransferGP has no posterior of each source"):
+        model.transfer_report()
 
 
 def test_batches_are_refused():
