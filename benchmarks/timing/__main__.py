@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
     parser.add_argument("--repeats", type=int, help="measurements of each side")
+    parser.add_argument("--many-tasks", type=int, help="source tasks of the row many-tasks")
     parser.add_argument("--threads", type=int, help="PyTorch threads; its own choice by default")
     options = parser.parse_args(arguments)
     if options.threads is not None:
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     sizes = sizes or Sizes()
     if options.repeats is not None:
         sizes = replace(sizes, repeats=options.repeats)
+    if options.many_tasks is not None:
+        sizes = replace(sizes, num_many_tasks=options.many_tasks)
     rows = []
     with threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit's line search that gives up, on either side

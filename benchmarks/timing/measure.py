@@ -45,6 +45,10 @@ class Sizes:
         num_joint_tasks: The number of source tasks of a joint posterior.
         num_joint_task_points: The number of points of each of them, and of `SingleTaskGP`.
         num_joint_points: The number of joint points at which it is evaluated.
+        num_many_tasks: The number of source tasks where they are many.
+        num_many_points: The number of points of each of them.
+        many_dim: The number of inputs there.
+        num_many_target_points: The number of points of the target there.
         num_pretraining_tasks: The number of source tasks of a pre-training.
         num_pretraining_points: The number of points of each of them.
         batch_size: The number of points of each in a step.
@@ -71,6 +75,10 @@ class Sizes:
     num_joint_tasks: int = 32
     num_joint_task_points: int = 40
     num_joint_points: int = 5000
+    num_many_tasks: int = 2000
+    num_many_points: int = 50
+    many_dim: int = 4
+    num_many_target_points: int = 10
     num_pretraining_tasks: int = 16
     num_pretraining_points: int = 500
     batch_size: int = 50

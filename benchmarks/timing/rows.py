@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.timing import (
     hierarchy_posterior,
     joint_posterior,
+    many_tasks,
     pretraining_step,
     source_fit,
     source_growth,
@@ -22,5 +23,6 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "target-step": target_step.compare,
     "hierarchy-posterior": hierarchy_posterior.compare,
     "joint-posterior": joint_posterior.compare,
+    "many-tasks": many_tasks.compare,
     "pretraining-step": pretraining_step.compare,
 }

@@ -50,6 +50,11 @@ class SourceHierarchy(ConditionedPrior):
     have an order, such as model generations or growing data sets, or are few and similar. The last
     tasks count most. A saved file contains the source observations.
 
+    With ``propagate="covariance"``, all levels are one GP on the points of all tasks: time grows
+    with the cube of their number and memory with its square, and more than ``max_bytes`` of it are
+    refused. With ``"mean"`` both grow with the number of tasks; only BHGP's covariances need that
+    one GP, too. For thousands of tasks use :class:`SourceGPs`.
+
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
     Args:
