@@ -1,7 +1,7 @@
 """The hierarchical GP over the sources, written down from its formulas.
 
-One dense GP of the rows of all tasks and the target, for each of the nine scales of the target.
-Nothing is padded, thinned out or kept.
+One dense GP of the rows of all tasks and the target, for each of the scales of the target, of
+either sign, and each variance of its level. Nothing is padded, thinned out or kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from botorch_transfer.kernels.population import ConditionedPopulation
-from botorch_transfer.pretraining.population.source_population import SourcePopulation
+from botorch_transfer.models.population import ELSEWHERE, FAR, INVERTED
+from botorch_transfer.pretraining.population.source_population import (
+    _LEVEL_STD,
+    _SCALE_STD,
+    SourcePopulation,
+)
 from tests.kernels.tasks import plain_kernel
 
 LEVEL_VARIANCE = 0.09
@@ -51,14 +56,10 @@ class Sources:
         return _kernel(self.kernel, self.found.own_lengthscale, self.found.own_outputscale, A, B)
 
     def covariance(self) -> Tensor:
-        """That of the rows: one element at a time."""
-        K = self.common(self.X, self.X)
+        """That of the rows."""
+        same = self.task.unsqueeze(-1) == self.task
         own = self.own(self.X, self.X) + LEVEL_VARIANCE
-        for i in range(len(self.y)):
-            for j in range(len(self.y)):
-                if self.task[i] == self.task[j]:
-                    K[i, j] += own[i, j]
-        return K + self.noise.diag()
+        return self.common(self.X, self.X) + torch.where(same, own, 0.0) + self.noise.diag()
 
     def posterior(self, A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
         """Mean at ``A`` and covariance between ``A`` and ``B`` of what all tasks share."""
@@ -96,8 +97,8 @@ class Units:
         return cls(
             level=level,
             scale=scale,
-            log_std=math.sqrt((2 * 1.0**2 + squares) / (2 + len(logs))),
-            level_variance=(2 * 2.0**2 + deviations) / (2 + len(means)),
+            log_std=math.sqrt((2 * _SCALE_STD**2 + squares) / (2 + len(logs))),
+            level_variance=(2 * _LEVEL_STD**2 + deviations) / (2 + len(means)),
         )
 
 
@@ -128,38 +129,45 @@ class Twin:
             return (square * self.sources.found.noise).expand(len(self.Y))
         return self.noise / self.units.scale**2
 
-    def scales(self) -> tuple[Tensor, Tensor]:
-        """The nine scales, and their log weights before the target is seen."""
-        steps = [-2.5 + 0.625 * index for index in range(9)]
-        scales = [math.exp(self.units.log_std * step) for step in steps]
-        log_weights = [-0.5 * step**2 for step in steps]
-        return torch.tensor(scales).to(self.y), torch.tensor(log_weights).to(self.y)
+    def cases(self) -> list[tuple[float, float, float]]:
+        """Each scale and level variance with its log weight before the target is seen."""
+        usual, cases = self.units.level_variance, []
+        for sign, odds in ((1, 1 - INVERTED), (-1, INVERTED)):
+            for level, of_level in ((usual, 1 - ELSEWHERE), (FAR**2 * max(1.0, usual), ELSEWHERE)):
+                for index in range(9):
+                    step = -2.5 + 0.625 * index
+                    log_weight = math.log(odds) + math.log(of_level) - 0.5 * step**2
+                    cases.append((sign * math.exp(self.units.log_std * step), level, log_weight))
+        return cases
 
-    def log_density(self, b: Tensor) -> Tensor:
+    def log_density(self, b: float, level: float) -> Tensor:
         """``log p(target | sources, b)``, as the joint density over that of the sources."""
         own, X = self.sources, self.X
         cross = b * own.common(own.X, X)
-        target = b**2 * (own.common(X, X) + own.own(X, X)) + self.units.level_variance
-        target = target + self.target_noise(b**2).diag()
+        target = b**2 * (own.common(X, X) + own.own(X, X)) + level
+        target = target + self.target_noise(torch.tensor(b**2).to(self.y)).diag()
         rows = torch.cat([own.covariance(), cross], dim=-1), torch.cat([cross.mT, target], dim=-1)
         return _log_density(torch.cat([own.y, self.y]), torch.cat(rows)) - own.log_density()
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """``E[b]`` and ``E[b²]``."""
-        scales, log_weights = self.scales()
+    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """``E[b]``, ``E[b²]``, and the level variance that is more probable."""
+        scales, levels, log_weights = torch.tensor(self.cases(), dtype=torch.double).unbind(dim=-1)
         if len(self.Y):
-            log_weights = log_weights + torch.stack([self.log_density(b) for b in scales])
+            evidence = [self.log_density(b, level) for b, level, _ in self.cases()]
+            log_weights = log_weights + torch.stack(evidence)
         weights = log_weights.softmax(dim=-1)
-        return (weights * scales).sum(), (weights * scales**2).sum()
+        far = weights[levels == levels.max()].sum() > 0.5
+        level = levels.max() if far else levels.min()
+        return (weights * scales).sum(), (weights * scales**2).sum(), level
 
     def prior(self, A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
         """The target's mean at ``A``, and its covariance between ``A`` and ``B``."""
-        first, second = self.moments()
+        first, second, level = self.moments()
         mean, covariance = self.sources.posterior(A, B)
         other, _ = self.sources.posterior(B, B)
         covariance = second * (covariance + self.sources.own(A, B))
         covariance = covariance + (second - first**2) * torch.outer(mean, other)
-        return first * mean, covariance + self.units.level_variance
+        return first * mean, covariance + level
 
     def posterior(self, A: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and joint covariance in the user's units."""
