@@ -72,10 +72,7 @@ def run(
     about: Record = {"best_known": math.nan, **UNKNOWN._asdict()}
     evaluations: list[Record] = []
     error = None
-    with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # What is tried again, or helped by jitter: nothing that a reader can act on.
-        for message in (".*Optimization failed", "A not p.d.", "Sparse invariant checks"):
-            warnings.filterwarnings("ignore", message=message)
+    with isolated():
         try:
             problem = source.instance(step_seed(source, seed, -1), budget.history_size)
             about = {"best_known": problem.best_known, **problem.landmarks._asdict()}
@@ -152,6 +149,21 @@ def _standard_normal(seed: int) -> float:
 
 def _stack(points: list[Tensor], dim: int) -> Tensor:
     return torch.stack(points) if points else torch.empty(0, dim, dtype=torch.double)
+
+
+@contextmanager
+def isolated() -> Iterator[None]:
+    """Computes on one thread, keeps the global random numbers, and leaves out idle warnings."""
+    with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # What is tried again, helped by jitter, or all the same so far: nothing to act on.
+        for message in (
+            ".*Optimization failed",
+            "A not p.d.",
+            "Sparse invariant checks",
+            r"Data \(outcome observations\) is not standardized",
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield
 
 
 @contextmanager

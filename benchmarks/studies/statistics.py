@@ -7,7 +7,8 @@ means over seeds, and the bootstrap draws problems first, then seeds of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -93,6 +94,67 @@ def cliques(ranks: pd.Series, difference: float) -> list[tuple[float, float]]:
     return found
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A number, and what it would have been with other problems and seeds.
+
+    Args:
+        value: The number.
+        drawn: An array of those of a bootstrap.
+    """
+
+    value: float
+    drawn: np.ndarray
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the central 95 %."""
+        tail = (1 - LEVEL) / 2
+        low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
+        return float(low), float(high)
+
+    @property
+    def standard_error(self) -> float:
+        """The bootstrap's standard deviation; infinite if a draw of a ratio is."""
+        return float(np.nanstd(self.drawn)) if np.isfinite(self.drawn).all() else math.inf
+
+
+def ratios(values: pd.DataFrame, reference: str, seed: int = 0) -> dict[str, Estimate]:
+    """Each method's mean over that of a reference, with a paired bootstrap.
+
+    Args:
+        values: One row a problem and seed, one column a method; problems count the same.
+        reference: The method to compare with.
+        seed: The seed of the resampling.
+
+    Returns:
+        The ratios by method.
+    """
+    drawn = _resampled_means(values, np.random.default_rng(seed))
+    means = dict(of_cases(values).mean())
+    return {
+        str(method): Estimate(
+            float(_over(means[method], means[reference])), _over(drawn[method], drawn[reference])
+        )
+        for method in values
+    }
+
+
+def geometric_mean(estimates: Sequence[Estimate]) -> Estimate:
+    """The geometric mean of independent estimates, such as ratios on several studies.
+
+    Args:
+        estimates: The estimates, none negative.
+
+    Returns:
+        Their geometric mean.
+    """
+    values = np.array([each.value for each in estimates])
+    drawn = np.array([each.drawn for each in estimates])
+    with np.errstate(divide="ignore"):  # of nothing, nothing
+        return Estimate(float(np.exp(np.log(values).mean())), np.exp(np.log(drawn).mean(axis=0)))
+
+
 def ratio_of_means(values: pd.DataFrame, reference: str, seed: int = 0) -> pd.DataFrame:
     """Each method's mean over that of a reference, with intervals of a paired bootstrap.
 
@@ -104,14 +166,10 @@ def ratio_of_means(values: pd.DataFrame, reference: str, seed: int = 0) -> pd.Da
     Returns:
         One row a method; columns `ratio`, `low` and `high`, the ends of the central 95 %.
     """
-    drawn = _resampled_means(values, np.random.default_rng(seed))
-    means = dict(of_cases(values).mean())
-    tail = (1 - LEVEL) / 2
     table = {}
-    for method in values:
-        low, high = np.nanquantile(_over(drawn[method], drawn[reference]), [tail, 1 - tail])
-        ratio = _over(means[method], means[reference])
-        table[method] = {"ratio": float(ratio), "low": float(low), "high": float(high)}
+    for method, ratio in ratios(values, reference, seed).items():
+        low, high = ratio.interval
+        table[method] = {"ratio": ratio.value, "low": low, "high": high}
     return pd.DataFrame.from_dict(table, orient="index")
 
 

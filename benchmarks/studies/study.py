@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 from joblib import Parallel, delayed
@@ -21,6 +21,8 @@ from benchmarks.studies.run import Budget, Record, run
 from botorch_transfer.pretraining.memo import content_key
 
 logger = logging.getLogger(__name__)
+
+Job = TypeVar("Job")
 
 RESULTS = "results.parquet"
 SECONDS = ("suggest_seconds", "evaluate_seconds", "cpu_seconds")
@@ -111,7 +113,7 @@ def run_missing(
     parallel = Parallel(
         n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
     )
-    jobs = _until(time_limit, _groups(missing))
+    jobs = until(time_limit, _groups(missing))
     with bar:
         for outcomes in parallel(delayed(_run_and_save)(job) for job in jobs):
             bar.update(len(outcomes))
@@ -183,14 +185,21 @@ def _groups(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
     return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 
-def _until(
-    time_limit: float | None, groups: Sequence[list[PlannedRun]]
-) -> Iterator[list[PlannedRun]]:
+def until(time_limit: float | None, jobs: Sequence[Job]) -> Iterator[Job]:
+    """Yields jobs as long as there is time to begin one.
+
+    Args:
+        time_limit: The number of seconds from now; `None` for no limit.
+        jobs: The jobs.
+
+    Yields:
+        The jobs in their order.
+    """
     end = None if time_limit is None else time.monotonic() + time_limit
-    for group in groups:
+    for job in jobs:
         if end is not None and time.monotonic() >= end:
             return
-        yield group
+        yield job
 
 
 def _run_and_save(group: Sequence[PlannedRun]) -> list[tuple[str, str | None]]:
