@@ -14,18 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
 from joblib import cpu_count
-from pandas import DataFrame
+from pandas import DataFrame, concat
 from torch import Tensor
 
 from benchmarks.history_spaces import evaluate
 from benchmarks.history_tasks import TASKS as ALL_TASKS
 from benchmarks.studies import LiveProblem, Study, run_study
-from benchmarks.studies.methods import METHODS
+from benchmarks.studies.methods import METHODS, Method
 from benchmarks.studies.metrics import failures, regrets
+from benchmarks.studies.problems import Problem
 from benchmarks.studies.report import regret_figure, regret_table
 from benchmarks.studies.run import Budget
-from botorch_transfer import from_dataframe
+from botorch_transfer import SearchSpace, from_dataframe, suggest
+from botorch_transfer.data import as_datasets
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 
 SPACE = "svm"
@@ -37,7 +40,6 @@ TASKS = (
     "wine_second_cultivar",
     "modechoice_car",
 )
-DEMO_METHODS = ("ScaML-GP", "plain GP", "best of history", "random search")
 BUDGET = Budget(evaluations=15, initial=3, history_size=60)
 AT = (1, 3, 5, 10, 15)
 
@@ -61,6 +63,37 @@ class SVMScore:
         """Trains and validates at a `2` tensor."""
         (config,) = tuning_search_space(SPACE).decode(x.unsqueeze(0)).to_dict(orient="records")
         return -evaluate(SPACE, self.task, {str(k): v for k, v in config.items()})["log_loss"]
+
+
+@dataclass(frozen=True)
+class Suggest:
+    """What a user of tables does: call `suggest` with the old runs and those so far.
+
+    Args:
+        space: The search space.
+    """
+
+    space: SearchSpace
+    initial_design: bool = False
+
+    def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
+        """The next row, encoded."""
+        old = [
+            self._table(data.X, data.Y).assign(task=name)
+            for name, data in zip(problem.history, as_datasets(problem.history), strict=True)
+        ]
+        runs = self._table(X, Y.nan_to_num(nan=-torch.inf))
+        row = suggest(self.space, concat(old, ignore_index=True), runs, seed=seed)
+        return self.space.encode(row)[0]
+
+    def _table(self, X: Tensor, Y: Tensor) -> DataFrame:
+        return self.space.decode(X).assign(loss=-Y[:, 0].numpy())
+
+
+DEMO_METHODS: dict[str, Method] = {
+    "suggest": Suggest(tuning_search_space(SPACE)),
+    **{name: METHODS[name] for name in ("plain GP", "best of history", "random search")},
+}
 
 
 def problems(tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
@@ -139,8 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=cpu_count(only_physical_cores=True))
     options = parser.parse_args(arguments)
     targets = problems(options.tasks)
-    methods = {name: METHODS[name] for name in DEMO_METHODS}
-    study = Study(targets, methods, range(options.seeds), BUDGET)
+    study = Study(targets, DEMO_METHODS, range(options.seeds), BUDGET)
     picture = options.out / "demo.png"
     print(INTRODUCTION.format(tasks=", ".join(options.tasks)))
     with TemporaryDirectory() as folder:

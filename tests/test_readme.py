@@ -24,4 +24,4 @@ def test_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_example_is_short():
-    assert len([line for line in _blocks()[0].splitlines() if line.strip()]) <= 21
+    assert len([line for line in _blocks()[0].splitlines() if line.strip()]) <= 12

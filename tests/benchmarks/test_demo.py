@@ -1,12 +1,16 @@
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
 from benchmarks import demo
 from benchmarks.history_tasks import TASKS
-from benchmarks.studies.methods import METHODS
 from benchmarks.studies.run import Budget
+from botorch_transfer import suggest
+from botorch_transfer.data import as_datasets
 from botorch_transfer.datasets import load_tuning_history
 
 
@@ -39,5 +43,17 @@ def test_live_score_is_that_of_the_history():
     assert score == pytest.approx(-row["log_loss"].item(), rel=2e-3)
 
 
-def test_demo_shows_known_methods():
-    assert set(demo.DEMO_METHODS) <= set(METHODS)
+def test_the_method_is_suggest_on_tables():
+    (problem,) = demo.problems(["iris_versicolor"])
+    problem = problem.subsample(10, seed=0)
+    space, method = demo.tuning_search_space("svm"), demo.DEMO_METHODS["suggest"]
+    X = space.encode(space.sample(2, seed=0))
+    Y = torch.tensor([[-0.3], [torch.nan]], dtype=torch.double)
+    row = space.decode(method.suggest(problem, X, Y, seed=1).unsqueeze(0))
+    old = [
+        space.decode(data.X).assign(task=name, loss=-data.Y[:, 0].numpy())
+        for name, data in zip(problem.history, as_datasets(problem.history), strict=True)
+    ]
+    runs = space.decode(X).assign(loss=[0.3, np.inf])
+    expected = suggest(space, pd.concat(old, ignore_index=True), runs, seed=1)
+    pd.testing.assert_frame_equal(row, expected[space.columns])
