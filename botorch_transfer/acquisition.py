@@ -29,6 +29,8 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
+from botorch_transfer.models.averaged import AveragedGP
+
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
     r"""The upper confidence bound of the objectives, and the probability that constraints are met.
@@ -212,8 +214,12 @@ class NoiselessFantasies(Model):
 
 
 def noisy_improvement(
-    model: Model, objective_weights: Tensor, X_observed: Tensor, seed: int = 0
-) -> LogExpectedImprovement | None:
+    model: Model,
+    objective_weights: Tensor,
+    X_observed: Tensor,
+    seed: int = 0,
+    X_reference: Tensor | None = None,
+) -> AcquisitionFunction | None:
     """Makes the analytic logarithm of noisy expected improvement over the observed inputs.
 
     ``qLogNoisyExpectedImprovement`` estimates it from samples of candidates. Under a sharp prior,
@@ -226,6 +232,9 @@ def noisy_improvement(
             maximized.
         X_observed: An ``n x d`` tensor of inputs.
         seed: The seed of samples.
+        X_reference: An ``m x d`` tensor of inputs all over the search space. With them, a
+            ``TransferGP`` has an :class:`AveragedImprovement` of its models' improvements, each in
+            units of its largest value at these and the observed inputs.
 
     Returns:
         The acquisition function of single inputs; ``None`` if posteriors are not Gaussian.
@@ -240,6 +249,14 @@ def noisy_improvement(
     transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None
+    if X_reference is not None and getattr(model, "averages_improvements", False):
+        average, given = cast(AveragedGP, model), (objective_weights, X_observed, seed)
+        each = [noisy_improvement(one, *given) for one in average.apart()]
+        known = [improvement for improvement in each if improvement is not None]
+        points = torch.cat([X_reference.to(X_observed), X_observed])
+        return (
+            AveragedImprovement(known, average.shares, points) if len(known) == len(each) else None
+        )
     with torch.no_grad():
         posterior = model.posterior(X_observed, posterior_transform=transform)
     if type(posterior) is not GPyTorchPosterior:

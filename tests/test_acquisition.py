@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from botorch.acquisition import (
+    LogExpectedImprovement,
     LogNoisyExpectedImprovement,
     UpperConfidenceBound,
+    qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
@@ -14,8 +16,9 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP
 from botorch_transfer.acquisition import (
+    AveragedImprovement,
     NoiselessFantasies,
     PriorUpperConfidenceBound,
     noisy_improvement,
@@ -178,3 +181,66 @@ def test_nothing_is_to_be_gained_where_the_outcome_is_known():
 def test_ensembles_are_sampled_instead():
     model = FullyBayesianHyperpriorGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, num_members=4)
     assert noisy_improvement(model, ONE, OBSERVED) is None
+
+
+def average(n: int = 4) -> TransferGP:
+    history = {"monday": (OBSERVED, Y), "tuesday": (OBSERVED.flip(0), Y + 0.1)}
+    return TransferGP(OBSERVED[:n], -Y[:n], history).eval()
+
+
+def test_an_average_of_improvements_is_what_the_formula_says():
+    model, shares = average(), torch.tensor([0.3, 0.0, 0.7]).double()
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()]
+    found = AveragedImprovement(improvements, shares, OBSERVED)(TEST_X)
+    expected = torch.zeros(9, dtype=torch.double)
+    for improvement, share in zip(improvements, shares, strict=True):
+        largest = max(float(improvement(x.view(1, 1, 2)).detach().exp()) for x in OBSERVED)
+        expected = expected + share * improvement(TEST_X).detach().exp() / largest
+    torch.testing.assert_close(found.exp().detach(), expected)
+    # Whoever expects a thousandth of the others counts the same.
+    improvements[2].best_f = improvements[2].best_f + 3.0
+    assert improvements[2](TEST_X).max() < -4.0
+    found = AveragedImprovement(improvements, shares, TEST_X.squeeze(-2))(TEST_X)
+    assert 0.7 - 1e-9 <= float(found.exp().max()) <= 1.0 + 1e-9
+
+
+def test_a_model_without_a_share_is_not_asked():
+    model = average()
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()]
+    acquisition = AveragedImprovement(improvements, torch.tensor([0.5, 0.0, 0.5]), OBSERVED)
+    assert list(acquisition.acquisitions) == [improvements[0], improvements[2]]
+
+
+def test_improvements_are_averaged_over_the_models_of_an_average():
+    model, points = average(), TEST_X.squeeze(-2)
+    found = noisy_improvement(model, ONE, OBSERVED[:4], seed=3, X_reference=points)
+    each = [noisy_improvement(part, ONE, OBSERVED[:4], seed=3) for part in model.apart()]
+    reference = torch.cat([points, OBSERVED[:4]])
+    expected = AveragedImprovement(each, model.shares, reference)
+    torch.testing.assert_close(found(TEST_X), expected(TEST_X))
+    # Without a sample of the space, it is the improvement under their average.
+    assert isinstance(noisy_improvement(model, ONE, OBSERVED[:4]), LogExpectedImprovement)
+    single = noisy_improvement(noisy_model(), ONE, OBSERVED, X_reference=points)
+    assert isinstance(single, LogExpectedImprovement)
+    assert torch.equal(single(TEST_X), noisy_improvement(noisy_model(), ONE, OBSERVED)(TEST_X))
+
+
+def test_an_average_of_improvements_has_gradients():
+    found = noisy_improvement(average(), ONE, OBSERVED[:4], X_reference=TEST_X.squeeze(-2))
+    test_X = TEST_X.clone().requires_grad_()
+    assert torch.autograd.gradcheck(found, test_X, atol=1e-3, rtol=1e-3, fast_mode=True)
+
+
+def test_all_models_of_an_average_know_what_is_pending():
+    sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
+    sampled = [qLogExpectedImprovement(each, 0.5, sampler) for each in average().apart()]
+    shares = torch.full((3,), 1 / 3, dtype=torch.double)
+    acquisition = AveragedImprovement(sampled, shares, OBSERVED)
+    alone = acquisition(TEST_X)
+    acquisition.set_X_pending(TEST_X[0])
+    assert all(torch.equal(each.X_pending, TEST_X[0]) for each in sampled)
+    pairs = torch.cat([TEST_X, TEST_X[:1].expand_as(TEST_X)], dim=-2)
+    beside = acquisition(TEST_X[1:])
+    acquisition.set_X_pending(None)
+    torch.testing.assert_close(beside, acquisition(pairs[1:]))
+    torch.testing.assert_close(acquisition(TEST_X), alone)

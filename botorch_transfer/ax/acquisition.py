@@ -173,7 +173,8 @@ class TransferAcquisition(Acquisition):
 
     Before the first outcome it is the transferred prior's upper confidence bound. Then, for one
     candidate and one objective without constraints or pending points, noisy expected improvement is
-    analytic. And candidates keep away from failed and pending points.
+    analytic, and averaged over the models of a ``TransferGP``. And candidates keep away from failed
+    and pending points.
 
     The option ``"failed"`` lists the inputs that failed, ``"pending"`` those that are pending, with
     NaN in columns of inactive parameters.
@@ -187,7 +188,8 @@ class TransferAcquisition(Acquisition):
             given = self._outcome_constraints, self.X_pending
             acquisition = PriorUpperConfidenceBound(model, weights, *given, X_reference=reference)
         elif self._is_plain_improvement():
-            acquisition = noisy_improvement(model, weights, self.X_observed)
+            reference = self._spread_out(self.search_space_digest, None)
+            acquisition = noisy_improvement(model, weights, self.X_observed, X_reference=reference)
         if acquisition is None:
             super()._instantiate_acquisition()
             return

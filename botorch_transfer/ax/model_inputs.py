@@ -27,6 +27,7 @@ from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
 from botorch_transfer.models import GuardedTransferGP, ScaMLGP
+from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.inputs import split_target_and_sources
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining import (
@@ -216,7 +217,8 @@ def _pretrained(
     prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
-            f"{model_class.__name__} is not pre-trained: leave out the options of pre-training."
+            f"{model_class.__name__} has no single prior to pre-train: leave out the options of "
+            "pre-training."
         )
     options = dict(given.pretraining)
     if prior_class is SourceHierarchy:
@@ -267,6 +269,10 @@ def describe_prior_file(
     if model_class.source_argument != "prior":
         raise UserInputError(
             f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
+        )
+    if issubclass(model_class, AveragedGP):
+        raise UserInputError(
+            f"{model_class.__name__} takes a prior for each of its models: give a history."
         )
     prior, expected = load_prior_file(described), prior_class_of(model_class)
     if expected is not None and not isinstance(prior, expected):

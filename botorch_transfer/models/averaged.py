@@ -93,6 +93,10 @@ class AveragedGP(TargetGP):
     _others_name: ClassVar[str]
     """The name of the module that holds the other models."""
 
+    averages_improvements: ClassVar[bool] = False
+    """Whether the next evaluation is chosen by an average of the models' improvements, and not by
+    the improvement under their average."""
+
     transfer_report = transfer_report
 
     def __init__(

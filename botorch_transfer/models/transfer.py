@@ -7,7 +7,7 @@ another one tries. Read it for which models are averaged, and how much each coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
@@ -107,8 +107,8 @@ class TransferGP(AveragedGP):
 
     Raises:
         TypeError: If a model does not accept its prior.
-        ValueError: If there are no members, one of them predicts a mixture itself, or the priors
-            are of others.
+        ValueError: If there are no members, one of them predicts a mixture itself or transforms
+            outcomes by more than a standardization of its own, or the priors are of others.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -124,7 +124,10 @@ class TransferGP(AveragedGP):
     members: ModuleDict
     member_weights: Parameter
 
+    averages_improvements = True
+
     _others_name = "members"
+    _sign = 1.0
 
     def __init__(
         self,
@@ -160,7 +163,8 @@ class TransferGP(AveragedGP):
                 )
         first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
         if isinstance(outcome_transform, DefaultType):
-            outcome_transform = _standardize(first, batch_shape)
+            _refuse_other_scales(built)
+            outcome_transform = _standardize(built.values(), batch_shape)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=first.num_inputs, batch_shape=batch_shape
@@ -208,10 +212,20 @@ class TransferGP(AveragedGP):
         """The plain GP's kernel, which ``covar_module`` sets; each other model has its own."""
         return self.covar_module
 
+    def set_goal(self, maximize: bool) -> None:
+        """Says whether larger outcomes are better, as they are by default.
+
+        Args:
+            maximize: Whether they are. The shares, which depend on how long ago the last
+                improvement was, are computed anew.
+        """
+        self._sign = 1.0 if maximize else -1.0
+        self.update_weights()
+
     @torch.no_grad()
     def update_weights(self) -> None:
         """Computes the shares anew from the target's outcomes; building and fitting do so."""
-        shares = member_shares(self.train_targets, self.member_weights.shape[-1])
+        shares = member_shares(self._sign * self.train_targets, self.member_weights.shape[-1])
         self.member_weights.data = shares.to(self.member_weights)
 
 
@@ -233,9 +247,21 @@ def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
     return {name: prior[name] if own else prior for name in names}
 
 
-def _standardize(first: TargetGP, batch_shape: torch.Size) -> OutcomeTransform | None:
-    """Standardizes the plain GP's outcomes, while there are few of them by the first model's."""
-    theirs = getattr(first, "outcome_transform", None)
-    if not isinstance(theirs, Standardize):
-        return theirs
-    return OwnStandardize(theirs.means.mean(), theirs.stdvs.mean(), batch_shape)
+def _refuse_other_scales(members: Mapping[str, TargetGP]) -> None:
+    """Members' units may differ by a scale and a shift only."""
+    for name, member in members.items():
+        transform = getattr(member, "outcome_transform", None)
+        if transform is not None and not isinstance(transform, Standardize):
+            raise ValueError(
+                f"The member {name!r} has a {type(transform).__name__} of its own: give all models "
+                "the same by outcome_transform."
+            )
+
+
+def _standardize(members: Iterable[TargetGP], batch_shape: torch.Size) -> OutcomeTransform:
+    """Standardizes the plain GP's outcomes, while there are few of them by a member's transform."""
+    transforms = (getattr(member, "outcome_transform", None) for member in members)
+    known = next((each for each in transforms if isinstance(each, Standardize)), None)
+    if known is None:  # the priors are in raw units
+        return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
+    return OwnStandardize(known.means.mean(), known.stdvs.mean(), batch_shape)
