@@ -8,6 +8,7 @@ from botorch.cross_validation import loo_cv
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -16,8 +17,10 @@ from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
 from botorch_transfer.models import fitting
 from botorch_transfer.models import population as module
 from botorch_transfer.models.modular import resolve_prior
+from botorch_transfer.models.pathwise import PopulationMeanPath
 from tests.kernels.tasks import points
 from tests.models.contract import assert_same_posterior
+from tests.models.drawn_functions import assert_moments
 from tests.population_twin import twin_of
 
 TEST_X = points(4, 2, seed=7)
@@ -203,6 +206,14 @@ def test_targets_in_larger_units(factor):
     assert model.scale.level_variance > PRIOR.level_variance
 
 
+def test_variances_of_scales_are_not_negative():
+    """Where a single scale has all the weight, rounding decides."""
+    prior = SourcePopulation.fit([task(9, i, scale=3.0 * 10 ** (i - 1)) for i in range(3)])
+    X, Y = target(40)
+    for factor in torch.logspace(3, 8, 20).tolist():
+        assert PopulationGP(X, 20 + factor * (Y - 20), prior).scale.variance >= 0
+
+
 def test_units_are_those_of_the_sources_within_the_scales():
     """Nothing jumps where a target's spread leaves them."""
     X, Y = target(6)
@@ -368,6 +379,31 @@ def test_few_points_are_enough():
     posterior = ours.posterior(far_X)
     z = (posterior.mean - far_Y) / posterior.variance.sqrt()
     assert z.square().mean().sqrt() < 2
+
+
+# -------------------------------------------------------------------------------- drawn functions
+
+
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_functions_drawn_without_points_have_a_random_scale_and_level(known_noise):
+    X, Y = target(0)
+    prior = PRIORS["ragged", "rbf"]
+    model = PopulationGP(X, Y, prior, train_Yvar=0 * Y + 0.1 if known_noise else None)
+    torch.manual_seed(0)
+    paths = draw_matheron_paths(model, torch.Size([4000]))
+    with torch.no_grad():
+        assert_moments(paths(TEST_X), model.posterior(TEST_X), tolerance=0.1)
+
+
+def test_drawn_levels_and_scales():
+    model = PopulationGP(*target(0), PRIOR)
+    torch.manual_seed(0)
+    path = PopulationMeanPath(model.covar_module, torch.Size([20_000]))
+    mean, scale = model.covar_module.common(TEST_X), model.scale
+    values = path(TEST_X)
+    expected = scale.variance * torch.outer(mean, mean) + scale.level_variance
+    torch.testing.assert_close(values.mean(dim=0), scale.mean * mean, atol=0.05, rtol=0)
+    torch.testing.assert_close(torch.cov(values.mT), expected, atol=0, rtol=0.05)
 
 
 # ------------------------------------------------------------------------------------- refusals
