@@ -633,20 +633,25 @@ class ConditionedGPs(ConditionedBatch):
         mean, explained = in_parts(both, self._flat(x), self._width)
         return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
 
-    def select(self, tasks: Sequence[int] | Tensor) -> ConditionedGPs:
+    def select(self, tasks: Sequence[int] | Tensor | slice) -> ConditionedGPs:
         """Takes some of the tasks; nothing is computed anew.
 
         Args:
-            tasks: Their indices.
+            tasks: Their indices; a slice shares the tensors.
 
         Returns:
             The smaller batch, tasks in the order asked for.
         """
-        twin, index = shallow_copy(self), torch.as_tensor(tasks, device=self.mask.device)
+        twin, index = shallow_copy(self), tasks
+        if not isinstance(index, slice):
+            index = torch.as_tensor(index, device=self.mask.device)
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
-        twin._task_names = [self._task_names[task] for task in index.tolist()]
+        if isinstance(index, slice):
+            twin._task_names = self._task_names[index]
+        else:
+            twin._task_names = [self._task_names[task] for task in index.tolist()]
         return twin
 
     def join(

@@ -22,6 +22,7 @@ from gpytorch.module import Module
 from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
+from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.kernels.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.kernels.conditioned import (
@@ -317,11 +318,19 @@ class WeightedSumKernel(Kernel):
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
-        if width * x1.shape[-2] > MAX_ELEMENTS:
-            values = self._large_sum(gps, weights, x1, x2, same, width)
-        else:
+        if width * x1.shape[-2] <= MAX_ELEMENTS:
             covariances = self._covariances(gps, x1, x2, same)
             values = _weighted_sum(weights, covariances, event_dims=2, power=2)
+        elif same and x1.shape[-2] == 1:
+            variance = gps.variance(x1)
+            values = _weighted_sum(weights, variance, event_dims=1, power=2).unsqueeze(-1)
+        elif (
+            isinstance(gps, ConditionedGPs)
+            and gps.alpha.numel() * x2.shape[:-1].numel() > MAX_WHITENED
+        ):
+            values = _sum_in_chunks(gps, weights, x1, x2)
+        else:
+            values = self._large_sum(gps, weights, x1, x2, same, width)
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def source_covariances(self, x: Tensor) -> Tensor:
@@ -374,6 +383,37 @@ class WeightedSumKernel(Kernel):
             return gps.variance(x1)
         pairs = gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
         return pairs[..., 0, 0].mT
+
+
+MAX_WHITENED = 2**24
+"""How many covariances between inputs and all source data are held at once; for more, the tasks are
+evaluated some after the other."""
+
+
+def _sum_in_chunks(gps: ConditionedGPs, weights: Tensor | None, x1: Tensor, x2: Tensor) -> Tensor:
+    """Sums the covariances of some tasks after the other; so does the backward pass."""
+    squares = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.square()
+    size = max(1, gps.num_tasks * MAX_WHITENED // (gps.alpha.numel() * x2.shape[:-1].numel()))
+
+    def of_tasks(start: int, x1: Tensor, x2: Tensor, squares: Tensor) -> Tensor:
+        chosen = slice(start, start + size)
+        part = gps.select(chosen)
+        width = part.num_tasks * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+        whitened = part.whiten(x2)
+
+        def rows(some: Tensor) -> Tensor:
+            return part.weighted_covariance(squares[..., chosen], some, x2, whitened)
+
+        return in_parts(rows, x1, width, dim=-2)
+
+    total: Tensor | None = None
+    for start in range(0, gps.num_tasks, size):
+        if torch.is_grad_enabled():
+            value = checkpoint(of_tasks, start, x1, x2, squares, use_reentrant=False)
+        else:
+            value = of_tasks(start, x1, x2, squares)
+        total = value if total is None else total + value
+    return cast(Tensor, total)
 
 
 def _symmetric(upper: list[Tensor]) -> Tensor:

@@ -66,11 +66,9 @@ def screened_tasks(
     rows = _typical_rows(X, Y)
     X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
     size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
-    tasks = torch.arange(gps.num_tasks, device=X.device)
-    evidence = torch.cat(
-        [_log_evidence(gps.select(chunk), X, Y, residual) for chunk in tasks.split(size)]
-    )
-    order = tasks
+    chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
+    evidence = torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
+    order = torch.arange(gps.num_tasks, device=X.device)
     for key in (gps.train_X.sum(dim=-1), gps.train_Y):
         values = (key * gps.mask).sum(dim=-1)
         order = order[values[order].argsort(stable=True)]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels import conditioned, weighted_sum
 from botorch_transfer.kernels.cache import Cache
+from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.weighted_sum import TaskWeights, WeightedSumKernel, WeightedSumMean
 from tests.kernels.tasks import condition, draw_tasks, points
 
@@ -135,8 +136,11 @@ def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -
 
 @pytest.mark.parametrize("shapes", [((9, 2), None), ((9, 2), (4, 2)), ((2, 5, 2), (7, 2))])
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
-def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -> None:
-    """Some rows at a time, values and gradients are the same; graphs need not be kept."""
+@pytest.mark.parametrize("tasks_in_chunks", [False, True])
+def test_large_sums_are_those_of_their_parts(
+    monkeypatch, shapes, batch_shape, tasks_in_chunks
+) -> None:
+    """Some rows and tasks at a time, values and gradients are the same; no graphs are kept."""
     first, second = shapes
     A = points(*first)
     B = A if second is None else points(*second, seed=2)
@@ -164,17 +168,33 @@ def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -
     whole = evaluate()
     for module in (conditioned, weighted_sum):
         monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
+    if tasks_in_chunks:
+        monkeypatch.setattr(weighted_sum, "MAX_WHITENED", 1)
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
+    tasks: set[int] = set()
     covariance = type(kernel.gps).weighted_covariance
-    monkeypatch.setattr(
-        type(kernel.gps),
-        "weighted_covariance",
-        lambda self, w, x, *others: parts.append(x.shape[-2]) or covariance(self, w, x, *others),
-    )
+
+    def recorded(self: ConditionedGPs, weights: Tensor, x: Tensor, *others: Tensor) -> Tensor:
+        parts.append(x.shape[-2])
+        tasks.add(self.num_tasks)
+        return covariance(self, weights, x, *others)
+
+    monkeypatch.setattr(type(kernel.gps), "weighted_covariance", recorded)
     for ours, theirs in zip(evaluate(), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert max(parts) < A.shape[-2]
+    assert tasks == {1 if tasks_in_chunks else kernel.gps.num_tasks}
+    assert tasks_in_chunks or max(parts) < A.shape[-2]
+
+
+def test_variances_of_many_points_need_no_covariances(monkeypatch) -> None:
+    kernel, X = build(), points(30, 1, 2)
+    expected = kernel(X).to_dense()
+    for module in (conditioned, weighted_sum):
+        monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
+    monkeypatch.setattr(type(kernel.gps), "whiten", None)
+    kernel._covariance = Cache()
+    torch.testing.assert_close(kernel(X).to_dense(), expected)
 
 
 def test_moving_and_loading_do_not_leave_stale_values() -> None:

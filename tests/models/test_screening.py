@@ -99,7 +99,9 @@ def test_all_tasks_at_once_and_in_chunks(monkeypatch):
     seen = []
     select = ConditionedGPs.select
     monkeypatch.setattr(
-        ConditionedGPs, "select", lambda self, tasks: seen.append(len(tasks)) or select(self, tasks)
+        ConditionedGPs,
+        "select",
+        lambda self, tasks: seen.append(tasks.stop - tasks.start) or select(self, tasks),
     )
     monkeypatch.setattr(screening, "CHUNK_ELEMENTS", 2 * 4 * max(SIZES))
     assert torch.equal(screened_tasks(gps, X, Y.squeeze(-1), residual, MOST), expected)
