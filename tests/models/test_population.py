@@ -208,8 +208,8 @@ def test_targets_in_larger_units(factor):
 
 def test_variances_of_scales_are_not_negative():
     """Where a single scale has all the weight, rounding decides."""
-    prior = SourcePopulation.fit([task(9, i, scale=3.0 * 10 ** (i - 1)) for i in range(3)])
-    X, Y = target(40)
+    prior = SourcePopulation.fit([task(12, i, scale=3.0 * 10 ** (i - 1)) for i in range(3)])
+    X, Y = target(60)
     for factor in torch.logspace(3, 8, 20).tolist():
         assert PopulationGP(X, 20 + factor * (Y - 20), prior).scale.variance >= 0
 
