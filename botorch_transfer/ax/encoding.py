@@ -28,9 +28,12 @@ from torch import Tensor
 from botorch_transfer.ax.experiments import search_space_of
 from botorch_transfer.ax.history import OldRuns, TransferHistory, missing_value
 from botorch_transfer.data import Domain, SourceData, as_datasets
+from botorch_transfer.data.tables import unknown_values
 from botorch_transfer.pretraining.input_transforms import input_labels, label_inputs
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.search_space import CategoricalParameter, FloatParameter, IntegerParameter
+from botorch_transfer.search_space import Parameter as OwnParameter
 
 _encoded = Memo(size=32)
 
@@ -71,6 +74,7 @@ def encode_runs(
         dependent = set(search_space.parameters) - set(search_space.top_level_parameters)
         tunable = list(search_space.tunable_parameters)  # Ax derives the others from these
         runs = history.runs(metric, tunable, optional=dependent)
+        _fill_unknown(runs, history, search_space)
         fixed = _fixed_values(search_space, history)
         raw = [_active_values(search_space, run | fixed) for run in runs.parameters]
         features = [ObservationFeatures(values) for values in raw]
@@ -81,6 +85,31 @@ def encode_runs(
         return _by_task(runs, metric, X, mean, std)
 
     return _encoded.recall(key, encode)
+
+
+def _fill_unknown(runs: OldRuns, history: TransferHistory, search_space: SearchSpace) -> None:
+    """Gives unknown parameters values that are spread over their range, another one each run."""
+    for name in history.unknown:
+        parameter = _own_parameter(search_space.parameters[name])
+        for task in dict.fromkeys(runs.tasks):
+            rows = [
+                run
+                for run, of_task in zip(runs.parameters, runs.tasks, strict=True)
+                if of_task == task and run[name] is None
+            ]
+            values = unknown_values(parameter, len(rows), seed=f"{task}/{name}")
+            for run, value in zip(rows, values[name].tolist(), strict=True):
+                run[name] = value
+
+
+def _own_parameter(parameter: Parameter) -> OwnParameter:
+    if isinstance(parameter, ChoiceParameter):
+        return CategoricalParameter(parameter.name, parameter.values)
+    assert isinstance(parameter, RangeParameter)
+    name, lower, upper, log = parameter.name, parameter.lower, parameter.upper, parameter.log_scale
+    if parameter.python_type is int:
+        return IntegerParameter(name, int(lower), int(upper), log)
+    return FloatParameter(name, lower, upper, log)
 
 
 def _by_task(
@@ -280,7 +309,7 @@ def encode_history(
         task: The column with the name of the old task.
         goal: Whether the outcome is to be large or small. Priors are about outcomes to maximize, so
             ``"min"`` negates it.
-        missing: Values of parameters that old runs lack.
+        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
 
     Returns:
         The encoded runs, and the transform that scales them.
@@ -336,7 +365,7 @@ def domain_from_ax(
         outcome: The column with the outcome.
         task: The column with the name of the old task.
         goal: Whether the outcome is to be large or small.
-        missing: Values of parameters that old runs lack.
+        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
         name: The domain's name.
 
     Returns:

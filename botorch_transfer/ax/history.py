@@ -23,6 +23,7 @@ from torch import Tensor
 
 from botorch_transfer.ax.experiments import experiment_of, save_again
 from botorch_transfer.ax.units import moments_of
+from botorch_transfer.data.tables import likely_column
 from botorch_transfer.pretraining.memo import content_key
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class TransferHistory:
         columns: The columns of the table, by name: parameters, metrics, their standard errors
             (``"<metric>_sem"``), and the name of the old task.
         task: The column with the name of the old task.
-        missing: Values for parameters that the table does not have, or not in every row.
+        missing: Values for parameters that the table does not have, or not in every row; ``None``
+            if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
 
     Example:
@@ -124,7 +126,8 @@ class TransferHistory:
         Args:
             frame: The table, one row a run.
             task: The column with the name of the old task.
-            missing: Values for parameters that the table does not have, or not in every row.
+            missing: Values for parameters that the table does not have, or not in every row;
+                ``None`` if a value is unknown.
 
         Returns:
             The history; its columns have ``None`` where a value is missing.
@@ -231,7 +234,8 @@ class TransferHistory:
         Args:
             metric: The metric.
             parameters: The parameters that matter, in the order of the search space.
-            optional: Those of them whose values may be missing; they are ``None`` then.
+            optional: Those of them whose values may be missing; they are ``None`` then, as those
+                of unknown ones are.
 
         Returns:
             The runs.
@@ -241,8 +245,11 @@ class TransferHistory:
                 do not fit the search space.
         """
         self._refuse_other_parameters(parameters)
+        spare = [name for name in self.columns if name not in {self.task, metric, *parameters}]
         columns = {
-            name: self._values(name, str(position) if self.positional else name, name in optional)
+            name: self._values(
+                name, str(position) if self.positional else name, name in optional, spare
+            )
             for position, name in enumerate(parameters)
         }
         sem_column, means = f"{metric}_sem", self._outcomes(metric)
@@ -293,12 +300,17 @@ class TransferHistory:
                 f"space: it has {list(parameters)}."
             )
 
-    def _values(self, name: str, column: str, optional: bool) -> list[Any]:
+    def _values(self, name: str, column: str, optional: bool, spare: Sequence[str]) -> list[Any]:
         values = self.columns.get(column, [None] * len(self.columns[self.task]))
         values = [self.missing.get(name) if value is None else value for value in values]
-        if not optional and any(value is None for value in values):
-            raise missing_value(name)
+        if not optional and name not in self.unknown and any(value is None for value in values):
+            raise missing_value(name, None if column in self.columns else spare)
         return values
+
+    @property
+    def unknown(self) -> list[str]:
+        """Parameters that had a value which nobody knows."""
+        return [name for name, value in self.missing.items() if value is None]
 
     def to_json(self) -> dict[str, Any]:
         """What Ax's storage keeps."""
@@ -319,11 +331,21 @@ class TransferHistory:
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
 
 
-def missing_value(parameter: str) -> UserInputError:
-    """Says that old runs lack a parameter, and what can be done."""
+def missing_value(parameter: str, columns: Sequence[str] | None = None) -> UserInputError:
+    """Says that old runs lack a parameter, and what can be done.
+
+    Args:
+        parameter: The parameter.
+        columns: Columns that may be meant, if there is none of its name.
+
+    Returns:
+        The error.
+    """
+    likely = likely_column(parameter, columns or [])
+    hint = f"rename the column {likely!r} if that is it, " if likely else ""
     return UserInputError(
-        f"Old runs lack the parameter {parameter!r}: say by missing={{{parameter!r}: ...}} which "
-        "value it had, or leave these runs out."
+        f"Old runs lack the parameter {parameter!r}: {hint}say by missing={{{parameter!r}: ...}} "
+        "which value it had, None if it is unknown, or leave these runs out."
     )
 
 

@@ -77,7 +77,7 @@ def transfer_generation_strategy(
             are about outcomes to maximize: for a metric to minimize, negate it; for one that is
             only constrained, take it as it is.
         task: The column of the table with the name of the old task.
-        missing: Values of parameters that the old runs of a table lack.
+        missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"steps": 500}``; for tables and tensors only.
         generator_options: Further arguments of Ax's generator and adapter.

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ax.api.configs import ChoiceParameterConfig
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
@@ -199,3 +199,35 @@ def test_domains_have_the_context_of_ax_inputs(mixed_runs):
 def test_goal_is_checked(runs):
     with pytest.raises(ValueError, match="goal"):
         encode_history(plain_space(), runs, "loss", goal="low")
+
+
+def test_unknown_values_are_spread_over_the_range():
+    space = [
+        RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log"),
+        RangeParameterConfig("wd", (1e-6, 0.1), parameter_type="float", scaling="log"),
+        RangeParameterConfig("depth", (1, 4), parameter_type="int"),
+        ChoiceParameterConfig("kind", ["a", "b"], parameter_type="str", is_ordered=False),
+    ]
+    runs = pd.DataFrame({"task": ["x", "y"] * 8, "C": 10.0 ** np.linspace(-1, 3, 16)})
+    runs["loss"] = runs["C"]
+    with pytest.raises(UserInputError, match="lack the parameter 'wd'"):
+        encode_history(space, runs, "loss")
+    unknown = dict.fromkeys(["wd", "depth", "kind"])
+    data, transform, _ = encode_history(space, runs, "loss", missing=unknown)
+    for X, _ in data.values():
+        wd = transform(X)[:, 1].sort().values
+        assert wd.diff().max() < 2 / 8
+        assert wd[0] < 1 / 8 < 7 / 8 < wd[-1]
+        assert X[:, 2].unique().tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert len(X[:, 3:].unique(dim=0)) == 2
+    again, _, _ = encode_history(space, runs, "loss", missing=unknown)
+    assert torch.equal(again["x"][0], data["x"][0])
+    known, _, _ = encode_history(space, runs, "loss", missing={**unknown, "wd": 1e-3})
+    assert len(known["x"][0][:, 1].unique()) == 1
+
+
+def test_a_missing_column_is_guessed_by_its_name():
+    space = [RangeParameterConfig("learning_rate", (0.1, 1.0), parameter_type="float")]
+    runs = pd.DataFrame({"task": "x", "lr": [0.5], "loss": [1.0]})
+    with pytest.raises(UserInputError, match="rename the column 'lr' if that is it"):
+        encode_history(space, runs, "loss")
