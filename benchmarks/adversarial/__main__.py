@@ -1,8 +1,9 @@
 """What misleading history costs: `python -m benchmarks.adversarial --out out/adversarial`.
 
-Each family's targets meet histories that are helpful, irrelevant, inverted, shifted, or mixed. The
-tables of real runs need the folder that holds them, `--data FOLDER`; without it they are left out.
-The study can be interrupted and goes on where it stopped; `--methods` runs a part of it.
+Each family's targets meet histories that are helpful, irrelevant, inverted, shifted, shuffled,
+or mixed. The tables of real runs need the folder that holds them, `--data FOLDER`; without it they
+are left out. The study can be interrupted and goes on where it stopped; `--methods` runs a part of
+it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from botorch_transfer.test_functions import BraninFamily, Hartmann3Family, TaskF
 
 FAMILIES: dict[str, type[TaskFamily]] = {"branin": BraninFamily, "hartmann3": Hartmann3Family}
 
-KINDS = ("helpful", "irrelevant", "inverted", "shifted")
+KINDS = ("helpful", "irrelevant", "inverted", "shifted", "shuffled")
 HISTORIES = (*KINDS, "mixed")
 NUM_TASKS, POINTS_A_TASK, POOL_SIZE = 10, 32, 512
 SHIFT = 0.3
@@ -50,7 +50,11 @@ def synthetic_problem(family: str, history: str, seed: int) -> TableProblem:
         if kind == "irrelevant":  # in the target's units, as if it had been the same quantity
             values = level + spread * values
         error = torch.randn(values.shape, generator=generator, dtype=torch.double)
-        sources[f"{kind} {number}"] = (X, values + target.study_noise_std * error)
+        values = values + target.study_noise_std * error
+        if kind == "shuffled":
+            shuffling = torch.Generator().manual_seed(1000 * seed + number)
+            values = values[torch.randperm(POINTS_A_TASK, generator=shuffling)]
+        sources[f"{kind} {number}"] = (X, values)
     return TableProblem(f"{family} {history} {seed}", pool, Y, sources)
 
 
@@ -69,7 +73,7 @@ def _in_unit_cube(task: TaskFamily) -> Function:
 
 def _bad_function(kind: str, function: Function, dim: int, seed: int, number: int) -> Function:
     """What becomes of a relative of the target."""
-    if kind == "helpful":
+    if kind in ("helpful", "shuffled"):  # outcomes are shuffled once they are drawn
         return function
     if kind == "inverted":
         return lambda X: -function(X)

@@ -256,7 +256,7 @@ def calibration_table(scores: pd.DataFrame) -> str:
     """
     medians = scores.groupby(["suite", "points"])[["z", "covered"]].median()
     cells = medians["z"].map("{:.2f}".format) + medians["covered"].map(", {:.0%}".format)
-    table = cells.unstack("points").reindex(columns=list(CALIBRATED_AT)).fillna("")
+    table = cells.unstack("points", fill_value="").reindex(columns=CALIBRATED_AT, fill_value="")
     rows = [[name, *table.loc[name]] for name in SUITES if name in table.index]
     return markdown_table(["suite", *(f"{points} points" for points in CALIBRATED_AT)], rows)
 

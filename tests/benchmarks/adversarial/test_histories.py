@@ -56,6 +56,16 @@ def test_histories_are_what_they_are_called(family):
     assert _correlations(family, "inverted").median() < -0.7
     assert _correlations(family, "irrelevant").abs().median() < 0.4
     assert _correlations(family, "shifted").median() < 0.6
+    assert _correlations(family, "shuffled").abs().median() < 0.2
+
+
+def test_shuffled_outcomes_are_those_of_other_points():
+    shuffled, helpful = (synthetic_problem("branin", kind, 3) for kind in ("shuffled", "helpful"))
+    for task, as_it_was in zip(shuffled.history.values(), helpful.history.values(), strict=True):
+        (X, Y), (same_X, before) = task, as_it_was
+        assert torch.equal(X, same_X)
+        assert not torch.equal(Y, before)
+        assert torch.equal(Y.sort(dim=0).values, before.sort(dim=0).values)
 
 
 def test_random_functions_have_unit_variance():
