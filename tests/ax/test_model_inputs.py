@@ -14,12 +14,14 @@ from botorch_transfer import (
     JointHierarchicalGP,
     JointScaMLGP,
     MeanHierarchicalGP,
+    PopulationGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
     SourceHierarchy,
+    SourcePopulation,
     WeightedSourceGP,
 )
 from botorch_transfer.ax.model_inputs import (
@@ -60,7 +62,14 @@ def unit(X: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "model_class",
-    [ScaMLGP, SequentialHierarchicalGP, RankWeightedGP, WeightedSourceGP, JointHierarchicalGP],
+    [
+        ScaMLGP,
+        SequentialHierarchicalGP,
+        PopulationGP,
+        RankWeightedGP,
+        WeightedSourceGP,
+        JointHierarchicalGP,
+    ],
 )
 def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
     inputs = transfer_model_inputs(model_class, target(transferred=Transferred(SOURCES)), SPACE, {})
@@ -151,6 +160,34 @@ def test_priors_speak_their_own_units(sign, n):
     found, expected = model.posterior(test_X), twin.posterior(test_X)
     torch.testing.assert_close(found.mean, (sign * expected.mean - 2.0) / 4.0)
     torch.testing.assert_close(found.variance, expected.variance / 16.0)
+
+
+def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
+    """Ax's outcomes are standardized by those of all tasks, whose levels are far apart."""
+    (X, Y), new_X = data(9, 1), data(4)[0]
+    raw = {name: (X, Y + level) for name, level in (("low", 0.0), ("high", 100.0))}
+    outcomes = torch.cat([Y for _, Y in raw.values()])
+    mean, std = outcomes.mean(), outcomes.std()
+    pooled = {name: (X, (Y - mean) / std) for name, (X, Y) in raw.items()}
+    new_Y = (data(4)[1] + 50.0 - mean) / std
+    dataset = TransferDataset(
+        new_X,
+        new_Y,
+        transferred=Transferred(pooled),
+        feature_names=["a", "b"],
+        outcome_names=["loss"],
+    )
+    model = PopulationGP(**transfer_model_inputs(PopulationGP, dataset, SPACE, {})).eval()
+    scale = Y.std() / std
+    assert scale < 0.05
+    torch.testing.assert_close(model.outcome_transform.stdvs, scale.reshape(1, 1))
+    twin = PopulationGP(
+        unit(new_X), data(4)[1] + 50.0, {name: (unit(X), Y) for name, (X, Y) in raw.items()}
+    ).eval()
+    test_X = data(5, 7)[0]
+    found, expected = model.posterior(test_X), twin.posterior(unit(test_X))
+    torch.testing.assert_close(std * found.mean + mean, expected.mean, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(std**2 * found.variance, expected.variance, rtol=1e-3, atol=1e-5)
 
 
 def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
@@ -261,9 +298,9 @@ def test_another_file_in_its_place_is_refused(path):
 
 
 def test_which_model_takes_which_prior(path):
-    classes = [ScaMLGP, RankWeightedGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
+    classes = [ScaMLGP, PopulationGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
     found = [prior_class_of(model) for model in classes]
-    assert found == [SourceGPs, SourceGPs, SourceHierarchy, None, None]
+    assert found == [SourceGPs, SourcePopulation, SourceHierarchy, None, None]
     assert describe_prior_file(path, GuardedTransferGP) == describe_prior_file(path, ScaMLGP)
     with pytest.raises(UserInputError, match="a SourceGPs, and PretrainedGP takes a Pretrained"):
         describe_prior_file(path, PretrainedGP)

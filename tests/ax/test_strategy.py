@@ -18,6 +18,7 @@ from botorch_transfer import (
     FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     HyperpriorGP,
+    PopulationGP,
     PretrainedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
@@ -25,7 +26,12 @@ from botorch_transfer import (
 )
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceHierarchy
+from botorch_transfer.pretraining import (
+    Hyperprior,
+    PretrainedPrior,
+    SourceHierarchy,
+    SourcePopulation,
+)
 from botorch_transfer.pretraining.input_transforms import input_labels
 from botorch_transfer.pretraining.memo import clear_memos
 from tests.ax.conftest import (
@@ -90,16 +96,19 @@ def test_the_first_trial_is_the_priors(make_client, runs):
     assert bound[0] > bound[1:].max() - 0.05 * bound.std()
 
 
-@pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP])
+@pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP, PopulationGP])
 def test_experiments_tables_tensors_and_files_say_the_same(
     make_client, old_clients, complete, runs, tmp_path, model
 ):
     """The mixed spaces' forms are in the next test."""
     encoded = encode_history(plain_space(), runs, "loss", goal="min")
-    options: dict[str, Any] = {"propagate": "covariance"} if model is not ScaMLGP else {}
-    prior = (SourceHierarchy if options else SourceGPs).fit(
-        encoded.source_data, input_transform=encoded.input_transform, **options
-    )
+    hierarchy: dict[str, Any] = {"propagate": "covariance"}
+    prior_class, options = {
+        ScaMLGP: (SourceGPs, {}),
+        SequentialHierarchicalGP: (SourceHierarchy, hierarchy),
+        PopulationGP: (SourcePopulation, {}),
+    }[model]
+    prior = prior_class.fit(encoded.source_data, input_transform=encoded.input_transform, **options)
     prior.save(tmp_path / "prior.safetensors")
     tensors = {
         task: tuple(

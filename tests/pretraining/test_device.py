@@ -15,6 +15,7 @@ from botorch_transfer.pretraining import (
     PretrainedPrior,
     SourceGPs,
     SourceHierarchy,
+    SourcePopulation,
     clear_memos,
 )
 from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective
@@ -47,6 +48,8 @@ FITS = {
     "SourceHierarchy, covariance": partial(
         SourceHierarchy.fit, propagate="covariance", order="relatedness", max_iter=4
     ),
+    "SourcePopulation": partial(SourcePopulation.fit, max_iter=4),
+    "SourcePopulation, thinned out": partial(SourcePopulation.fit, max_iter=4, max_points=10),
     "HyperBO": partial(pretrained, "hyperbo", "nll"),
     "HyperBO, H-EKL": partial(pretrained, "hyperbo", "nll+ekl"),
     "HyperBO, held out": partial(pretrained, "hyperbo", "nll", hold_out=0.4),
