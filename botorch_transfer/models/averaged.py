@@ -8,7 +8,7 @@ together. Subclasses say which models there are, and compute their shares.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self, cast
 
@@ -23,6 +23,7 @@ from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
+from torch.nn import ModuleDict
 
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
 from botorch_transfer.kernels.state import shallow_copy
@@ -126,9 +127,13 @@ class AveragedGP(TargetGP):
         self.num_inputs = first.num_inputs
 
     @property
-    @abstractmethod
-    def others(self) -> Sequence[TargetGP]:
-        """The other models."""
+    def others(self) -> list[TargetGP]:
+        """The other models; none in the plain GP that :meth:`apart` gives."""
+        held: Any = self._modules.get(self._others_name)
+        if held is None:
+            return []
+        models = held.values() if isinstance(held, ModuleDict) else [held]
+        return list(cast(Iterable[TargetGP], models))
 
     @property
     @abstractmethod
@@ -159,8 +164,8 @@ class AveragedGP(TargetGP):
 
     def apart(self) -> list[TargetGP]:
         """The models one by one, the plain GP last; they share their tensors with this one."""
-        plain = shallow_copy(self)
-        del plain._modules[self._others_name]
+        with self._alone():
+            plain = shallow_copy(self)
         return [*self.others, plain]
 
     # ------------------------------------------------------------------------------------- units
@@ -225,6 +230,8 @@ class AveragedGP(TargetGP):
         return [True] * self.shares.shape[-1]
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self.is_alone:
+            return super()._leave_one_out()
         members, noise = self._all_left_out()
         return *mixed_moments(members, self.shares), noise
 
@@ -285,7 +292,8 @@ class AveragedGP(TargetGP):
             model.custom_fit(own, *args, **kwargs)
         with self._alone():
             super().custom_fit(mll, *args, **kwargs)
-        self.update_weights()
+        if not self.is_alone:
+            self.update_weights()
         return mll.eval()
 
     # -------------------------------------------------------------------------------- data, state
@@ -303,6 +311,8 @@ class AveragedGP(TargetGP):
         Returns:
             A model with these points among its data.
         """
+        if self.is_alone:
+            return super().get_fantasy_model(inputs, targets, **kwargs)
         X = inputs[0] if isinstance(inputs, list) else inputs
         models: list[Any] = [*self.others, self.plain]
         for model in models:
@@ -351,7 +361,7 @@ class AveragedGP(TargetGP):
             strict: Whether shapes must stay as they are.
         """
         super().set_train_data(inputs, targets, strict)
-        for model in () if self.is_alone else self.others:
+        for model in self.others:
             Y = None if targets is None else self._in_their_units(model, targets, None)[0]
             cast(Any, model).set_train_data(inputs, Y, strict)
 

@@ -246,11 +246,6 @@ class GuardedTransferGP(AveragedGP):
         """The transfer model's prior; a joint model, which keeps source data, has none."""
         return getattr(self.transfer, "prior", None)
 
-    @property
-    def others(self) -> list[TargetGP]:
-        """The transfer model."""
-        return [self.transfer]
-
     def _set_others(self, models: Sequence[TargetGP]) -> None:
         (self.transfer,) = models
 

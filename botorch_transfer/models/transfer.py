@@ -193,11 +193,6 @@ class TransferGP(AveragedGP):
         members = cast(Mapping[str, Any], self.members)
         return {name: getattr(member, "prior", None) for name, member in members.items()}
 
-    @property
-    def others(self) -> list[TargetGP]:
-        """The models besides the plain GP."""
-        return list(cast(Mapping[str, TargetGP], self.members).values())
-
     def _set_others(self, models: Sequence[TargetGP]) -> None:
         named = dict(zip(self._member_names, models, strict=True))
         self.members = ModuleDict(cast(dict[str, Any], named))

@@ -6,8 +6,6 @@ from functools import partial
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms.input import Normalize
-from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -27,7 +25,6 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.models.averaged import mixed
 from botorch_transfer.models.guarded import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.models.joint import JointTransferGP
 from botorch_transfer.models.target import TargetGP
@@ -309,132 +306,3 @@ def test_odds_of_nothing_are_refused(weight):
 def test_negative_settings_are_refused(options):
     with pytest.raises(ValueError, match="must not be negative"):
         GuardRule(**options)
-
-
-def _normal(seed: int) -> MultivariateNormal:
-    generator = torch.Generator().manual_seed(seed)
-    half = torch.randn(2, 3, 3, generator=generator, dtype=torch.double)
-    mean = torch.randn(2, 3, generator=generator, dtype=torch.double)
-    return MultivariateNormal(mean, half @ half.mT)
-
-
-def test_moments_by_drawing_from_the_mixture():
-    left, right = _normal(0), _normal(1)
-    weight = torch.tensor([0.3, 0.9], dtype=torch.double)
-    joint = mixed([left, right], torch.stack([weight, 1 - weight], dim=-1))
-    num = 400_000
-    side = torch.rand(num, 2, 1, dtype=torch.double) < weight.unsqueeze(-1)
-    draws = torch.where(side, left.rsample(torch.Size([num])), right.rsample(torch.Size([num])))
-    torch.testing.assert_close(draws.mean(0), joint.mean, atol=0.03, rtol=0)
-    for b in range(2):
-        covariance = torch.cov(draws[:, b].mT)
-        torch.testing.assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
-
-
-FOUR_X = FAMILY.inputs(4, seed=5)
-
-
-def build(n=4):
-    return GuardedTransferGP(*FAMILY.target(n), PRIOR)
-
-
-def log_likelihood(model):
-    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    return mll(model(*model.train_inputs), model.train_targets)
-
-
-def test_alone_it_is_the_plain_gp():
-    model = build().eval()
-    with torch.no_grad():
-        plain = model.plain(FOUR_X).mean
-        with model._alone():
-            assert torch.equal(model(FOUR_X).mean, plain)
-            assert not any(name.startswith("transfer.") for name, _ in model.named_parameters())
-        assert not torch.equal(model(FOUR_X).mean, plain)
-    with pytest.raises(RuntimeError), model._alone():
-        raise RuntimeError
-    assert isinstance(model.transfer, ScaMLGP)
-
-
-def test_the_objective_is_that_of_both():
-    model = build()
-    transfer = ScaMLGP(*FAMILY.target(4), PRIOR)
-    copy_hyperparameters(model.transfer, transfer)
-    with model._alone():
-        plain = log_likelihood(model)
-    both = log_likelihood(model)
-    torch.testing.assert_close(both, plain + log_likelihood(transfer))
-    both.backward()
-    assert model.transfer.task_weights.raw_weights.grad.abs().sum() > 0
-    assert model.covar_module.raw_outputscale.grad.abs().sum() > 0
-    # What the term holds of the graph goes with the training mode.
-    model.eval()
-    assert [term for term in model.added_loss_terms() if term is not None] == []
-
-
-def test_a_fit_by_another_optimizer_reaches_both():
-    model = build()
-    parts = (model.covar_module.raw_outputscale, model.transfer.task_weights.raw_weights)
-    before = [part.detach().clone() for part in parts]
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    options = {"options": {"maxiter": 10}}
-    fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs=options)
-    parts = (model.covar_module.raw_outputscale, model.transfer.task_weights.raw_weights)
-    for part, value in zip(parts, before, strict=True):
-        assert not torch.equal(part, value)
-    assert not model.training
-    assert not model.transfer.training
-
-
-def test_new_data_go_to_both():
-    X, Y = FAMILY.target(4)
-    model = GuardedTransferGP(X, Y, PRIOR)
-    model.set_train_data(X + 0.01, model.train_targets + 1.0)
-    for each in (model, model.transfer):
-        assert torch.equal(each.train_inputs[0], X + 0.01)
-        assert torch.equal(each.train_targets, model.train_targets)
-
-
-@pytest.mark.parametrize("n", [0, 4])
-def test_both_know_their_raw_inputs_once_they_are_conditioned(n):
-    transform = Normalize(2, bounds=torch.tensor([[-1.0, 5.0], [1.0, 9.0]], dtype=torch.double))
-    X, Y = FAMILY.target(n)
-    raw, new = transform.untransform(X), transform.untransform(FAMILY.inputs(2, seed=9))
-    model = GuardedTransferGP(raw, Y, PRIOR, input_transform=transform)
-    model.posterior(new)
-    conditioned = model.condition_on_observations(new, FAMILY.value(transform(new)))
-    before = conditioned.posterior(new).mean
-    conditioned.train()
-    for each in (conditioned, conditioned.transfer):
-        torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
-    torch.testing.assert_close(conditioned.posterior(new).mean, before)
-
-
-@pytest.mark.parametrize("n", [0, 4])
-def test_both_are_conditioned(n):
-    model = build(n).eval()
-    X = FAMILY.inputs(2, seed=9)
-    conditioned = model.condition_on_observations(X, FAMILY.value(X))
-    for each in (conditioned, conditioned.transfer):
-        assert each.num_target_points == n + 2
-    assert model.num_target_points == model.transfer.num_target_points == n
-    transfer = model.transfer.condition_on_observations(X, FAMILY.value(X))
-    posterior = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
-    posterior(conditioned.transfer(FOUR_X).mean, transfer(FOUR_X).mean)
-    assert not torch.equal(conditioned.plain(FOUR_X).mean, transfer(FOUR_X).mean)
-
-
-def test_leave_one_out_is_that_of_the_mixture():
-    X, Y = FAMILY.target(5)
-    model = fit(GuardedTransferGP(X, Y / 10, PRIOR, outcome_transform=None))
-    model.transfer_weight.data.fill_(0.4)
-    predictions = model.eval().loo_posterior(observation_noise=False)
-    for point in range(5):
-        rows = torch.arange(5) != point
-        twin = GuardedTransferGP(X[rows], Y[rows] / 10, PRIOR, outcome_transform=None)
-        copy_hyperparameters(model, twin)
-        expected = twin.posterior(X[point : point + 1])
-        torch.testing.assert_close(predictions.mean[point], expected.mean)
-        torch.testing.assert_close(
-            predictions.variance[point], expected.variance, rtol=1e-4, atol=1e-8
-        )
