@@ -26,7 +26,7 @@ _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 
 
 class ConditionedPrior(TransferPrior):
-    """Base class of :class:`SourceGPs` and :class:`SourceHierarchy`.
+    """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
 
     A saved file contains the source observations.
 
