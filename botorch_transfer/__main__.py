@@ -28,6 +28,7 @@ import torch
 from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer import models
+from botorch_transfer.data import tables
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.suggestion import Proposal, propose
 
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    # What was left out of the history, and what it does not record.
+    logging.getLogger(tables.__name__).setLevel(logging.INFO)
     try:
         options.run(options)
     except FileNotFoundError as error:

@@ -92,6 +92,16 @@ def test_a_report_is_one_page(folder):
     assert "Runs so far: log_loss" in page
 
 
+def test_what_the_history_lacks_is_told(folder):
+    spec = json.loads((folder / "space.json").read_text())
+    spec["decay"] = {"type": "float", "low": 0, "high": 1}
+    (folder / "space.json").write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "botorch_transfer", *COMMAND, *LOSS]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert found.stderr == "No old run records 'decay': sources say nothing of it\n"
+    assert found.returncode == 0
+
+
 def test_options(folder, capsys):
     old = pd.read_csv("old.csv").rename(columns={"gamma": "width"}).assign(sem=0.01)
     old["size"] = old["C"]

@@ -461,7 +461,7 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     space, history, runs = drawn

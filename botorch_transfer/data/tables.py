@@ -294,7 +294,7 @@ def _refuse_likely_renames(
                     f"they are the same, say rename={{{likely!r}: {name!r}}}; if not, give the "
                     f"value that {name!r} had by missing={{{name!r}: ...}}, None if it is unknown."
                 )
-            logger.info("No old run records %r: sources say nothing of it.", name)
+            logger.info("No old run records %r: sources say nothing of it", name)
     if not any(name in frame.columns for name in space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
