@@ -16,7 +16,7 @@ private ``_model``, ``_objective_weights``, ``_outcome_constraints`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ class AvoidingAcquisition(AcquisitionFunction):
         radii: A ``p`` tensor of distances.
         pending_radius: The distance from pending points.
         categorical: The indices of inputs that have no order.
-        floor: The value at points to avoid: one that most other points exceed.
+        floor: The value at points to avoid: one that most other points exceed. Or a function that
+            finds it, of an acquisition function: pending points may lower that everywhere.
         one_hot_blocks: For each one-hot choice, the indices of its inputs.
 
     Example:
@@ -81,7 +82,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         radii: Tensor,
         pending_radius: float = 0.0,
         categorical: Sequence[int] = (),
-        floor: float | Tensor = 0.0,
+        floor: float | Callable[[AcquisitionFunction], Tensor] = 0.0,
         one_hot_blocks: Sequence[Sequence[int]] = (),
     ) -> None:
         super().__init__(acquisition.model)
@@ -91,7 +92,8 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.radii = radii
         self.pending_radius = pending_radius
         self.categorical = list(categorical)
-        self.floor = floor
+        self._floor = floor
+        self._update_floor()
         self.one_hot = [list(block) for block in one_hot_blocks]
         for block in self.one_hot:  # two categories differ in two inputs
             self.widths[block] = math.sqrt(2)
@@ -106,6 +108,11 @@ class AvoidingAcquisition(AcquisitionFunction):
         """
         self.acquisition.set_X_pending(X_pending)
         self.X_pending = X_pending
+        self._update_floor()
+
+    def _update_floor(self) -> None:
+        floor = self._floor
+        self.floor = floor(self.acquisition) if callable(floor) else floor
 
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the acquisition.
@@ -276,8 +283,12 @@ class TransferAcquisition(Acquisition):
             shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
             step = 0.9 * float(min(shortest, default=1.0))
             radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
-        with torch.no_grad():
-            floor = self.acqf(self._spread_out(space, fixed_features).unsqueeze(-2)).quantile(share)
+        reference = self._spread_out(space, fixed_features).unsqueeze(-2)
+
+        @torch.no_grad()
+        def floor(acquisition: AcquisitionFunction) -> Tensor:
+            return acquisition(reference).quantile(share)
+
         return AvoidingAcquisition(
             self.acqf,
             bounds,

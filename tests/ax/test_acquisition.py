@@ -122,6 +122,23 @@ def test_pending_points_are_avoided_and_told_to_the_acquisition():
     assert usual.X_pending is None
 
 
+def test_pending_points_that_lower_the_acquisition_lower_the_floor():
+    """Otherwise the points to avoid would become the best ones."""
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    usual = qLogNoisyExpectedImprovement(model(), POINTS, sampler)
+    reference, none = torch.rand(32, 1, 2, dtype=torch.double), POINTS[:0]
+
+    def floor(acquisition):
+        return acquisition(reference).detach().quantile(0.9)
+
+    avoiding = AvoidingAcquisition(usual, BOUNDS, none, none[:, 0], pending_radius=0.1, floor=floor)
+    before = float(avoiding.floor)
+    best = torch.tensor([[1.0, 1.0]], dtype=torch.double)
+    avoiding.set_X_pending(best)
+    assert float(avoiding(best)) == float(avoiding.floor) < before
+    assert float(avoiding(reference).max()) > float(avoiding(best))
+
+
 def test_failures_that_gather_are_avoided_from_further_away():
     points = torch.cat([torch.full((20, 2), 0.5), torch.tensor([[1.9, 0.9]])]).double()
     radii = failure_radii(points, BOUNDS, 0.01)

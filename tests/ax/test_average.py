@@ -1,0 +1,167 @@
+"""The average of several models, ``TransferGP``, in Ax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ax.api.client import Client
+from ax.exceptions.core import UserInputError
+from botorch.acquisition import qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+
+from botorch_transfer import (
+    GuardedTransferGP,
+    PopulationGP,
+    ScaMLGP,
+    SourceGPs,
+    SourcePopulation,
+    TransferGP,
+)
+from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfidenceBound
+from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.models.transfer import member_shares
+from tests.ax.conftest import FAST, mixed_loss, mixed_space, plain_loss, plain_space
+
+
+def adapter_of(client: Any) -> Any:
+    return client._generation_strategy.adapter
+
+
+def model_of(client: Any) -> Any:
+    return adapter_of(client).generator.surrogate.model
+
+
+def acquisition_of(client: Any) -> Any:
+    return adapter_of(client).generator._acquisition
+
+
+def tensors(frame: Any) -> dict[str, Any]:
+    tasks = {}
+    for name, rows in frame.groupby("task"):
+        X, Y = rows[["C", "gamma"]].to_numpy(), rows[["loss"]].to_numpy()
+        tasks[name] = torch.from_numpy(X), torch.from_numpy(Y)
+    return {"loss": tasks}
+
+
+@pytest.mark.parametrize("form", ["experiments", "table", "tensors"])
+def test_every_history_has_averaged_improvements(make_client, complete, options_of, runs, form):
+    if form == "tensors":
+        options = {"history": tensors(runs)}
+    else:
+        options = options_of(form, runs, plain_space())
+    client = make_client(model=TransferGP, **options)
+    ((C, gamma),) = (config.values() for config in complete(client))
+    assert isinstance(acquisition_of(client).acqf, PriorUpperConfidenceBound)
+    assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2
+    complete(client)
+    acquisition, model = acquisition_of(client), model_of(client)
+    assert isinstance(acquisition.acqf, AveragedImprovement)
+    assert isinstance(model, TransferGP)
+    assert [type(prior) for prior in model.prior.values()] == [SourcePopulation, SourceGPs]
+    # In units of the largest values all over the space and at what was observed.
+    reference = torch.cat(
+        [acquisition._spread_out(acquisition.search_space_digest, None), acquisition.X_observed]
+    )
+    parts = torch.stack([part(reference.unsqueeze(-2)) for part in acquisition.acqf.acquisitions])
+    expected = model.shares.log() - parts.amax(dim=-1)
+    torch.testing.assert_close(acquisition.acqf._offsets, expected)
+
+
+def test_batches_and_pending_trials_are_improvements_under_the_average(make_client, complete, runs):
+    client = make_client(model=TransferGP, history=runs)
+    complete(client)
+    pending = list(client.get_next_trials(1).values())
+    batch = list(client.get_next_trials(2).values())
+    assert isinstance(acquisition_of(client).acqf, qLogNoisyExpectedImprovement)
+    points = np.log10([list(config.values()) for config in pending + batch])
+    distances = np.linalg.norm(points[:, None] - points, axis=-1)[np.triu_indices(3, 1)]
+    assert distances.min() > 1e-3
+
+
+def test_a_trial_of_several_arms(make_client, complete, runs):
+    client = make_client(model=TransferGP, history=runs)
+    complete(client)
+    experiment, strategy = experiment_of(client), client._generation_strategy
+    trial = experiment.new_batch_trial(strategy.gen_single_trial(experiment, n=3))
+    assert len({arm.signature for arm in trial.arms}) == 3
+
+
+def test_two_objectives(make_client, runs):
+    client = make_client(model=TransferGP, objective="-loss, -cost", history=runs)
+    for _ in range(2):
+        ((trial, config),) = client.get_next_trials(1).items()
+        cost = np.log10(config["C"]) + 2
+        client.complete_trial(trial, {"loss": plain_loss(config, 0.1), "cost": cost})
+    assert isinstance(acquisition_of(client).acqf, qLogNoisyExpectedHypervolumeImprovement)
+    assert [type(part) for part in model_of(client).models] == [TransferGP, TransferGP]
+
+
+def test_categories(make_client, mixed_runs):
+    client = make_client(mixed_space(), model=TransferGP, history=mixed_runs)
+    losses = []
+    for _ in range(3):
+        ((trial, config),) = client.get_next_trials(1).items()
+        losses.append(mixed_loss(config, 0.1))
+        client.complete_trial(trial, {"loss": losses[-1]})
+    assert isinstance(acquisition_of(client).acqf, AveragedImprovement)
+    assert min(losses) < 0.5
+
+
+@pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0)])
+@pytest.mark.parametrize("form", ["experiments", "table"])
+def test_shares_follow_the_metrics_direction_in_the_order_of_trials(
+    make_client, options_of, runs, objective, sign, form
+):
+    client = make_client(
+        model=TransferGP, objective=objective, **options_of(form, runs, plain_space())
+    )
+    # More than ten trials, whose names have another order.
+    losses = [9.0, 8.0, 2.0, *np.linspace(3.0, 6.0, 9)]
+    for number, loss in enumerate(losses):
+        trial = client.attach_trial({"C": 10.0 ** (number / 3 - 2), "gamma": 0.01})
+        client.complete_trial(trial, {"loss": loss})
+    client.get_next_trials(1)
+    model = model_of(client)
+    order = np.argsort(model.train_targets.tolist())
+    assert order.tolist() == np.argsort(losses).tolist()
+    expected = member_shares(sign * torch.tensor(losses).to(model.shares), 3)
+    torch.testing.assert_close(model.shares.data, expected)
+
+
+def test_an_average_within_a_guard_knows_the_direction_too(make_client, complete, runs):
+    options = {"transfer_model": TransferGP}
+    client = make_client(model=GuardedTransferGP, model_options=options, history=runs)
+    complete(client)
+    client.get_next_trials(1)
+    assert model_of(client).transfer._sign == -1.0
+
+
+def test_members_are_chosen_by_an_option_that_is_stored(make_client, complete, runs, tmp_path):
+    members = {"scaml": ScaMLGP, "population": PopulationGP}
+    client = make_client(model=TransferGP, model_options={"members": members}, history=runs)
+    complete(client)
+    path = str(tmp_path / "average.json")
+    client.save_to_json_file(path)
+    loaded = Client.load_from_json_file(path)
+    points = []
+    for each in (client, loaded):
+        torch.manual_seed(1)
+        ((_, config),) = each.get_next_trials(1).items()
+        assert list(map(type, model_of(each).others)) == [ScaMLGP, PopulationGP]
+        points.append(np.log10(list(config.values())))
+    np.testing.assert_allclose(*points, rtol=0, atol=1e-6)
+
+
+def test_a_prior_of_one_kind_and_options_of_pretraining_are_refused(make_client, runs, tmp_path):
+    path = tmp_path / "prior.safetensors"
+    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
+    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
+    with pytest.raises(UserInputError, match="TransferGP takes a prior for each of its models"):
+        transfer_generation_strategy(TransferGP, prior={"loss": path}, optimizer_options=FAST)
+    client = make_client(model=TransferGP, history=runs, pretraining={"num_restarts": 0})
+    with pytest.raises(UserInputError, match="TransferGP has no single prior to pre-train"):
+        client.get_next_trials(1)
