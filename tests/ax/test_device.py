@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from botorch_transfer import ScaMLGP, TransferGP
 from tests.ax.conftest import FORMS, mixed_loss, mixed_space, plain_loss, plain_space
 
 BRIEF = {"num_restarts": 1, "raw_samples": 8, "options": {"maxiter": 2}}
@@ -22,9 +23,14 @@ def trials(client, loss):
 
 
 @pytest.mark.parametrize(
-    ("space", "form"), [*(("plain", form) for form in FORMS), ("mixed", "table")]
+    ("space", "form", "model"),
+    [
+        *(("plain", form, ScaMLGP) for form in FORMS),
+        ("mixed", "table", ScaMLGP),
+        ("plain", "table", TransferGP),
+    ],
 )
-def test_trials_are_those_of_the_cpu(space, form, make_client, options_of, request, device):
+def test_trials_are_those_of_the_cpu(space, form, model, make_client, options_of, request, device):
     plain = space == "plain"
     runs = request.getfixturevalue("runs" if plain else "mixed_runs")
     make_space, loss = (plain_space, plain_loss) if plain else (mixed_space, mixed_loss)
@@ -32,13 +38,16 @@ def test_trials_are_those_of_the_cpu(space, form, make_client, options_of, reque
     for name in (device, "cpu"):
         client = make_client(
             make_space(),
+            model=model,
             optimizer_options=BRIEF,
             generator_options={"torch_device": torch.device(name)},
             **options_of(form, runs, make_space()),
         )
         found.append(trials(client, loss))
-        model = client._generation_strategy.adapter.generator.surrogate.model
-        tensors = [*model.parameters(), *model.buffers(), *model.train_inputs, model.train_targets]
+        fitted = client._generation_strategy.adapter.generator.surrogate.model
+        tensors = [*fitted.parameters(), *fitted.buffers()]
+        for each in (fitted, *getattr(fitted, "others", ())):
+            tensors += [*each.train_inputs, each.train_targets]
         assert {tensor.device.type for tensor in tensors} == {name}
     (ours, our_names), (expected, names) = found
     assert our_names == names
