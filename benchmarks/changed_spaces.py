@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.markdown import markdown_table
-from benchmarks.studies.statistics import ratios
+from benchmarks.studies.statistics import ratio_of_means
 from botorch_transfer import CategoricalParameter, OrdinalParameter, SearchSpace, suggest
 
 EVALUATIONS, INITIAL, AT = 15, 3, (1, 5, 15)
@@ -240,10 +240,11 @@ def report(results: pd.DataFrame) -> str:
         cells: dict[str, list[str]] = {name: [name] for name in own["history"].unique()}
         for step in AT:
             values = own.pivot(index=["problem", "seed"], columns="history", values=str(step))
-            against = ratios(values, NONE)
+            against = ratio_of_means(values, NONE)
             for name, row in cells.items():
                 row.append(f"{values[name].mean():.3f}")
-                row.append("" if name == NONE else str(against[name]))
+                ratio, low, high = against.loc[name]
+                row.append("" if name == NONE else f"{ratio:.2f} [{low:.2f}, {high:.2f}]")
         header = ["history", *(text for n in AT for text in (f"after {n}", "ratio"))]
         parts.append(f"{table}, {own['problem'].nunique()} targets\n\n")
         parts.append(markdown_table(header, list(cells.values())) + "\n\n")

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,6 +71,7 @@ def test_finished_runs_are_not_repeated(folder, monkeypatch, capsys):
     changed_spaces.main(arguments)
     printed = capsys.readouterr().out
     assert printed.startswith("small, 2 targets\n\n| history ")
+    assert re.search(r"\| unchanged +\| +0\.\d{3} \| +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] \|", printed)
     assert len(pd.read_csv(out)) == 2 * 5
     monkeypatch.setattr(changed_spaces, "run", None)
     changed_spaces.main(arguments)
