@@ -255,7 +255,7 @@ def fit_map(
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
     """Which tasks of several points share a value of some input, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
-    varies = ((tasks.X != first) & tasks.mask.unsqueeze(-1)).any(dim=-2)
+    varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # A single point has no spread either, but nothing to standardize its outcome by.
     return ~varies.all(dim=-1) & (tasks.num_points > 1)
 
