@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -78,7 +78,7 @@ class Calibration:
     def __str__(self) -> str:
         """One sentence for a report."""
         tasks, gain = self.runs["task"].nunique(), self.gain()
-        z = self.summary().loc[(MODEL, 0), "z"]
+        z = float(cast(Any, self.summary().loc[(MODEL, 0), "z"]))
         verdict = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than nothing would"
         return (
             f"Before any evaluation of yours, {tasks} source tasks predict one another {verdict}: "
