@@ -1,4 +1,7 @@
-"""A fit to the target, and a full step of Bayesian optimization: build, fit, optimize LogEI."""
+"""A fit to the target, and a full step of Bayesian optimization: build, fit, optimize LogEI.
+
+The step of an average of models optimizes the average of their improvements.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from benchmarks.timing.measure import Row, Sizes, medians, readable
@@ -25,10 +30,16 @@ from botorch_transfer import (
     SequentialHierarchicalGP,
     SourceGPs,
     SourceHierarchy,
+    SourcePopulation,
+    TransferGP,
     TwoStageTransferGP,
 )
+from botorch_transfer.acquisition import AveragedImprovement
 
-FIT, STEP, STEP_OF_ENSEMBLES = 0.5, 1.5, 2.5
+FIT, STEP, STEP_OF_ENSEMBLES, STEP_OF_AVERAGES = 0.5, 1.5, 2.5, 3.0
+
+AVERAGE_DIM, AVERAGE_POINTS = 4, (10, 20)
+"""The number of inputs, and the numbers of target points, of a step with several models."""
 
 Build = Callable[[torch.Tensor, torch.Tensor], SingleTaskGP]
 
@@ -59,6 +70,29 @@ def compare(sizes: Sizes) -> list[Row]:
     return [
         fit_row(few, "ScaMLGP", lambda X, Y: ScaMLGP(X, Y, few_sources), FIT),
         *step_rows(sizes, models),
+        *average_rows(few),
+    ]
+
+
+def average_rows(sizes: Sizes) -> list[Row]:
+    """Compares steps of the average of several models, in few dimensions.
+
+    Args:
+        sizes: The source tasks.
+
+    Returns:
+        A row for each number of target points.
+    """
+    tasks = random_tasks(sizes.num_tasks, sizes.num_points, AVERAGE_DIM)
+    priors = {
+        "population": SourcePopulation.fit(tasks),
+        "scaml": SourceGPs.fit(tasks, num_restarts=0),
+    }
+    models = {"TransferGP": (lambda X, Y: TransferGP(X, Y, priors), STEP_OF_AVERAGES)}
+    return [
+        row
+        for number in AVERAGE_POINTS
+        for row in step_rows(replace(sizes, dim=AVERAGE_DIM, num_target_points=number), models)
     ]
 
 
@@ -156,7 +190,7 @@ def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     now.append(perf_counter())
     optimize_acqf(
-        LogExpectedImprovement(model, best_f=Y.max()),
+        improvement(model, bounds, X, Y),
         bounds=bounds,
         q=1,
         num_restarts=sizes.acquisition_restarts,
@@ -165,6 +199,25 @@ def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
     )
     now.append(perf_counter())
     return [end - start for start, end in pairwise(now)]
+
+
+def improvement(model: Any, bounds: torch.Tensor, X: torch.Tensor, Y: torch.Tensor) -> Any:
+    """The logarithm of expected improvement, averaged over an average's models.
+
+    Args:
+        model: The fitted model.
+        bounds: A ``2 x d`` tensor, the bounds of the inputs.
+        X: The target's inputs.
+        Y: The target's outcomes.
+
+    Returns:
+        The acquisition function.
+    """
+    if not getattr(model, "averages_improvements", False):
+        return LogExpectedImprovement(model, best_f=Y.max())
+    each = [LogExpectedImprovement(part, best_f=Y.max()) for part in model.apart()]
+    reference = torch.cat([draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2), X])
+    return AveragedImprovement(each, model.shares, reference)
 
 
 def _split(steps: list[list[float]]) -> str:
