@@ -30,6 +30,7 @@ from botorch_transfer import (
     GuardedTransferGP,
     RankWeightedGP,
     ScaMLGP,
+    TransferGP,
     TwoStageTransferGP,
 )
 from botorch_transfer.models.target import LogLikelihoodTerm, TargetGP
@@ -238,7 +239,13 @@ def test_without_own_formulas_it_is_botorchs(model_class):
         assert_same_posterior(model.loo_posterior(observation_noise), theirs)
 
 
-CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, BoostedHierarchicalGP]
+CLASSES = [
+    RankWeightedGP,
+    TwoStageTransferGP,
+    GuardedTransferGP,
+    TransferGP,
+    BoostedHierarchicalGP,
+]
 
 
 @pytest.mark.parametrize("n", [3, 4])
