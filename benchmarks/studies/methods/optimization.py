@@ -16,7 +16,8 @@ from benchmarks.studies.methods.acquisitions import Acquire
 from benchmarks.studies.methods.base import with_failures_worst
 from benchmarks.studies.methods.baselines import RandomSearch
 from benchmarks.studies.problems import Problem
-from botorch_transfer import GuardedTransferGP
+from botorch_transfer import PopulationGP
+from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.ensemble import EnsembleGP
 
 Build = Callable[[Tensor, Tensor, Problem], SingleTaskGP]
@@ -131,6 +132,9 @@ class _Fit:
         with torch.no_grad():
             for name, value in self.values.items():
                 parameters[name].copy_(value)
-        if isinstance(model, EnsembleGP | GuardedTransferGP):  # weights follow the data
-            model.update_weights()
+        for part in reversed(list(model.modules())):  # members before their average
+            if isinstance(part, EnsembleGP | AveragedGP):  # weights follow the data
+                part.update_weights()
+            elif isinstance(part, PopulationGP):
+                part.update_scale()
         return model

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 KINDS: dict[str, tuple[str, ...]] = {
     "sums and ensembles": (
         "ScaML-GP, paper's hyperpriors",
+        "TransferGP",
         "guarded",
         "RGPE",
         "SGPT",
         "RM-GP-UCB",
         "best of history",
     ),
-    "hierarchical": ("MHGP", "BHGP", "SHGP", "HGP"),
+    "hierarchical": ("population", "MHGP", "BHGP", "SHGP", "HGP"),
     "joint": ("ScaML-GP, joint", "WSGP", "MTGP", "MTKGP", "multi-task GP"),
     "pre-trained": ("H-NLL", "H-EKL", "FSBO", "ABLR", "MPHD", "STBOH", "GC3P"),
 }

@@ -8,7 +8,13 @@ from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
 from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
-from botorch_transfer import GuardedTransferGP, JointHierarchicalGP, RankWeightedGP
+from botorch_transfer import (
+    GuardedTransferGP,
+    JointHierarchicalGP,
+    PopulationGP,
+    RankWeightedGP,
+    TransferGP,
+)
 from tests.benchmarks.studies.toy import history, live, table
 
 
@@ -81,6 +87,26 @@ def test_ensembles_weigh_new_points_without_a_fit(model, weight):
     assert torch.equal(weight(later), found)
     # Those of a model whose hyperparameters have not been fitted are others.
     assert not torch.allclose(weight(method.build(X[:8], Y[:8], problem)), found)
+
+
+@pytest.mark.parametrize(
+    ("model", "population"),
+    [(PopulationGP, lambda model: model), (TransferGP, lambda model: model.members["population"])],
+)
+def test_scales_follow_new_points_without_a_fit(model, population):
+    X = table().X[::3]
+    Y = torch.sin(9.0 * X).sum(dim=-1, keepdim=True)
+    fitting = Fitting(growth=2.0, num_restarts=0)
+    method = BayesianOptimization(transfer(model), log_ei_or_ucb, False, fitting)
+    problem = live()
+    method.model(problem, X[:5], Y[:5])
+    later = method.model(problem, X[:8], Y[:8])
+    # Nothing else is fitted, so that a rebuilt model is the same.
+    built = method.build(X[:8], Y[:8], problem)
+    for name, value in population(built).named_parameters():
+        assert torch.equal(dict(population(later).named_parameters())[name], value)
+    if model is TransferGP:
+        assert torch.equal(later.shares, built.shares)
 
 
 def test_warm_fits_start_from_the_last_values():
