@@ -34,6 +34,9 @@ from botorch_transfer.pretraining.parallel import single_threaded_scipy
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
 
+_UNKNOWN_LENGTHSCALE = 1 / 3
+"""The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
+
 _JITTER = 1e-6
 
 _FEWEST = 5
@@ -193,12 +196,24 @@ class PopulationObjective:
         d, M = self._dim, self._num_tasks
         start = torch.full((2 * d + 3 + M,), math.log(0.5) + 0.25 * math.log(d)).double()
         start[2 * d :] = torch.tensor([math.log(0.8), math.log(0.7), math.log(0.02)] + [0.0] * M)
-        return start.to(self.tasks.Y.device)
+        return start.clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
-        """Lower and upper bounds of the parameters."""
+        """Lower and upper bounds of the parameters.
+
+        Tasks that know one value of an input say nothing of others. Far from it, the prediction is
+        to be the prior's, with the variance of the outcomes: the lengthscale is a fixed short one,
+        and no signal variance is above one.
+        """
         d, M = self._dim, self._num_tasks
-        pairs = [(-4, 6)] * d + [(-5, 7)] * d + [(-4, 2), (-4, 2), (-11, 0)] + [(-4, 4)] * M
+        pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
+        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0)
+        largest = 2.0
+        if len(self.tasks.Y) > 1 and bool(constant.any()):
+            fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 0.0
+            for column in constant.nonzero().flatten().tolist():
+                pairs[column] = pairs[d + column] = (fixed, fixed)
+        pairs += [(-4.0, largest)] * 2 + [(-11.0, 0.0)] + [(-4.0, 4.0)] * M
         return torch.tensor(pairs, dtype=torch.double).T
 
     def read(self, theta: Tensor) -> PopulationHyperparameters:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
+from botorch_transfer.pretraining.population import SourcePopulation
 from botorch_transfer.pretraining.population.fit import (
     PopulationObjective,
     PopulationOptions,
@@ -195,3 +196,19 @@ def test_tasks_are_left_out_where_there_is_no_room_for_them():
 def test_options_out_of_range_are_refused(name):
     with pytest.raises(ValueError, match="max_iter, fit_points and max_points must be positive"):
         PopulationOptions(**{name: 0})
+
+
+def test_sources_at_one_value_of_an_input_say_nothing_of_others():
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(40, 2, generator=generator, dtype=torch.double)
+    X[:, 1] = 0.3
+    Y = torch.sin(4 * X[:, :1])
+    history = {"a": (X[:20], Y[:20]), "b": (X[20:], Y[20:] + 1)}
+    population = SourcePopulation.fit(history)
+    at = torch.tensor([[0.4, 0.3], [0.4, 1.0]], dtype=torch.double)
+    inside, outside = population.mean(at)
+    assert inside > 0.8
+    assert abs(outside) < 0.3 * inside
+    variances = population.variance(at)
+    assert variances[1] > 10 * variances[0]
+    assert variances[1] <= population.gps.outputscale[0] <= 1
