@@ -40,14 +40,10 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from torch import Tensor
 
-from botorch_transfer.acquisition import (
-    AveragedImprovement,
-    PriorUpperConfidenceBound,
-    noisy_improvement,
-)
+from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import likely_column
-from botorch_transfer.models import ScaMLGP, TransferGP
+from botorch_transfer.models import ScaMLGP
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import FloatParameter, SearchSpace
@@ -501,13 +497,9 @@ def make_acquisition(
             model, weights[objectives], bounds, beta=0.0, X_reference=reference
         )
     if len(targets) == 1:
-        parts = model.apart() if isinstance(model, TransferGP) else [model]
-        found = [noisy_improvement(part, weights, X_known, seed) for part in parts]
-        improvements = [improvement for improvement in found if improvement is not None]
-        if isinstance(model, TransferGP):
-            return AveragedImprovement(improvements, model.shares, reference)
-        if improvements:
-            return improvements[0]
+        improvement = noisy_improvement(model, weights, X_known, seed, reference)
+        if improvement is not None:
+            return improvement
     sampler = SobolQMCNormalSampler(torch.Size([128]), seed=seed)
     options: dict[str, Any] = {"X_baseline": X_known, "sampler": sampler}
     # Feasible where negative.
