@@ -210,5 +210,5 @@ def test_sources_at_one_value_of_an_input_say_nothing_of_others():
     assert inside > 0.8
     assert abs(outside) < 0.3 * inside
     variances = population.variance(at)
-    assert variances[1] > 10 * variances[0]
+    assert variances[1] > 3 * variances[0]
     assert variances[1] <= population.gps.outputscale[0] <= 1
