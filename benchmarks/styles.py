@@ -23,7 +23,7 @@ __all__ = ["STYLES", "style_of"]
 STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
-        "suggest": Style(BLUE, "-", "s"),
+        "suggest": Style(GREY, "-.", "o"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),

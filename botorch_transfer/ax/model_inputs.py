@@ -26,8 +26,7 @@ from torch import Tensor
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
-from botorch_transfer.models import GuardedTransferGP, ScaMLGP
-from botorch_transfer.models.averaged import AveragedGP
+from botorch_transfer.models import GuardedTransferGP, ScaMLGP, TransferGP
 from botorch_transfer.models.inputs import split_target_and_sources
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining import (
@@ -217,8 +216,8 @@ def _pretrained(
     prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
-            f"{model_class.__name__} has no single prior to pre-train: leave out the options of "
-            "pre-training."
+            f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the options "
+            "of pre-training."
         )
     options = dict(given.pretraining)
     if prior_class is SourceHierarchy:
@@ -270,7 +269,7 @@ def describe_prior_file(
         raise UserInputError(
             f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
         )
-    if issubclass(model_class, AveragedGP):
+    if issubclass(model_class, TransferGP):
         raise UserInputError(
             f"{model_class.__name__} takes a prior for each of its models: give a history."
         )

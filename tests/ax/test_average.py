@@ -163,5 +163,5 @@ def test_a_prior_of_one_kind_and_options_of_pretraining_are_refused(make_client,
     with pytest.raises(UserInputError, match="TransferGP takes a prior for each of its models"):
         transfer_generation_strategy(TransferGP, prior={"loss": path}, optimizer_options=FAST)
     client = make_client(model=TransferGP, history=runs, pretraining={"num_restarts": 0})
-    with pytest.raises(UserInputError, match="TransferGP has no single prior to pre-train"):
+    with pytest.raises(UserInputError, match="TransferGP is not pre-trained, or not by one prior"):
         client.get_next_trials(1)
