@@ -216,8 +216,8 @@ def _pretrained(
     prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
-            f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the options "
-            "of pre-training."
+            f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
+            "options of pre-training."
         )
     options = dict(given.pretraining)
     if prior_class is SourceHierarchy:
