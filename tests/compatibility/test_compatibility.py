@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from botorch_transfer import models
-from botorch_transfer.models import target_fit
+from botorch_transfer.models import joint_fit, target_fit
 from botorch_transfer.models.modular import SourcePosteriorGP
 from tests.compatibility import write
 
@@ -47,16 +47,18 @@ SUGGESTED = 1e-4
 @pytest.fixture(autouse=True)
 def hyperpriors_of_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files were written when models had the paper's hyperpriors by default."""
-    constructor = SourcePosteriorGP.__init__
-    *others, hyperpriors = constructor.__defaults__ or ()
-    assert hyperpriors == "cautious"
-    monkeypatch.setattr(constructor, "__defaults__", (*others, "paper"))
+    for model_class in (SourcePosteriorGP, models.ScaMLGP):
+        defaults = model_class.__init__.__defaults__ or ()
+        assert defaults.count("cautious") == 1
+        then = tuple("paper" if value == "cautious" else value for value in defaults)
+        monkeypatch.setattr(model_class.__init__, "__defaults__", then)
 
 
 @pytest.fixture
 def fits_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of that time did not end where next to nothing was left to gain."""
-    monkeypatch.setattr(target_fit, "_CONVERGED", 0.0)
+    for room in (target_fit, joint_fit):
+        monkeypatch.setattr(room, "CONVERGED", 0.0)
 
 
 def expected(kind: str, name: str) -> dict[str, Tensor]:
