@@ -28,7 +28,7 @@ from botorch.acquisition.objective import GenericMCObjective
 from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
 from botorch.optim import optimize_acqf_mixed
 from botorch.sampling.normal import SobolQMCNormalSampler
@@ -43,14 +43,14 @@ from torch import Tensor
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import likely_column
-from botorch_transfer.models import ScaMLGP
+from botorch_transfer.models import TransferGP
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import FloatParameter, SearchSpace
 
 Goal = Literal["min", "max"]
 
-DEFAULT_MODEL: Callable[..., Any] = ScaMLGP
+DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
 
 FAILED = ("failed", "failure", "error", "crashed")
@@ -76,6 +76,10 @@ INDIFFERENCE = 0.01
 
 MAX_NAMED = 5
 """The most source tasks to name for a row."""
+
+
+class ExhaustedSpaceError(ValueError):
+    """All configurations of a finite search space have been tried, or are pending."""
 
 
 class Proposal(NamedTuple):
@@ -203,7 +207,6 @@ def propose(
     space = _as_space(space)
     targets = _targets(outcome, goal, constraints, noise)
     _check_arguments(space, history, runs, n, model, prior, targets)
-    found = _read_runs(space, runs, targets, status)
     sources: dict[str, Any] = {}
     for target in targets:
         if history is None:
@@ -220,6 +223,41 @@ def propose(
                 rename=rename,
                 changed=True,
             )
+    return propose_from(space, sources, runs, targets, n, model=model, status=status, seed=seed)
+
+
+def propose_from(
+    space: SearchSpace,
+    sources: Mapping[str, Any],
+    runs: DataFrame | None,
+    targets: Sequence[Target],
+    n: int = 1,
+    *,
+    model: Callable[..., Any] | None = None,
+    status: str = "status",
+    seed: int = 0,
+) -> Proposal:
+    """Suggests rows as :func:`propose` does, from sources that are encoded already.
+
+    Args:
+        space: The search space.
+        sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
+            ``None`` for an outcome that no old run has. Its model is a plain GP, and there must be
+            a run with an outcome.
+        runs: The runs of this study, as :func:`suggest` takes them.
+        targets: What the outcomes are; an objective first.
+        n: How many rows to suggest.
+        model: The model of outcomes with sources.
+        status: The column of ``runs`` that says whether a run has failed.
+        seed: The seed of all random numbers.
+
+    Returns:
+        The rows and the models.
+
+    Raises:
+        ExhaustedSpaceError: If fewer than ``n`` configurations are left.
+    """
+    found = _read_runs(space, runs, targets, status)
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         make = DEFAULT_MODEL if model is None else model
@@ -354,7 +392,7 @@ def _check_arguments(
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     if model is not None and not callable(model):
-        raise TypeError(f"model is {model!r}: give a model class, such as ScaMLGP.")
+        raise TypeError(f"model is {model!r}: give a model class, such as TransferGP.")
     if (history is None) == (prior is None):
         raise ValueError("Give either a history or a prior.")
     added = {"acquisition", "sources", "predicted_mean", "predicted_std"}
@@ -459,7 +497,11 @@ def _fit(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
     columns = slice(index, index + 1)
     Yvar = runs.Yvar[:, columns]
     known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
-    model = make(runs.X, runs.Y[:, columns], sources, train_Yvar=Yvar if known else None)
+    data, train_Yvar = (runs.X, runs.Y[:, columns]), Yvar if known else None
+    if sources is None:
+        model = SingleTaskGP(*data, train_Yvar=train_Yvar)
+    else:
+        model = make(*data, sources, train_Yvar=train_Yvar)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 
@@ -583,7 +625,7 @@ def _maximize(
     pool = _pool(space, anchors, seed) if grid is None else grid
     pool = pool[~_is_among(pool, taken)]
     if len(pool) == 0:
-        raise ValueError(
+        raise ExhaustedSpaceError(
             "All configurations of the search space are among the runs or in this batch: ask for "
             "fewer, or widen the space."
         )

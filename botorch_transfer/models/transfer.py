@@ -95,7 +95,8 @@ class TransferGP(AveragedGP):
 
     Args:
         prior: Source data, to pre-train the models' priors from; or a mapping from the models'
-            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``.
+            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
+            single prior, only the models that take it are averaged with the plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
         covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``.
         outcome_transform: By default each model's own; the plain GP's outcomes are then
@@ -142,7 +143,7 @@ class TransferGP(AveragedGP):
         task_feature: int | None = None,
         members: Mapping[str, Callable[..., TargetGP]] | None = None,
     ) -> None:
-        classes = MEMBERS if members is None else members
+        classes = _that_take(prior, MEMBERS if members is None else members)
         priors = _priors_of(prior, list(classes))
         options: dict[str, Any] = {
             "train_Yvar": train_Yvar,
@@ -224,15 +225,26 @@ class TransferGP(AveragedGP):
         self.member_weights.data = shares.to(self.member_weights)
 
 
+def _that_take(
+    prior: Any, members: Mapping[str, Callable[..., TargetGP]]
+) -> Mapping[str, Callable[..., TargetGP]]:
+    """Selects the members that take a single prior; all, if there are source data."""
+    if not isinstance(prior, TransferPrior):
+        return members
+    kinds = {name: getattr(member, "prior_class", ()) for name, member in members.items()}
+    taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
+    if not taking:
+        raise TypeError(
+            f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
+            "source data, or a mapping from the members' names to their priors."
+        )
+    return taking
+
+
 def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
     """Finds each member's prior: its own, or the same source data for all."""
     if not names:
         raise ValueError("There are no members: name at least one model to be averaged.")
-    if isinstance(prior, TransferPrior):
-        raise TypeError(
-            f"Expected source data, or a mapping from {', '.join(names)} to their priors, not a "
-            f"single {type(prior).__name__}."
-        )
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
     if own and set(prior) != set(names):
         raise ValueError(

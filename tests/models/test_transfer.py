@@ -319,12 +319,21 @@ def test_source_data_and_a_mapping_of_priors_are_the_same():
     assert given is not PRIOR["population"]  # a view
 
 
+@pytest.mark.parametrize("name", ["population", "scaml"])
+def test_of_a_single_prior_there_are_the_models_that_take_it(name):
+    X, Y = target(3)
+    model = TransferGP(X, Y, PRIOR[name])
+    assert list(model.members) == [name]
+    assert model.shares.shape == (2,)
+    expected = TransferGP(X, Y, {name: PRIOR[name]}, members={name: MEMBERS[name]})
+    assert torch.equal(model.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+
+
 def test_what_is_no_prior_of_the_members_is_refused():
     X, Y = target(3)
-    with pytest.raises(
-        TypeError, match="population, scaml to their priors, not a single SourceGPs"
-    ):
-        TransferGP(X, Y, PRIOR["scaml"])
+    other = PretrainedPrior.hyperbo(X.shape[-1])
+    with pytest.raises(TypeError, match="None of the members, population, scaml, takes a Pretr"):
+        TransferGP(X, Y, other)
     with pytest.raises(ValueError, match="are of scaml, but the members are population, scaml"):
         TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
     with pytest.raises(ValueError, match="are of population, scaml, but the members are guarded"):
