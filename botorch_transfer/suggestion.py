@@ -682,18 +682,21 @@ def _is_among(X: Tensor, taken: Tensor) -> Tensor:
 def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Tensor) -> Tensor:
     """Improves the best rows by gradients, and by single steps of what is discrete."""
     choices = _first_different(space.fixed_features(best_first[:64]), NUM_CHOICES)
-    starts = best_first[:NUM_STARTS].unsqueeze(-2)
-    found, _ = optimize_acqf_mixed(
-        acquisition,
-        bounds=space.bounds,
-        q=1,
-        num_restarts=len(starts),
-        fixed_features_list=choices,
-        batch_initial_conditions=starts,
-        equality_constraints=space.equality_constraints or None,
-        options={"maxiter": MAX_ITER},
-    )
-    rows = torch.cat([space.round(found.detach()), best_first[:1]])
+    # BoTorch cannot compare choices that leave nothing free with others: they are among the rows.
+    choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
+    rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
+    if choices:
+        found, _ = optimize_acqf_mixed(
+            acquisition,
+            bounds=space.bounds,
+            q=1,
+            num_restarts=len(starts),
+            fixed_features_list=choices,
+            batch_initial_conditions=starts,
+            equality_constraints=space.equality_constraints or None,
+            options={"maxiter": MAX_ITER},
+        )
+        rows = torch.cat([space.round(found.detach()), best_first[:1]])
     x = rows[_evaluate(acquisition, rows).argmax()]
     for _ in range(10):
         rows = torch.cat([x.unsqueeze(0), _neighbours(space, x)])

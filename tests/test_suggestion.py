@@ -439,6 +439,15 @@ CELLS = st.one_of(
 )
 
 
+def test_a_choice_may_leave_nothing_to_search():
+    inner = FloatParameter("inner", 0.0, 1.0, active_if={"kind": ("a", "b")})
+    space = SearchSpace([CategoricalParameter("kind", ("a", "b", "c")), inner])
+    history = pd.DataFrame({"kind": ["a"], "inner": [0.02], "loss": [0.0], "task": ["t"]})
+    assert_new(space, suggest(space, history, n=2, model=ScaMLGP))
+    only = SearchSpace([CategoricalParameter("kind", ("a", "b", "c"))])
+    assert_new(only, suggest(only, history.drop(columns="inner"), n=2, model=ScaMLGP))
+
+
 @st.composite
 def tables(draw):
     names = draw(st.lists(st.sampled_from(sorted(PARAMETERS)), min_size=1, max_size=3, unique=True))
