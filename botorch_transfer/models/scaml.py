@@ -1,4 +1,4 @@
-r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP; the recommended first model.
+r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
 The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, cautious ones
 and those of the paper, are in ``hyperpriors.spec``.
@@ -48,8 +48,8 @@ class ScaMLGP(SourcePosteriorGP):
 
     and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
     the target's data; the source GPs stay as they are, so cost grows linearly with the number of
-    source tasks. It is the model to start with: use it for any number of source tasks with a few
-    dozen points each. With enough target points, unhelpful source tasks get weights near zero.
+    source tasks. Use it for any number of source tasks with a few dozen points each. With enough
+    target points, unhelpful source tasks get weights near zero.
 
     Of more than ``max_sources`` tasks it uses only those that explain the target's outcomes best,
     each by itself (``screening.screened_tasks``). The weights of the others are exactly zero, and
