@@ -764,7 +764,8 @@ def _speaking(model: Any, sources: Any, X: Tensor) -> list[str]:
     if isinstance(sources, Mapping):
         given = [part for part in sources.values() if isinstance(part, TransferPrior)]
         known = [part for part in given if isinstance(part, SourceGPs)]
-        prior = SourceGPs.fit_once(sources) if not given else (known or given)[0]
+        # As models of raw source data fit them, so that it is done once.
+        prior = (known or given or [SourceGPs.fit_once(sources, input_transform=None)])[0]
     if not isinstance(prior, SourceGPs):
         return [""] * len(X)
     mean, variance = prior.moments(X)

@@ -34,6 +34,8 @@ PAGES = [page for page in sorted(DOCS.glob("**/*.md")) if _blocks(page)]
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if "import transfer_generation_strategy" in page.read_text(encoding="utf-8"):
         pytest.importorskip("ax")
+    if "import TransferSampler" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     for block in _blocks(page):

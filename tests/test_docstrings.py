@@ -69,9 +69,10 @@ def small_objects() -> dict[str, Any]:
 
 
 def modules(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
-    """Imports modules; without Ax, those that need it are left out."""
+    """Imports modules; without Ax or Optuna, those that need them are left out."""
+    absent = [extra for extra in ("ax", "optuna") if find_spec(extra) is None]
     for name in names:
-        if find_spec("ax") is not None or not name.startswith("botorch_transfer.ax"):
+        if not name.startswith(tuple(f"botorch_transfer.{extra}" for extra in absent)):
             yield name, importlib.import_module(name)
 
 

@@ -65,7 +65,7 @@ def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpac
             found[name] = parameter
     for name in columns:
         if name not in complete and frame[name].notna().any():
-            condition = _condition(frame, name, list(found.values()))
+            condition = find_condition(frame, name, list(found.values()))
             parameter = _guess(frame[name].dropna(), condition)
             if parameter is not None:
                 found[name] = parameter
@@ -99,7 +99,7 @@ def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter
     return FloatParameter(name, float(numbers[0]), float(numbers[-1]), log, active_if)
 
 
-def _condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
+def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
     """Finds the parameter whose values say where a column has values, if there is one."""
     filled = frame[name].notna()
     for parent in parents:

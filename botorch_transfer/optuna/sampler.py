@@ -1,0 +1,491 @@
+"""``TransferSampler``: the trials of a study as a table of runs, and the next row as a trial.
+
+Read this for which parameters are sampled together, which trials count as what, and how several
+workers avoid one another. The models and the search for the next row are those of
+:func:`botorch_transfer.suggest`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+
+# Optuna's own way of storing what a constraints_func returns; all its samplers use it.
+from optuna.samplers._base import _process_constraints_after_trial
+from optuna.storages import BaseStorage
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+from pandas import DataFrame
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+from botorch_transfer.data import from_dataframe
+from botorch_transfer.optuna.distributions import (
+    distribution_of,
+    has_value,
+    label,
+    parameter_of,
+    value_of,
+)
+from botorch_transfer.optuna.history import (
+    TASK,
+    OptunaHistory,
+    constraint_name,
+    history_from_optuna,
+    history_of,
+    outcome_names,
+    outcomes_of,
+)
+from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.suggestion import ExhaustedSpaceError, Target, propose_from
+
+logger = logging.getLogger(__name__)
+
+MAX_OBJECTIVES = 3
+"""The most objectives; the hypervolume of more takes too long."""
+
+MAX_AHEAD, AHEAD = 4, timedelta(minutes=1)
+"""How many workers that are choosing their parameters to wait for in thought, and for how long."""
+
+_PARAMS, _LENGTH = "transfer:params", 2045  # databases have no longer attributes
+_STATUS = "optuna: state"  # no parameter has this name
+_STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
+_one_at_a_time = Lock()  # not of the sampler, which is pickled
+
+
+class TransferSampler(BaseSampler):
+    """A sampler of Optuna that starts from earlier studies.
+
+    It suggests by a transfer model, from the first trial on. Nothing is kept between calls: a study
+    that was killed goes on from its storage. The history is pre-trained at the first trial, once in
+    a process.
+
+    **Parameters.** Those that the history and all complete trials of the study have are sampled
+    together, by the study's distributions; before the first complete trial, those of the history.
+    Other parameters, and conditional ones where they are inactive, go to ``independent_sampler``.
+    Ranges may have changed since the history. If choices or a scale have, give ``space=``, because
+    Optuna refuses a first trial with other ones.
+
+    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. Failed
+    ones, and values that are infinite, count as the worst value yet. Pruned ones count by the rule
+    of :func:`history_from_optuna`. Those without a value there count as failed. A trial without a
+    value of some constraint counts as pending.
+
+    **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
+    Objectives and constraints that the history lacks have a plain GP; one objective must be in it.
+
+    When all configurations have been tried, they are repeated at random.
+
+    Args:
+        history: Old runs: the result of :func:`history_from_optuna`; Optuna studies; a storage or
+            its URL with the names of studies; a table, one row a run; or a saved prior, such as
+            ``SourceGPs.load(path)``, a mapping by outcome if there are several. An old study with
+            the name of the one being tuned is left out.
+        model: The model, a class of this package; by default that of
+            :func:`botorch_transfer.suggest`.
+        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed
+            for a table, and for a prior, which then holds for exactly this space.
+        seed: The seed of all random numbers.
+        independent_sampler: The sampler of other parameters; by default a random one.
+        constraints_func: Returns a trial's constraints, feasible where they are not positive, as
+            for Optuna's samplers. ``trial.set_constraint`` needs none.
+        task: The column of a table that names the task.
+        outcome: The column of a table with the objective, a list if there are several; by default
+            Optuna's names: ``"value"``, or ``"values_0"`` and so on. Its direction is the study's.
+
+    Raises:
+        TypeError: If the history is of another type.
+        ValueError: If it needs a ``space``, or the old studies do not fit one another.
+
+    Example:
+        >>> import optuna
+        >>> from pandas import DataFrame
+        >>> old = DataFrame({"task": "monday", "x": [0.1, 0.4, 0.9], "value": [0.2, 0.1, 0.7]})
+        >>> space = {"x": optuna.distributions.FloatDistribution(0, 1)}
+        >>> sampler = TransferSampler(old, space=space, seed=0)
+        >>> study = optuna.create_study(sampler=sampler)
+        >>> study.optimize(lambda trial: (trial.suggest_float("x", 0, 1) - 0.3) ** 2, n_trials=2)
+        >>> len(study.trials)
+        2
+    """
+
+    def __init__(
+        self,
+        history: Any,
+        model: Callable[..., Any] | None = None,
+        space: SearchSpace | Mapping[str, BaseDistribution] | None = None,
+        *,
+        seed: int | None = None,
+        independent_sampler: BaseSampler | None = None,
+        constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
+        task: str = TASK,
+        outcome: str | Sequence[str] | None = None,
+    ) -> None:
+        self._history = _read_history(history)
+        of_optuna = isinstance(self._history, OptunaHistory)
+        if isinstance(space, Mapping):
+            self._initial = {name: d for name, d in space.items() if not d.single()}
+            space = SearchSpace([parameter_of(name, d) for name, d in self._initial.items()])
+        elif space is not None:
+            self._initial = {p.name: distribution_of(p) for p in space.parameters}
+        elif of_optuna:
+            self._initial = self._history.distributions
+        else:
+            raise ValueError("Give the search space of the table or prior by space=.")
+        self._space = self._history.space if space is None else space
+        # Parameters that old studies suggested by different distributions wait for the new study's.
+        self._names = self._space.columns if space is not None else self._history.parameters
+        self._model = model
+        self._rng = np.random.default_rng(seed)
+        self._independent = independent_sampler or RandomSampler(seed=seed)
+        self._constraints_func = constraints_func
+        self._task = TASK if of_optuna else task
+        self._outcome = [outcome] if isinstance(outcome, str) else outcome
+        self._encoded: dict[str, Any] = {}  # source data of the last search space, by outcome
+
+    def reseed_rng(self) -> None:
+        """Draws a new seed, for a worker that got a copy of the sampler."""
+        self._rng = np.random.default_rng()
+        self._independent.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Hands the trial to the sampler of other parameters."""
+        self._independent.before_trial(study, trial)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Stores the constraints of a trial that has finished."""
+        if self._constraints_func is not None:
+            _process_constraints_after_trial(self._constraints_func, study, trial, state)
+        self._independent.after_trial(study, trial, state, values)
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Samples a parameter that the history or the study's other trials do not have."""
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Finds the parameters that are sampled together; see the class.
+
+        Args:
+            study: The study.
+            trial: The trial.
+
+        Returns:
+            Their distributions.
+
+        Raises:
+            ValueError: If a prior is of another search space.
+        """
+        self._check_objectives(study)
+        found = self._initial
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if complete:
+            conditions = {p.name: p.active_if or {} for p in self._space.parameters}
+            found = {}
+            for name in self._names:
+                seen = _seen(name, conditions.get(name, {}), complete)
+                if seen is None:
+                    continue
+                # A condition that was never met says nothing against the history.
+                distribution = self._initial.get(name) if seen == [] else seen[0]
+                if distribution is not None and self._can_place(name, distribution):
+                    found[name] = distribution
+            if _is_prior(self._history) and found != self._initial:
+                raise ValueError(
+                    "The prior is of the search space given, and the study's trials have another: "
+                    "make a prior of the study's space, or hand over the runs themselves."
+                )
+        space = self._space_of(found)
+        return {} if space is None else {p.name: found[p.name] for p in space.parameters}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Suggests values of the parameters that are sampled together.
+
+        Args:
+            study: The study.
+            trial: The trial.
+            search_space: The parameters.
+
+        Returns:
+            Values of the active ones.
+        """
+        space = self._space_of(search_space)
+        if space is None:
+            return {}
+        with _one_at_a_time:  # so that each thread sees what the others are trying
+            others = study.get_trials(deepcopy=False, states=_STATES)
+            others = [other for other in others if other.number != trial.number]
+            params = self._suggest(study, trial, others, space, search_space)
+            # Other workers have to know the parameters before the objective function asks for them.
+            text = json.dumps({name: label(value) for name, value in params.items()})
+            for start in range(0, len(text), _LENGTH):
+                key = f"{_PARAMS}:{start // _LENGTH}"
+                part = text[start : start + _LENGTH]
+                study._storage.set_trial_system_attr(trial._trial_id, key, part)
+        return params
+
+    def _suggest(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        others: Sequence[FrozenTrial],
+        space: SearchSpace,
+        search_space: Mapping[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        targets = self._targets(study, others)
+        rows = _rows(space, search_space, others, study.directions, targets)
+        runs = DataFrame(rows, columns=[*space.columns, *(t.name for t in targets), _STATUS])
+        sources = self._sources(study, space, targets)
+        if runs[[target.name for target in targets]].isna().any(axis=1).all():
+            # Nothing to fit a plain GP to.
+            targets = [target for target in targets if sources[target.name] is not None]
+        seed = int(self._rng.integers(2**31))
+        ahead = sum(_is_choosing(other) for other in others if other.number < trial.number)
+        try:
+            X = propose_from(
+                space,
+                sources,
+                runs,
+                targets,
+                # Workers that are choosing now will most likely take the rows before this one.
+                1 + min(ahead, MAX_AHEAD),
+                model=self._model,
+                status=_STATUS,
+                seed=seed,
+            ).X
+            row = space.decode(X[-1:])
+        except ExhaustedSpaceError:
+            logger.info("All configurations have been tried: trial %d repeats one", trial.number)
+            row = space.sample(1, seed)
+        active = [name for name in space.columns if row[name].notna().iloc[0]]
+        return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
+
+    def _check_objectives(self, study: Study) -> None:
+        count = len(study.directions)
+        if count > MAX_OBJECTIVES:
+            raise ValueError(
+                f"The study has {count} objectives: TransferSampler takes up to {MAX_OBJECTIVES}."
+            )
+        if isinstance(self._history, OptunaHistory):
+            old, new = self._history.directions, tuple(study.directions)
+            if old != new:
+                raise ValueError(
+                    f"The old studies have the directions {[d.name.lower() for d in old]}, and "
+                    f"this one has {[d.name.lower() for d in new]}: they have to be the same."
+                )
+        elif self._outcome is not None and len(self._outcome) != count:
+            raise ValueError(
+                f"outcome names {len(self._outcome)} columns, and the study has {count} "
+                "objectives: name one column for each."
+            )
+
+    def _can_place(self, name: str, distribution: BaseDistribution) -> bool:
+        """Whether old values of a parameter are of the distribution's kind."""
+        frame = _table(self._history)
+        if frame is None or name not in frame or isinstance(distribution, CategoricalDistribution):
+            return True
+        return is_numeric_dtype(frame[name].dtype) and not is_bool_dtype(frame[name].dtype)
+
+    def _space_of(self, distributions: Mapping[str, BaseDistribution]) -> SearchSpace | None:
+        """The search space of some distributions, with the history's conditions."""
+        known = {p.name: p for p in self._space.parameters}
+        order = [*known, *(name for name in distributions if name not in known)]
+        kept: dict[str, Parameter] = {}
+        for name in order:
+            distribution = distributions.get(name)
+            if distribution is None or distribution.single():
+                continue
+            condition: dict[str, tuple[Any, ...]] | None = None
+            if name in known and (active_if := known[name].active_if):
+                condition = {
+                    parent: tuple(v for v in values if kept[parent].contains(v))
+                    for parent, values in active_if.items()
+                    if parent in kept
+                }
+                if len(condition) < len(active_if) or not all(condition.values()):
+                    continue
+            if name in known and self._initial[name] == distribution:
+                kept[name] = replace(known[name], active_if=condition)  # type: ignore[type-var]
+            else:
+                kept[name] = parameter_of(name, distribution, condition)
+        return SearchSpace(list(kept.values())) if kept else None
+
+    def _targets(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Target]:
+        """Objectives, and the constraints that complete trials have; else those of the history."""
+        minimize = [direction == StudyDirection.MINIMIZE for direction in study.directions]
+        targets = [
+            Target(name, -1.0 if small else 1.0)
+            for name, small in zip(self._outcome_names(len(minimize)), minimize, strict=True)
+        ]
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        limits = list(dict.fromkeys(constraint_name(k) for t in complete for k in t.constraints))
+        if not complete and isinstance(self._history, OptunaHistory):
+            limits = self._history.constraints
+        return targets + [Target(name, -1.0, limit=0.0) for name in limits]
+
+    def _outcome_names(self, number: int) -> list[str]:
+        return outcome_names(number) if self._outcome is None else list(self._outcome)
+
+    def _sources(
+        self, study: Study, space: SearchSpace, targets: Sequence[Target]
+    ) -> dict[str, Any]:
+        """Source data or prior of each outcome; ``None`` where the history has none."""
+        history = self._history
+        names = [target.name for target in targets]
+        if _is_prior(history):
+            by_name = isinstance(history, Mapping) and any(name in history for name in names)
+            found = {n: history.get(n) if by_name else None for n in names}
+            return found if by_name else found | {names[0]: history}
+        frame, own = _table(history), None
+        assert frame is not None
+        if isinstance(history, OptunaHistory):
+            own = study.study_name
+            frame = frame[frame[TASK] != own]
+        key = repr((space, own, [target.sign for target in targets]))
+        if key not in self._encoded:
+            self._encoded = {key: {}}
+        encoded = self._encoded[key]
+        for target in targets:
+            if target.name not in encoded:
+                empty = target.name not in frame or not frame[target.name].notna().any()
+                encoded[target.name] = (
+                    None
+                    if empty
+                    else from_dataframe(
+                        frame,
+                        space,
+                        target.name,
+                        self._task,
+                        goal="max" if target.sign > 0 else "min",
+                        changed=True,
+                    )
+                )
+        objectives = [target.name for target in targets if target.limit is None]
+        if all(encoded[name] is None for name in objectives):
+            raise ValueError(
+                f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
+                "study: name the column by outcome=, or use one of Optuna's samplers."
+            )
+        return {name: encoded[name] for name in names}
+
+
+def _read_history(history: Any) -> Any:
+    """Reads studies from storages; leaves tables and priors as they are."""
+    if isinstance(history, OptunaHistory | DataFrame) or _is_prior(history):
+        return history
+    if isinstance(history, Study):
+        return history_of([history])
+    if isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
+        return history_from_optuna(*history)
+    if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
+        return history_of(history)
+    raise TypeError(
+        f"history is a {type(history).__name__}: give studies, a storage with the names of "
+        "studies, a table or a prior."
+    )
+
+
+def _table(history: Any) -> DataFrame | None:
+    if isinstance(history, OptunaHistory):
+        return history.runs
+    return history if isinstance(history, DataFrame) else None
+
+
+def _is_prior(history: Any) -> bool:
+    return isinstance(history, TransferPrior | Mapping)
+
+
+def _seen(
+    name: str, condition: Mapping[str, Any], complete: Sequence[FrozenTrial]
+) -> list[BaseDistribution] | None:
+    """The one distribution of a parameter, none yet, or ``None`` if trials contradict it."""
+    found: list[BaseDistribution] = []
+    for trial in complete:
+        active = _is_active(condition, trial.params)
+        if active != (name in trial.distributions):
+            return None
+        if active and trial.distributions[name] not in found:
+            found.append(trial.distributions[name])
+    return None if len(found) > 1 else found
+
+
+def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+    return all(
+        parent in params and label(params[parent]) in values for parent, values in condition.items()
+    )
+
+
+def _rows(
+    space: SearchSpace,
+    search_space: Mapping[str, BaseDistribution],
+    trials: Sequence[FrozenTrial],
+    directions: Sequence[StudyDirection],
+    targets: Sequence[Target],
+) -> list[dict[str, Any]]:
+    """The rows of trials whose parameters are in the search space."""
+    rows = []
+    objectives = [target.name for target in targets if target.limit is None]
+    for trial, outcomes in zip(trials, outcomes_of(trials, directions), strict=True):
+        params = _params(trial)
+        cells: dict[str, Any] = {}
+        for parameter in space.parameters:
+            name = parameter.name
+            # Not only its own condition: an inactive parent is not in the cells.
+            if not _is_active(parameter.active_if or {}, cells):
+                continue
+            if name not in params or not has_value(search_space[name], params[name]):
+                break
+            cells[name] = label(params[name])
+        else:
+            row = cells | dict(zip(objectives, outcomes.tolist(), strict=True))
+            for key, value in trial.constraints.items():
+                if constraint_name(key) not in objectives:
+                    row[constraint_name(key)] = value
+            unknown = any(np.isnan(row.get(target.name, np.nan)) for target in targets)
+            failed = trial.state == TrialState.FAIL
+            failed |= trial.state == TrialState.PRUNED and unknown
+            row[_STATUS] = "failed" if failed else trial.state.name
+            rows.append(row)
+    return rows
+
+
+def _params(trial: FrozenTrial) -> dict[str, Any]:
+    """The parameters of a trial; of a running one also those that it is about to suggest."""
+    if trial.state.is_finished():
+        return trial.params
+    text, part = "", 0
+    while (more := trial.system_attrs.get(f"{_PARAMS}:{part}")) is not None:
+        text, part = text + more, part + 1
+    stored = json.loads(text) if text else {}
+    return {**stored, **trial.system_attrs.get("fixed_params", {}), **trial.params}
+
+
+def _is_choosing(trial: FrozenTrial) -> bool:
+    """Whether a worker is about to choose a trial's parameters."""
+    if trial.state != TrialState.RUNNING or f"{_PARAMS}:0" in trial.system_attrs or trial.params:
+        return False
+    return trial.datetime_start is not None and datetime.now() - trial.datetime_start < AHEAD

@@ -1,0 +1,152 @@
+"""Old studies as tables: which trials count as what, and the search space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState, create_trial
+
+from botorch_transfer import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    suggest,
+)
+from botorch_transfer.optuna import history_from_optuna
+from botorch_transfer.optuna.history import history_of
+from tests.optuna.studies import UNIT, old_study
+
+
+def _add(study: optuna.Study, x: float, **options) -> None:
+    study.add_trial(create_trial(params={"x": x}, distributions=UNIT, **options))
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
+def test_which_trials_count_as_what(direction: str, sign: int):
+    study = optuna.create_study(study_name="monday", direction=direction)
+    for x, value in [(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)]:
+        _add(study, x, value=sign * value)
+    pruned = {"state": TrialState.PRUNED}
+    _add(
+        study, 0.4, intermediate_values={0: 9.0, 1: sign * 0.5}, **pruned
+    )  # better than the median
+    _add(study, 0.5, intermediate_values={0: sign * 5.0}, **pruned)
+    _add(study, 0.6, **pruned)
+    _add(study, 0.7, state=TrialState.FAIL)
+    _add(study, 0.8, state=TrialState.RUNNING)
+    _add(study, 0.9, value=float("inf"))
+    runs = history_of([study]).runs
+    assert runs["x"].tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9]
+    counted = [sign * value for value in runs["value"].iloc[:5]]
+    assert counted == [1.0, 2.0, 3.0, 2.0, 5.0]
+    assert runs["value"].iloc[5:7].isna().all()
+
+
+def test_pruned_trials_alone_have_no_outcome():
+    study = optuna.create_study()
+    _add(study, 0.5, intermediate_values={0: 1.0}, state=TrialState.PRUNED)
+    _add(study, 0.6, value=1.0)
+    lonely = optuna.create_study()
+    _add(lonely, 0.5, intermediate_values={0: 1.0}, state=TrialState.PRUNED)
+    runs = history_of([study, lonely]).runs
+    assert runs["value"].isna().tolist() == [False, False, True]
+
+
+def test_constraints_are_the_last_columns():
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        trial.set_constraint("memory", x - 0.5)
+        return x
+
+    history = history_of([old_study(objective, "monday", trials=3)])
+    assert list(history.runs.columns) == ["task", "x", "value", "constraint_memory"]
+    assert history.constraints == ["constraint_memory"]
+    assert history.parameters == ["x"]
+    difference = history.runs["x"] - history.runs["constraint_memory"]
+    assert difference.tolist() == pytest.approx([0.5] * 3)
+
+
+def test_several_objectives_have_optunas_names():
+    def objective(trial: optuna.Trial) -> tuple[float, float]:
+        x = trial.suggest_float("x", 0, 1)
+        return x, -x
+
+    study = old_study(objective, "monday", trials=2, directions=["minimize", "maximize"])
+    runs = history_of([study]).runs
+    assert list(runs.columns) == ["task", "x", "values_0", "values_1"]
+
+
+def test_space_has_all_kinds():
+    def objective(trial: optuna.Trial) -> float:
+        lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
+        units = trial.suggest_int("units", 32, 128, step=32)
+        trial.suggest_int("layers", 1, 4)
+        trial.suggest_float("fixed", 1.0, 1.0)
+        if trial.suggest_categorical("optimizer", ["sgd", "adam"]) == "sgd":
+            lr += trial.suggest_float("momentum", 0.0, 1.0)
+        return lr + units
+
+    studies = [old_study(objective, name, trials=12) for name in ("monday", "tuesday")]
+    history = history_of(studies)
+    found = {parameter.name: parameter for parameter in history.space.parameters}
+    assert found == {
+        "lr": FloatParameter("lr", 1e-5, 1.0, log=True),
+        "units": OrdinalParameter("units", (32, 64, 96, 128)),
+        "layers": IntegerParameter("layers", 1, 4),
+        "optimizer": CategoricalParameter("optimizer", ("sgd", "adam")),
+        "momentum": FloatParameter("momentum", 0.0, 1.0, active_if={"optimizer": ("sgd",)}),
+    }
+    assert history.distributions["lr"] == FloatDistribution(1e-5, 1.0, log=True)
+    assert "fixed" in history.parameters
+
+
+def test_space_is_what_studies_have_in_common():
+    def first(trial: optuna.Trial) -> float:
+        trial.suggest_categorical("kernel", ["rbf", "poly"])
+        trial.suggest_int("changed", 1, 5)
+        if trial.number % 2:
+            trial.suggest_float("sometimes", 0, 1)  # no parameter says when
+        return trial.suggest_float("x", 0, 1)
+
+    def second(trial: optuna.Trial) -> float:
+        trial.suggest_categorical("kernel", ["rbf", "linear"])
+        trial.suggest_float("changed", 0, 1)
+        trial.suggest_float("new", 0, 1)
+        return trial.suggest_float("x", -1, 0.5)
+
+    history = history_of([old_study(first, "monday"), old_study(second, "tuesday")])
+    assert history.space.columns == ["x", "new"]
+    assert history.space.parameters[0] == FloatParameter("x", -1.0, 1.0)
+    assert set(history.parameters) == {"kernel", "changed", "sometimes", "x", "new"}
+
+
+def test_storage_and_suggest(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/old.db"
+    for name in ("monday", "tuesday", "wednesday"):
+        old_study(lambda trial: trial.suggest_float("x", 0, 1), name, trials=3, storage=url)
+    history = history_from_optuna(url, ["monday", "tuesday"])
+    assert history.runs["task"].tolist() == ["monday"] * 3 + ["tuesday"] * 3
+    rows = suggest(history.space, history.runs, outcome="value")
+    assert 0 <= rows["x"].iloc[0] <= 1
+    with pytest.raises(KeyError):
+        history_from_optuna(url, ["sunday"])
+    with pytest.raises(TypeError, match="study_names is the text 'monday': give a list"):
+        history_from_optuna(url, "monday")
+
+
+def test_studies_that_do_not_fit_are_refused():
+    down = old_study(lambda trial: trial.suggest_float("x", 0, 1), "down")
+    up = old_study(lambda trial: trial.suggest_float("x", 0, 1), "up", direction="maximize")
+    with pytest.raises(ValueError, match="'up' has other directions than 'down'"):
+        history_of([down, up])
+    with pytest.raises(ValueError, match="no studies: give at least one"):
+        history_of([])
+    with pytest.raises(ValueError, match="no parameter in common"):
+        history_of([optuna.create_study()])
+    clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
+    with pytest.raises(ValueError, match="'clash' has a parameter 'value'"):
+        history_of([clash])

@@ -1,0 +1,465 @@
+"""The sampler in real studies."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import (
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import Trial, TrialState, create_trial
+
+from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
+from botorch_transfer.optuna import TransferSampler, history_from_optuna
+from botorch_transfer.optuna import sampler as sampler_module
+from botorch_transfer.pretraining.memo import clear_memos
+from tests.optuna.studies import UNIT, old_study, sampler, states, table
+from tests.optuna.worker import open_study
+
+
+def objective(trial: Trial) -> float:
+    return (trial.suggest_float("x", 0, 1) - 0.3) ** 2
+
+
+def _apart(study: optuna.Study, name: str = "x") -> float:
+    """The least distance of two trials in one parameter."""
+    values = sorted(trial.params[name] for trial in study.trials)
+    return min(after - before for before, after in pairwise(values))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the sampler asks the models: search space, sources, runs, targets and number of rows."""
+    found: list[dict[str, Any]] = []
+
+    def spy(space, sources, runs, targets, n, **options):
+        found.append({"space": space, "sources": sources, "runs": runs, "targets": targets, "n": n})
+        return real(space, sources, runs, targets, n, **options)
+
+    real = sampler_module.propose_from
+    monkeypatch.setattr(sampler_module, "propose_from", spy)
+    return found
+
+
+# ------------------------------------------------------------------------------ what it suggests
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1.0), ("maximize", -1.0)])
+def test_starts_where_the_history_is_best(direction: str, sign: float):
+    old = table()
+    old["value"] *= sign
+    study = optuna.create_study(direction=direction, sampler=sampler(history=old, seed=0))
+    study.optimize(lambda trial: sign * objective(trial), n_trials=3)
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
+    assert abs(study.best_params["x"] - 0.3) < 0.06
+
+
+def test_same_seed_gives_the_same_trials():
+    def run(seed: int) -> list[float]:
+        study = optuna.create_study(sampler=sampler(seed=seed))
+        study.optimize(objective, n_trials=3)
+        return [trial.params["x"] for trial in study.trials]
+
+    assert run(1) == run(1)
+
+
+def test_reseed_rng_differs_in_each_worker():
+    workers = [sampler(seed=0) for _ in range(2)]
+    for worker in workers:
+        worker.reseed_rng()
+    study = optuna.create_study()
+    draws = [
+        w.sample_independent(study, study.ask(), "z", FloatDistribution(0, 1)) for w in workers
+    ]
+    assert draws[0] != draws[1]
+    assert workers[0]._rng.integers(2**31) != workers[1]._rng.integers(2**31)
+
+
+def test_pickles_and_goes_on():
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(objective, n_trials=2)
+    study.sampler = pickle.loads(pickle.dumps(study.sampler))
+    study.optimize(objective, n_trials=1)
+    assert _apart(study) > 1e-4
+
+
+def test_history_is_pretrained_at_the_first_trial_and_once(monkeypatch: pytest.MonkeyPatch):
+    clear_memos()
+    made = []
+
+    def fit(*args, **kwargs):
+        made.append(1)
+        return real(*args, **kwargs)
+
+    real = SourceGPs.fit
+    monkeypatch.setattr(SourceGPs, "fit", fit)
+    samplers = [sampler(seed=seed) for seed in range(2)]
+    assert made == []
+    for each in samplers:
+        optuna.create_study(sampler=each).optimize(objective, n_trials=2)
+    assert len(made) == 1
+
+
+def test_all_kinds_of_histories(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/old.db"
+    old = [old_study(objective, name, storage=url) for name in ("monday", "tuesday")]
+    names = ["monday", "tuesday"]
+    firsts = []
+    for history in (old, (url, names), history_from_optuna(url, names)):
+        study = optuna.create_study(sampler=TransferSampler(history, ScaMLGP, seed=0))
+        study.optimize(objective, n_trials=1)
+        firsts.append(study.trials[0].params["x"])
+    assert firsts == [firsts[0]] * 3
+    assert firsts[0] == pytest.approx(0.3, abs=0.15)
+    study = optuna.create_study(sampler=TransferSampler(old[0], ScaMLGP, seed=0))
+    study.optimize(objective, n_trials=1)
+    assert states(study) == [TrialState.COMPLETE]
+
+
+def test_saved_prior(tmp_path: Path):
+    space = SearchSpace([FloatParameter("x", 0, 1)])
+    data = from_dataframe(table(), space, "value", "task", goal="min")
+    SourceGPs.fit(data).save(tmp_path / "prior.safetensors")
+    prior = SourceGPs.load(tmp_path / "prior.safetensors")
+    study = optuna.create_study(sampler=sampler(history=prior, space=space, seed=0))
+    study.optimize(objective, n_trials=2)
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
+    other = optuna.create_study(sampler=sampler(history={"value": prior}, seed=0))
+    other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
+    assert other.trials[0].params["x"] == study.trials[0].params["x"]
+    with pytest.raises(ValueError, match="The prior is of the search space given"):
+        other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
+
+
+def test_own_study_is_no_history(asked: list[dict[str, Any]]):
+    old = [old_study(objective, name) for name in ("monday", "tuesday")]
+    new = TransferSampler(old, ScaMLGP, seed=0)
+    study = optuna.create_study(study_name="monday", sampler=new)
+    study.optimize(objective, n_trials=1)
+    assert list(asked[0]["sources"]["value"]) == ["tuesday"]
+
+
+# --------------------------------------------------------------------------------- search spaces
+
+
+def test_relative_space_is_what_history_and_study_have():
+    old = [
+        old_study(lambda t: t.suggest_float("x", 0, 1) + t.suggest_int("n", 1, 9), name)
+        for name in ("monday", "tuesday")
+    ]
+    new = TransferSampler(old, ScaMLGP, seed=0)
+    study = optuna.create_study(sampler=new)
+    first = {"x": FloatDistribution(0, 1), "n": IntDistribution(1, 9)}
+    assert new.infer_relative_search_space(study, study.ask()) == first
+
+    def changed(trial: Trial) -> float:
+        return trial.suggest_float("x", 0, 0.5) + trial.suggest_float("new", 0, 1)
+
+    study.optimize(changed, n_trials=2)
+    # The study's own range of x; n is not suggested, and no old run has the new one.
+    assert new.infer_relative_search_space(study, study.ask()) == {"x": FloatDistribution(0, 0.5)}
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 2), n_trials=1)
+    assert new.infer_relative_search_space(study, study.ask()) == {}
+
+
+def test_choices_that_changed_between_old_studies_wait_for_the_new_ones(
+    asked: list[dict[str, Any]],
+):
+    def make(choices: list[str]):
+        return lambda t: t.suggest_float("x", 0, 1) + len(t.suggest_categorical("k", choices))
+
+    old = [old_study(make(["a", "bb"]), "monday"), old_study(make(["bb", "ccc"]), "tuesday")]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(make(["ccc", "bb"]), n_trials=3)
+    space = study.sampler.infer_relative_search_space(study, study.ask())
+    assert space["k"] == CategoricalDistribution(("ccc", "bb"))
+    data = asked[-1]["sources"]["value"]
+    chosen = [task.X[:, 1:].sum(dim=0).tolist() for task in data.values()]
+    assert chosen[0][0] == 0 < chosen[0][1]  # Monday knew "bb" of the two, Tuesday both
+    assert min(chosen[1]) > 0
+
+
+def _mixed(trial: Trial) -> float:
+    loss = abs(np.log10(trial.suggest_float("lr", 1e-4, 1.0, log=True)) + 2)
+    loss += abs(trial.suggest_int("units", 32, 128, step=32) - 64) / 100
+    if trial.suggest_categorical("optimizer", ["sgd", "adam", None]) == "sgd":
+        return loss + abs(trial.suggest_float("momentum", 0, 1) - 0.9)
+    return loss + 1
+
+
+def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]]):
+    old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(_mixed, n_trials=4)
+    assert set(asked[-1]["space"].columns) == {"lr", "units", "optimizer", "momentum"}
+    assert len(asked[-1]["runs"]) == 3
+    assert study.best_value < 0.8
+    assert study.trials[0].params["optimizer"] == "sgd"
+    study.enqueue_trial({"optimizer": None})
+    study.optimize(_mixed, n_trials=2)
+    assert asked[-1]["runs"]["optimizer"].iloc[-1] == "None"
+    assert "momentum" in asked[-1]["space"].columns
+
+
+def test_a_condition_that_does_not_hold_is_dropped():
+    old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
+
+    def always(trial: Trial) -> float:
+        trial.suggest_float("momentum", 0, 1)
+        return 1.0 if trial.suggest_categorical("optimizer", ["sgd", "adam", None]) else 0.0
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(always, n_trials=5)
+    study.sampler = TransferSampler(old, ScaMLGP, seed=0)
+    assert set(study.sampler.infer_relative_search_space(study, study.ask())) == {"optimizer"}
+    study.optimize(always, n_trials=1)
+    assert study.trials[-1].state == TrialState.COMPLETE
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_partial_fixed_sampler_leaves_children_out():
+    old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
+    fixed = optuna.samplers.PartialFixedSampler(
+        {"optimizer": "sgd"}, TransferSampler(old, ScaMLGP, seed=0)
+    )
+    study = optuna.create_study(sampler=fixed)
+    study.optimize(_mixed, n_trials=2)
+    assert [trial.params["optimizer"] for trial in study.trials] == ["sgd", "sgd"]
+
+
+def test_all_configurations_tried_are_repeated():
+    old = [old_study(lambda t: t.suggest_int("n", 1, 3), name) for name in ("monday", "tuesday")]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(lambda trial: trial.suggest_int("n", 1, 3), n_trials=5)
+    values = [trial.params["n"] for trial in study.trials]
+    assert sorted(values[:3]) == [1, 2, 3]
+    assert set(values[3:]) <= {1, 2, 3}
+
+
+# --------------------------------------------------------------------------- which trials count
+
+
+def test_running_trials_are_pending(asked: list[dict[str, Any]]):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    trials = [study.ask(UNIT) for _ in range(3)]
+    assert asked[-1]["runs"]["x"].tolist() == [trial.params["x"] for trial in trials[:2]]
+    assert asked[-1]["runs"]["value"].isna().all()
+    assert _apart(study) > 1e-4
+    for trial in trials:
+        study.tell(trial, objective(trial))
+    study.optimize(objective, n_trials=1)
+    assert asked[-1]["runs"]["value"].notna().all()
+
+
+def test_parameters_of_a_running_trial_are_known_before_they_are_suggested(
+    asked: list[dict[str, Any]],
+):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    early = study.ask()
+    chosen = early.relative_params["x"]
+    study.enqueue_trial({"x": 0.75})
+    study.ask()
+    study.ask(UNIT)
+    assert asked[-1]["runs"]["x"].tolist() == [chosen, 0.75]
+
+
+def test_a_worker_leaves_rows_to_those_that_are_choosing():
+    def ask() -> tuple[optuna.Study, Trial, Trial]:
+        study = optuna.create_study(sampler=sampler(seed=0))
+        return study, study.ask(), study.ask()
+
+    _, first, second = ask()
+    in_order = [first.suggest_float("x", 0, 1), second.suggest_float("x", 0, 1)]
+    _, first, second = ask()
+    at_once = second.suggest_float("x", 0, 1)  # the other one has not chosen yet
+    assert at_once == pytest.approx(in_order[1], abs=0.02)
+    assert abs(at_once - in_order[0]) > 0.05
+
+
+def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    failed = {"state": TrialState.FAIL}
+    pruned = {"state": TrialState.PRUNED}
+    for x, options in [
+        (0.1, {"value": 2.0}),
+        (0.2, {"value": 4.0}),
+        (0.3, failed),
+        (0.4, {**pruned, "intermediate_values": {3: 9.0}}),
+        (0.5, {**pruned, "intermediate_values": {3: 1.0}}),
+        (0.6, pruned),
+        (0.7, {"value": float("inf")}),
+    ]:
+        study.add_trial(create_trial(params={"x": x}, distributions=UNIT, **options))
+    study.add_trial(create_trial(**failed))  # without parameters: says nothing
+    study.ask(UNIT)
+    runs = asked[-1]["runs"]
+    np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, 9.0, 3.0, np.nan, np.inf])
+    is_failed = (runs[sampler_module._STATUS] == "failed").tolist()
+    assert is_failed == [False, False, True, False, False, True, False]
+
+
+def test_study_goes_on_where_everything_failed():
+    def fail(trial: Trial) -> float:
+        trial.suggest_float("x", 0, 1)
+        raise RuntimeError
+
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(fail, n_trials=2, catch=RuntimeError)
+    study.optimize(objective, n_trials=2)
+    assert [state.name for state in states(study)] == ["FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+    assert _apart(study) > 1e-4
+
+
+def test_pruner():
+    def train(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        for step in range(3):
+            trial.report((x - 0.3) ** 2 + 1 / (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return (x - 0.3) ** 2
+
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=1)
+    study = optuna.create_study(sampler=sampler(seed=0), pruner=pruner)
+    study.optimize(train, n_trials=7)
+    assert TrialState.PRUNED in states(study)
+    assert _apart(study) > 1e-4
+
+
+# ----------------------------------------------------------------------- constraints, objectives
+
+
+def _limited(trial: Trial) -> float:
+    x = trial.suggest_float("x", 0, 1)
+    trial.set_constraint("size", 0.6 - x)
+    return (x - 0.3) ** 2
+
+
+def test_constraints_that_the_history_knows():
+    old = [old_study(_limited, name) for name in ("monday", "tuesday")]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(_limited, n_trials=3)
+    assert all(trial.params["x"] > 0.55 for trial in study.trials)
+    assert study.best_params["x"] == pytest.approx(0.6, abs=0.1)
+
+
+def test_constraints_func_without_history(asked: list[dict[str, Any]]):
+    limited = sampler(seed=0, constraints_func=lambda trial: (0.45 - trial.params["x"],))
+    study = optuna.create_study(sampler=limited)
+    study.optimize(objective, n_trials=7)
+    assert study.trials[0].params["x"] < 0.4  # nobody knew
+    assert [len(call["targets"]) for call in asked] == [1] + [2] * 6
+    assert asked[-1]["sources"]["constraint_0"] is None
+    assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(
+        [0.45 - trial.params["x"] for trial in study.trials[:-1]]
+    )
+    assert study.best_params["x"] == pytest.approx(0.45, abs=0.05)
+
+
+def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]]):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(_limited, n_trials=2)
+    state = {"state": TrialState.PRUNED, "intermediate_values": {0: 1.0}}
+    study.add_trial(create_trial(params={"x": 0.9}, distributions=UNIT, **state))
+    study.add_trial(create_trial(params={"x": 0.8}, distributions=UNIT, value=1.0))
+    study.ask(UNIT)
+    runs = asked[-1]["runs"]
+    assert runs["constraint_size"].isna().tolist() == [False, False, True, True]
+    assert runs[sampler_module._STATUS].tolist() == ["COMPLETE", "COMPLETE", "failed", "COMPLETE"]
+
+
+def _two(trial: Trial) -> tuple[float, float]:
+    x = trial.suggest_float("x", 0, 1)
+    return (x - 0.2) ** 2, -((x - 0.6) ** 2)
+
+
+def test_two_objectives():
+    directions = ["minimize", "maximize"]
+    old = [old_study(_two, name, directions=directions) for name in ("monday", "tuesday")]
+    new = TransferSampler(old, ScaMLGP, seed=0)
+    study = optuna.create_study(directions=directions, sampler=new)
+    study.optimize(_two, n_trials=5)
+    inside = [0.1 < trial.params["x"] < 0.7 for trial in study.trials]
+    assert sum(inside) >= 4
+    assert _apart(study) > 0.02
+
+
+def test_second_objective_without_history(asked: list[dict[str, Any]]):
+    new = sampler(seed=0, outcome=["value", "time"])
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=new)
+    study.optimize(_two, n_trials=3)
+    assert [len(call["targets"]) for call in asked] == [1, 2, 2]
+    assert asked[-1]["sources"]["time"] is None
+
+
+def test_four_objectives_are_refused():
+    study = optuna.create_study(directions=["minimize"] * 4, sampler=sampler())
+    with pytest.raises(ValueError, match="has 4 objectives: TransferSampler takes up to 3"):
+        study.ask(UNIT)
+
+
+# ------------------------------------------------------------------------------- several workers
+
+
+def test_two_threads():
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(objective, n_trials=8, n_jobs=2)
+    assert states(study) == [TrialState.COMPLETE] * 8
+    assert _apart(study) > 1e-4
+
+
+def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
+    storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
+    for storage in storages:
+        open_study(storage, "new", seed=0)  # so that the tables are made once
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "5"]
+    workers = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    for storage in storages:
+        study = open_study(storage, "new", seed=0)
+        assert states(study) == [TrialState.COMPLETE] * 10
+        assert _apart(study) > 1e-4
+
+
+def test_killed_study_goes_on(tmp_path: Path, asked: list[dict[str, Any]]):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    killed = open_study(storage, "new", seed=0)
+    killed.optimize(objective, n_trials=2)
+    killed.ask(UNIT)  # what the killed process was at
+    study = open_study(storage, "new", seed=1)
+    study.optimize(objective, n_trials=1)
+    assert asked[-1]["runs"]["value"].isna().tolist() == [False, False, True]
+    assert _apart(study) > 1e-4
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+
+def test_wrong_histories_are_refused():
+    with pytest.raises(TypeError, match="history is a int: give studies"):
+        TransferSampler(3)
+    with pytest.raises(ValueError, match="Give the search space of the table or prior by space="):
+        TransferSampler(table())
+    study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
+    with pytest.raises(ValueError, match="no outcome 'value' of another study: name the column"):
+        study.ask(UNIT)
+    study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
+    with pytest.raises(ValueError, match="outcome names 2 columns, and the study has 1"):
+        study.ask(UNIT)
+
+
+def test_other_directions_are_refused():
+    old = old_study(objective, "monday", direction="maximize")
+    study = optuna.create_study(sampler=TransferSampler([old]))
+    with pytest.raises(ValueError, match=r"directions \['maximize'\], and this one has \['mini"):
+        study.ask(UNIT)

@@ -1,0 +1,92 @@
+"""Optuna's own tests of samplers.
+
+All of them but one class: `SingleOnlySamplerTestCase` is for samplers that refuse several
+objectives, which this one takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from optuna import create_study
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.testing.pytest_samplers import (
+    BasicSamplerTestCase,
+    MultiObjectiveSamplerTestCase,
+    RelativeSamplerTestCase,
+)
+
+from botorch_transfer import ScaMLGP, suggestion
+from botorch_transfer.optuna import OptunaHistory, TransferSampler
+from tests.optuna.studies import drawn_history
+
+
+@pytest.fixture(autouse=True)
+def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the best of few rows: these tests are about values being valid, not good."""
+    monkeypatch.setattr(suggestion, "POOL", 64)
+    monkeypatch.setattr(suggestion, "NUM_REFERENCE", 32)
+    monkeypatch.setattr(suggestion, "_climb", lambda acquisition, space, best_first: best_first[0])
+
+
+def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
+    return lambda: TransferSampler(history, ScaMLGP, seed=0)
+
+
+class TestBasic(BasicSamplerTestCase):
+    """The history has the parameter `unrelated` only, so that all is sampled independently."""
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return _sampler(drawn_history({"unrelated": FloatDistribution(0, 1)}))
+
+
+class TestBasicWithHistory(BasicSamplerTestCase):
+    """The history has the parameters of each test's objective."""
+
+    @pytest.fixture
+    def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
+        given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+        number = FloatDistribution(-1, 1)
+        distributions = {
+            "test_conditional_parameter_objective": {
+                "x": CategoricalDistribution([True, False]),
+                "y": FloatDistribution(0, 1),
+            },
+            "test_partial_fixed_sampling": {"x": number, "y": IntDistribution(-1, 1), "z": number},
+            "test_nan_objective_value": {"x": FloatDistribution(0.1, 0.2)},
+            "test_dynamic_range_objective": {
+                "x": FloatDistribution(0, 10),
+                "y": IntDistribution(0, 10),
+            },
+        }.get(request.node.originalname, {"unrelated": number})
+        if suggestions := [value for key, value in given.items() if "suggest_method" in key]:
+            trial = create_study(sampler=RandomSampler(seed=0)).ask()
+            for suggest in suggestions:
+                suggest(trial)
+            distributions = trial.distributions
+        return _sampler(drawn_history(distributions))
+
+
+class TestRelative(RelativeSamplerTestCase):
+    """The history has the distributions that a test samples from."""
+
+    @pytest.fixture
+    def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
+        given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+        if "y_distribution" in given:
+            y = given["y_distribution"]
+        elif "n_jobs" in given:
+            y = FloatDistribution(-10, 10)
+        else:
+            y = CategoricalDistribution([-1, -10, -100])
+        default = y if "n_jobs" in given else CategoricalDistribution([1, 10, 100])
+        return _sampler(drawn_history({"x": given.get("x_distribution", default), "y": y}))
+
+
+class TestMultiObjective(MultiObjectiveSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return _sampler(drawn_history({"x": FloatDistribution(0, 1)}))
