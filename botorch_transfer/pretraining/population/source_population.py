@@ -31,7 +31,11 @@ from botorch_transfer.pretraining.population.fit import (
     fit_population,
 )
 from botorch_transfer.pretraining.source_gps.conditioned_prior import ConditionedPrior
-from botorch_transfer.pretraining.source_gps.source_gps import as_named, distinct
+from botorch_transfer.pretraining.source_gps.source_gps import (
+    as_named,
+    distinct,
+    refuse_taken,
+)
 from botorch_transfer.pretraining.tasks import PaddedTasks
 
 _PSEUDO_TASKS = 2.0
@@ -122,14 +126,15 @@ class SourcePopulation(ConditionedPrior):
 
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
-                A new task whose name is taken already gets a number.
+                Tasks without a name of their own get a number.
             **options: As in :meth:`fit`.
 
         Returns:
             A new prior with the old tasks first; this one stays as it is.
 
         Raises:
-            InputDataError: If the new data are invalid, or have another number of inputs.
+            InputDataError: If the new data are invalid, have another number of inputs, or the name
+                of an old task.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -138,6 +143,7 @@ class SourcePopulation(ConditionedPrior):
             ('monday', 'tuesday')
         """
         new = as_named(source_data, default=f"source task {self.num_tasks}")
+        refuse_taken(self.task_names, new)
         datasets, chosen = as_datasets(new), PopulationOptions(**options)
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(

@@ -170,7 +170,7 @@ class SourceGPs(ConditionedPrior):
 
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
-                A new task whose name is taken already gets a number.
+                Tasks without a name of their own get a number.
             hyperpriors: As in :meth:`fit`.
             **options: As in :meth:`fit`.
 
@@ -178,7 +178,8 @@ class SourceGPs(ConditionedPrior):
             A new prior with the old tasks first; this one stays as it is.
 
         Raises:
-            InputDataError: If the new data are invalid, or have another number of inputs.
+            InputDataError: If the new data are invalid, have another number of inputs, or the name
+                of an old task.
             ValueError: If ``outcome_scale="pooled"``, as new outcomes would change the scale.
 
         Example:
@@ -193,6 +194,7 @@ class SourceGPs(ConditionedPrior):
                 "their units: fit all tasks again by SourceGPs.fit."
             )
         tasks = as_named(source_data, default=f"source task {self.num_tasks}")
+        refuse_taken(self.task_names, tasks)
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
             raise InputDataError(
@@ -343,8 +345,17 @@ def as_named(
     return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
 
 
+def refuse_taken(old: Sequence[str], new: Any) -> None:
+    """Refuses tasks that the user has named as old tasks are: they might be the same runs again."""
+    if isinstance(new, Mapping) and (taken := [name for name in new if str(name) in old]):
+        raise InputDataError(
+            f"The prior has a source task {str(taken[0])!r} already: give the new one another "
+            "name, or leave the old one out first, by select."
+        )
+
+
 def distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Joins names; a new one that is taken already gets a number."""
+    """Joins names; one that is taken, as "source task 0" of tensors may be, gets a number."""
     names = list(old)
     for name in new:
         candidate, number = name, len(names)

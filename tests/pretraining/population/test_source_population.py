@@ -200,7 +200,11 @@ def test_append_knows_noise_and_names():
     assert longer.task_names[3:] == ("source task 0", "source task 1")
     rows = longer.gps.task == 3
     torch.testing.assert_close(longer.gps.noise[rows], PRIOR.gps.noise[PRIOR.gps.task == 1])
-    assert PRIOR.append({"task 0": DATA["task 0"]}).task_names[3] != "task 0"
+
+
+def test_append_refuses_names_that_are_taken():
+    with pytest.raises(InputDataError, match="has a source task 'task 0' already: give the new"):
+        PRIOR.append({"task 0": DATA["task 0"]})
 
 
 def test_append_thins_out():

@@ -333,10 +333,12 @@ def test_append_several_tasks() -> None:
     torch.testing.assert_close(ours.mean(X)[3:], ours.mean(X)[:2])
 
 
-def test_append_names_that_are_taken() -> None:
-    ours = fit().append({"task 1": DATA["task 0"]}).append({"task 1": DATA["task 0"]})
-    assert len(set(ours.task_names)) == 5
-    assert all(name.startswith("task 1 (") for name in ours.task_names[3:])
+def test_append_refuses_names_that_are_taken() -> None:
+    with pytest.raises(InputDataError, match="has a source task 'task 1' already: give the new"):
+        fit().append({"new": DATA["task 0"], "task 1": DATA["task 0"]})
+    numbered = SourceGPs.fit([DATA["task 0"]], num_restarts=0)
+    longer = numbered.append([DATA["task 1"]], num_restarts=0)
+    assert longer.task_names == ("source task 0", "source task 0 (1)")
 
 
 def test_append_to_models() -> None:
