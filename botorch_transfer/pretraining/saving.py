@@ -150,6 +150,11 @@ def _check_header(
         raise ValueError(
             f"{str(path)!r} is a safetensors file, but no prior of botorch_transfer."
         ) from None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ValueError(
+            f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
+            f"reads version {FORMAT_VERSION}: the file is newer, so upgrade botorch_transfer."
+        )
     if version != FORMAT_VERSION:
         raise ValueError(
             f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
