@@ -26,14 +26,14 @@ from torch.nn.functional import softplus
 
 
 def usable_std(
-    std: Tensor, mean: Tensor, min_stdv: float = 1e-8, otherwise: Tensor | float = 1.0
+    std: Tensor, mean: Tensor, min_stdv: float = 0.0, otherwise: Tensor | float = 1.0
 ) -> Tensor:
     """Replaces standard deviations that are no larger than rounding errors.
 
     Args:
         std: A tensor of standard deviations.
         mean: A tensor of the means of the same outcomes.
-        min_stdv: The smallest standard deviation to keep.
+        min_stdv: The smallest standard deviation to keep, in the outcomes' units.
         otherwise: What replaces smaller ones.
 
     Returns:
@@ -44,7 +44,10 @@ def usable_std(
         >>> usable_std(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
         tensor([2., 1.])
     """
-    rounding = 4 * torch.finfo(mean.dtype).eps * mean.abs()
+    # Only the mean says what a rounding error is: outcomes may be in farads, or in molars. But
+    # variances must not underflow.
+    info = torch.finfo(mean.dtype)
+    rounding = (4 * info.eps * mean.abs()).clamp_min(info.tiny**0.5)
     return torch.where((std >= min_stdv) & (std > rounding), std, otherwise)
 
 
@@ -117,7 +120,8 @@ class PooledStandardize(TargetStandardize):
         source_outcomes: A tensor of all source outcomes, of any shape, in the user's units.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: Outcomes with a smaller standard deviation count as constant; it is then one.
+        min_stdv: Outcomes with a smaller standard deviation count as constant, as those do that
+            differ by rounding errors; it is then one.
 
     Example:
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
@@ -133,7 +137,7 @@ class PooledStandardize(TargetStandardize):
         source_outcomes: Tensor,
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        min_stdv: float = 1e-8,
+        min_stdv: float = 0.0,
     ) -> None:
         super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.include_target = include_target
@@ -205,7 +209,8 @@ class OwnStandardize(TargetStandardize):
         typical_std: A scalar tensor: the standard deviation of a single outcome, or of constant
             ones.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: Outcomes with a smaller standard deviation count as constant.
+        min_stdv: Outcomes with a smaller standard deviation count as constant, as those do that
+            differ by rounding errors.
 
     Example:
         >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
@@ -223,7 +228,7 @@ class OwnStandardize(TargetStandardize):
         typical_mean: Tensor,
         typical_std: Tensor,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        min_stdv: float = 1e-8,
+        min_stdv: float = 0.0,
     ) -> None:
         super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
         self.register_buffer("_typical_mean", typical_mean.detach().clone())

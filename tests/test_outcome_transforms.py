@@ -185,12 +185,26 @@ def test_source_outcomes_of_any_shape_carry_no_graph() -> None:
 def test_usable_std() -> None:
     deviation = torch.tensor([0.0, 1e-9, 1e-3, 2.0], dtype=torch.double)
     ones = torch.ones(4).double()
-    expected = torch.tensor([1.0, 1.0, 1e-3, 2.0]).double()
-    torch.testing.assert_close(usable_std(deviation, ones), expected, atol=1e-9, rtol=0)
+    expected = torch.tensor([1.0, 1e-9, 1e-3, 2.0]).double()
+    torch.testing.assert_close(usable_std(deviation, ones), expected, atol=0, rtol=1e-6)
     # Around 1e14, numbers are 0.016 apart.
     expected = torch.tensor([1.0, 1.0, 1.0, 2.0]).double()
     assert torch.equal(usable_std(deviation, 1e14 * ones), expected)
     assert torch.equal(usable_std(deviation, ones, min_stdv=0.1), expected)
+    # Variances of smaller ones would be zero.
+    assert usable_std(torch.tensor(1e-25), torch.tensor(0.0)) == 1.0
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_outcomes_in_any_unit_have_a_scale(unit: float, pooled: bool) -> None:
+    def standardized(unit: float) -> torch.Tensor:
+        sources, Y = SOURCES.double() * unit, column(1.0, 2.0, 4.0).double() * unit
+        if pooled:
+            return PooledStandardize(sources)(Y)[0]
+        return OwnStandardize(sources.mean(), sources.std())(Y)[0]
+
+    torch.testing.assert_close(standardized(unit), standardized(1.0))
 
 
 def test_on_a_device(device: str) -> None:

@@ -133,4 +133,6 @@ def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | No
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
-    return float(outcomes.mean()), std if std > 1e-8 else 1.0
+    mean = float(outcomes.mean())
+    rounding = 4 * float(np.finfo(float).eps) * abs(mean)
+    return mean, std if std > rounding else 1.0
