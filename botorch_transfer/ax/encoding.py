@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import CategoricalParameter, FloatParameter, IntegerParameter
 from botorch_transfer.search_space import Parameter as OwnParameter
+
+logger = logging.getLogger(__name__)
 
 _encoded = Memo(size=32)
 
@@ -64,7 +67,7 @@ def encode_runs(
         ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
 
     Raises:
-        UserInputError: If a value is missing, or is none of its parameter's.
+        UserInputError: If a value is missing or of another kind, or no run has a place.
     """
     key = content_key(
         history.key, metric, repr(search_space), list(transforms), mean, std, str(device)
@@ -77,7 +80,9 @@ def encode_runs(
         _fill_unknown(runs, history, search_space)
         fixed = _fixed_values(search_space, history)
         raw = [_active_values(search_space, run | fixed) for run in runs.parameters]
-        features = [ObservationFeatures(values) for values in raw]
+        placed = [row for row, values in enumerate(raw) if values is not None]
+        runs = _with_a_place(runs, placed, metric)
+        features = [ObservationFeatures(values) for values in raw if values is not None]
         for transform in transforms.values():
             features = transform.transform_observation_features(features)
         rows = [[float(cast(float, row.parameters[p])) for p in parameters] for row in features]
@@ -85,6 +90,23 @@ def encode_runs(
         return _by_task(runs, metric, X, mean, std)
 
     return _encoded.recall(key, encode)
+
+
+def _with_a_place(runs: OldRuns, rows: Sequence[int], metric: str) -> OldRuns:
+    """Leaves out runs that the search space has no place for, and says how many."""
+    if not rows:
+        raise UserInputError(
+            f"None of the old runs with a value of {metric!r} has a place in the search space: "
+            "add the choices that are gone, or leave the history out."
+        )
+    if lost := len(runs.tasks) - len(rows):
+        logger.warning(
+            "%d of %d old runs have a value that the search space has no place for: left out",
+            lost,
+            len(runs.tasks),
+        )
+    tasks, parameters = [runs.tasks[row] for row in rows], [runs.parameters[row] for row in rows]
+    return OldRuns(tasks, parameters, runs.means[list(rows)], runs.sems[list(rows)])
 
 
 def _fill_unknown(runs: OldRuns, history: TransferHistory, search_space: SearchSpace) -> None:
@@ -202,8 +224,11 @@ def refuse_other_inputs(
         )
 
 
-def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run's active parameters; Ax fills in those of the others itself."""
+def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The values of a run's active parameters; Ax fills in those of the others itself.
+
+    ``None`` if one of them has no place in the search space.
+    """
     waiting, found = list(search_space.top_level_parameters), dict[str, Any]()
     while waiting:
         name = waiting.pop()
@@ -212,7 +237,9 @@ def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[st
             continue
         if run[name] is None:
             raise missing_value(name)
-        found[name] = _value(parameter, run[name])
+        if (value := _value(parameter, run[name])) is None:
+            return None
+        found[name] = value
         if parameter.is_hierarchical:
             waiting += parameter.dependents.get(found[name], [])
     return found
@@ -228,26 +255,26 @@ def _same(choice: Any, value: Any) -> bool:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    """Checks a value and casts it to what the parameter takes."""
+    """Checks a value and casts it to what the parameter takes; ``None`` if it has no place."""
     if isinstance(parameter, ChoiceParameter):
         for choice in parameter.values:
             if _same(choice, value):
                 return choice
-        raise UserInputError(
-            f"An old run has {parameter.name}={value!r}, which is none of {parameter.values}: add "
-            "the choice, or leave such runs out."
-        )
+        return None
     taken: Any
     try:
         taken = parameter.cast(value)
     except (TypeError, ValueError):
         taken = None
-    unfit = taken is None or taken != value
-    if isinstance(parameter, RangeParameter) and (unfit or (parameter.log_scale and taken <= 0)):
+    if isinstance(parameter, RangeParameter) and (taken is None or taken != value):
         raise UserInputError(
             f"An old run has {parameter.name}={value!r}, which is no value of {parameter}: correct "
             "it, or leave such runs out."
         )
+    if isinstance(parameter, RangeParameter) and (
+        (parameter.log_scale and taken <= 0) or (parameter.logit_scale and not 0 < taken < 1)
+    ):
+        return None
     return taken
 
 
@@ -304,7 +331,9 @@ def encode_history(
     Args:
         space: The search space: a ``Client``, an ``Experiment``, Ax's ``SearchSpace``, or the
             parameter configurations that ``Client.configure_experiment`` takes.
-        runs: The table of old runs, one row a run, parameters as they are.
+        runs: The table of old runs, one row a run, parameters as they are. Numbers outside of
+            their bounds keep their place. Runs with a choice that is gone, or a number that a
+            logarithm does not reach, have none and are left out, with a warning in the log.
         outcome: The column with the outcome. Rows without a finite value are left out.
         task: The column with the name of the old task.
         goal: Whether the outcome is to be large or small. Priors are about outcomes to maximize, so

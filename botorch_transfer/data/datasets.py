@@ -103,8 +103,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         )
     if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
         raise InputDataError(
-            f"The source data are a {type(sources).__name__}, but a list or a mapping of tasks was "
-            "expected; joint models take the data themselves, not a pre-trained prior."
+            f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
+            "Joint models take these themselves, not a pre-trained prior."
         )
     if isinstance(sources, SupervisedDataset | Tensor) or any(
         isinstance(value, Tensor) for value in sources

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -160,6 +160,10 @@ class Domain:
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
     """Sorts the indices of discrete inputs, without negative and repeated ones."""
+    if not isinstance(discrete_dims, Iterable) or any(
+        not isinstance(index, SupportsIndex) for index in discrete_dims
+    ):
+        raise TypeError(f"discrete_dims is {discrete_dims!r}: give a list of indices of inputs.")
     indices = [int(index) for index in discrete_dims]
     for index in indices:
         if not -dim <= index < dim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +14,10 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
+from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
 from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +36,9 @@ def from_dataframe(
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
-    Runs whose outcome is NaN or infinite have failed. They are dropped or get the worst finite
-    outcome of their task; a task without any finite outcome is left out. One log line per call says
-    how many runs that were, and which tasks.
+    Runs whose outcome is NaN, infinite or text that is no number have failed. They are dropped or
+    get the worst finite outcome of their task; a task without any finite outcome is left out. One
+    log line per call says how many runs that were, and which tasks: a warning if there is text.
 
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
@@ -44,7 +46,8 @@ def from_dataframe(
       says nothing of other values. Or its value is unknown: each run then gets another one, spread
       over the range, so that outcomes do not depend on the parameter as far as this task goes.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
-      cube. A choice or level that is no longer one has no place, and its run is left out.
+      cube. A choice or level that is no longer one has no place, nor has a number that a logarithm
+      does not reach: such runs are left out. A warning in the log says how many.
     - Of a new choice, no task has runs, and none says anything.
 
     Args:
@@ -63,9 +66,9 @@ def from_dataframe(
             if the value is not known.
         rename: New names of columns by their old ones.
         changed: Whether the search space has changed since the runs. If not, an unrecorded
-            parameter that ``missing`` does not name is an error, and so is a value that is not in
-            the space. If it has, the former counts as unknown, unless the table has a column of
-            a similar name.
+            parameter that ``missing`` does not name is an error, and a warning in the log says how
+            many runs lie outside of the space. If it has, such a parameter counts as unknown,
+            unless the table has a column of a similar name.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
@@ -74,9 +77,11 @@ def from_dataframe(
 
     Raises:
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, a
-            task lacks a parameter that ``missing`` doesn't name, a parameter's value is empty or
-            outside of the search space, or a standard error is empty or not positive. The message
-            names the task and the parameter.
+            task lacks a parameter that ``missing`` doesn't name, a parameter's value is empty or of
+            another kind, no run has a place in the search space, or a standard error is empty or
+            not positive; or if ``frame`` is no table, has two columns of a name that is read, or
+            one that is read as two things. The message names the task and the parameter.
+        TypeError: If an argument is of another type.
         ValueError: If ``goal`` or ``failed`` is something else, or ``missing`` names no column of
             the space.
 
@@ -94,27 +99,39 @@ def from_dataframe(
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
+    if not isinstance(space, SearchSpace):
+        raise TypeError(
+            f"The search space is a {type(space).__name__}: make a SearchSpace, for instance by "
+            "search_space.guess_space(frame) or SearchSpace.from_dict."
+        )
+    for argument, names in (("missing", missing), ("rename", rename)):
+        if names is not None and not isinstance(names, Mapping):
+            raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
+    check_table(frame, ())
     frame = renamed(frame, rename or {})
     others = {"outcome": outcome, "task": task, "noise": noise}
     for argument, column in others.items():
+        if not isinstance(column, Hashable) or (column is None and argument != "noise"):
+            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
         if column is not None and column not in frame.columns:
             raise InputDataError(
                 f"The table has no column {column!r}{_hint(column, frame.columns)}: name an "
                 f"existing one by {argument}=."
             )
+    check_table(frame, [*space.columns, *(name for name in others.values() if name is not None)])
+    _refuse_double_use(space, others)
     for name in missing or {}:
         if name not in space.columns:
             raise ValueError(
                 f"missing names {name!r}, which is no parameter of the search space: use one of "
                 f"{', '.join(space.columns)}."
             )
-    if changed:
-        _refuse_likely_renames(frame, space, missing or {}, {*others.values()})
+    _refuse_likely_renames(frame, space, missing or {}, {*others.values()}, changed)
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome: list[str] = []
-    displaced = 0
+    displaced = outside = 0
     for name, rows in _rows_of_tasks(frame[task]).items():
         finite = np.isfinite(Y[rows])
         if not finite.any():
@@ -123,15 +140,16 @@ def from_dataframe(
         kept = rows if failed == "worst" else rows[finite]
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
         try:
-            X = space.place(runs) if changed else space.encode(runs)
+            X = space.place(runs)
         except InputDataError as error:
             raise InputDataError(f"Task {name!r}: {error}") from error
-        if changed and bool((lost := X.isnan().any(dim=-1)).any()):
+        if bool((lost := X.isnan().any(dim=-1)).any()):
             displaced += int(lost.sum())
             has_place = (~lost).numpy()
             kept, runs, X = kept[has_place], runs[has_place], X[~lost]
             if not np.isfinite(Y[kept]).any():
                 continue
+        outside += int(((X < 0) | (X > 1)).any(dim=-1).sum())
         y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
         datasets[name] = SupervisedDataset(
             X,
@@ -140,13 +158,21 @@ def from_dataframe(
             feature_names=space.feature_names,
             outcome_names=[name],
         )
-    _log(Y, failed, without_outcome)
+    _log(Y, frame[outcome], failed, without_outcome)
     if displaced:
-        logger.info("%d runs have a value that the search space has no more: left out", displaced)
+        logger.warning(
+            "%d runs have a value that the search space has no place for: left out", displaced
+        )
+    if outside and not changed:
+        logger.warning(
+            "%d runs lie outside of the search space, and are kept where they are: check its ranges"
+            ", or say changed=True",
+            outside,
+        )
     if not datasets and displaced:
         raise InputDataError(
-            "No run is left, as all have a value that the search space has no more: add it to the "
-            "search space, or leave the table out."
+            "No run is left, as all have a value that the search space has no place for: add it to "
+            "the search space, or leave the table out."
         )
     if not datasets:
         raise InputDataError(
@@ -280,8 +306,28 @@ def _hint(name: str, columns: Collection[Any]) -> str:
     return f" (but {likely!r})" if likely is not None else ""
 
 
+def _refuse_double_use(space: SearchSpace, others: Mapping[str, str | None]) -> None:
+    """Refuses one column as outcome and task, or as outcome and parameter."""
+    used: dict[str, str] = {}
+    for argument, column in others.items():
+        if column is None:
+            continue
+        if argument != "task" and column in space.columns:
+            used[column] = "a parameter"
+        if column in used:
+            raise InputDataError(
+                f"The column {column!r} is both {used[column]} and what {argument}= names: name "
+                "another one."
+            )
+        used[column] = f"what {argument}= names"
+
+
 def _refuse_likely_renames(
-    frame: DataFrame, space: SearchSpace, missing: Mapping[str, Any], others: Collection[str | None]
+    frame: DataFrame,
+    space: SearchSpace,
+    missing: Mapping[str, Any],
+    others: Collection[str | None],
+    changed: bool,
 ) -> None:
     """Refuses a parameter that looks unrecorded because its column has another name."""
     known = {*space.columns, *others}
@@ -294,8 +340,9 @@ def _refuse_likely_renames(
                     f"they are the same, say rename={{{likely!r}: {name!r}}}; if not, give the "
                     f"value that {name!r} had by missing={{{name!r}: ...}}, None if it is unknown."
                 )
-            logger.info("No old run records %r: sources say nothing of it", name)
-    if not any(name in frame.columns for name in space.columns):
+            if changed:
+                logger.info("No old run records %r: sources say nothing of it", name)
+    if changed and not any(name in frame.columns for name in space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
             "rename={'old name': 'new name'}."
@@ -320,17 +367,28 @@ def _variances(
 
 
 def _numbers(column: Series) -> NDArray[np.float64]:
+    kind = column.dtype
+    if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
+        raise InputDataError(
+            f"The column {column.name!r} is of the type {kind}: convert it to real numbers."
+        )
     return to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _log(Y: NDArray[np.float64], failed: str, without_outcome: list[str]) -> None:
+def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome: list[str]) -> None:
     count = int((~np.isfinite(Y)).sum())
     if count == 0:
         return
     treatment = "dropped" if failed == "drop" else "given their task's worst finite outcome"
     message = f"{count:,} of {len(Y):,} runs failed (NaN or infinite outcome) and were {treatment}"
+    text = np.isnan(Y) & outcomes.notna().to_numpy()
+    if text.any():
+        example = outcomes.iloc[int(text.argmax())]
+        message += f"; {int(text.sum()):,} of them have text that is no number, as {example!r}"
     if without_outcome:
         left_out = ", ".join(map(repr, without_outcome))
         logger.warning("%s; left out without any finite outcome: %s", message, left_out)
+    elif text.any():
+        logger.warning(message)
     else:
         logger.info(message)

@@ -23,7 +23,7 @@ from botorch_transfer.search_space.parameters import (
     OrdinalParameter,
     Parameter,
 )
-from botorch_transfer.search_space.space import SearchSpace
+from botorch_transfer.search_space.space import SearchSpace, check_table
 
 LOG_RATIO = 10
 """On a logarithmic scale, the largest number is at least so many times the smallest."""
@@ -57,6 +57,8 @@ def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpac
         >>> guess_space(runs, leave_out=["loss"]).parameters[0]
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None)
     """
+    check_table(frame, ())
+    check_table(frame, [name for name in frame.columns if name not in leave_out])
     columns = [str(name) for name in frame.columns if name not in leave_out]
     complete = [name for name in columns if frame[name].notna().all()]
     found: dict[str, Parameter] = {}

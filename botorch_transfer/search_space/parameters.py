@@ -37,6 +37,11 @@ class Parameter(ABC):
         """Writes the condition with tuples of values; one bare value becomes a tuple of one."""
         if self.active_if is None:
             return
+        if not isinstance(self.active_if, Mapping):
+            raise TypeError(
+                f"Parameter {self.name!r} has the active_if {self.active_if!r}: give a dictionary, "
+                "{'parent': [values]}."
+            )
         condition: dict[str, tuple[Any, ...]] = {}
         for parent, values in self.active_if.items():
             is_one = isinstance(values, str) or not isinstance(values, Iterable)
@@ -179,6 +184,10 @@ class _RangeParameter(Parameter):
     def __post_init__(self) -> None:
         super().__post_init__()
         lower, upper = self.lower, self.upper
+        if not (isinstance(lower, Real) and isinstance(upper, Real)):
+            raise TypeError(
+                f"Parameter {self.name!r} has the bounds {lower!r} and {upper!r}: give numbers."
+            )
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
             raise ValueError(
                 f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
@@ -398,6 +407,10 @@ class _ListedParameter(Parameter):
         if isinstance(values, str):
             raise ValueError(
                 f"Parameter {name!r} has the text {values!r} as its values: give a list of values."
+            )
+        if not isinstance(values, Iterable):
+            raise TypeError(
+                f"Parameter {name!r} has {values!r} as its values: give a list of them."
             )
         if not (values := tuple(values)):
             raise ValueError(f"Parameter {name!r} has no values: give at least one.")

@@ -8,8 +8,9 @@ table of configurations.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from os import PathLike
 from typing import Any
 
@@ -33,6 +34,28 @@ from botorch_transfer.search_space.parameters import (
 
 MAX_LISTED_VALUES = 1_000
 """Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
+
+
+def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
+    """Refuses what is no table, and a table with several columns of one name.
+
+    Args:
+        frame: The table.
+        columns: Names of the columns that are read; others may occur twice.
+
+    Raises:
+        InputDataError: If it is no ``DataFrame``, or has such a column more than once.
+    """
+    if not isinstance(frame, DataFrame):
+        raise InputDataError(
+            f"The table is a {type(frame).__name__}: make a pandas DataFrame of it, one row a run."
+        )
+    names = list(frame.columns)
+    for name in columns:
+        if names.count(name) > 1:
+            raise InputDataError(
+                f"The table has several columns {name!r}: keep one of them, or rename the others."
+            )
 
 
 @dataclass(frozen=True)
@@ -79,9 +102,20 @@ class SearchSpace:
             raise TypeError("A search space takes a list of parameters: use SearchSpace.from_dict.")
         if isinstance(self.parameters, Parameter):
             raise TypeError("A search space takes a list of parameters: put the one into a list.")
+        if isinstance(self.parameters, str) or not isinstance(self.parameters, Iterable):
+            raise TypeError(
+                f"A search space takes a list of parameters, not {self.parameters!r}: give "
+                "FloatParameter(name, lower, upper) or others of their kind."
+            )
         object.__setattr__(self, "parameters", tuple(self.parameters))
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one.")
+        for parameter in self.parameters:
+            if not isinstance(parameter, Parameter):
+                raise TypeError(
+                    f"The search space has {parameter!r} among its parameters: make a "
+                    "FloatParameter(name, lower, upper), or one of the others, of it."
+                )
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank], self.parameters[rank:])
@@ -109,6 +143,11 @@ class SearchSpace:
             >>> SearchSpace.from_dict({"C": C}).dim
             1
         """
+        if not isinstance(spec, Mapping):
+            raise TypeError(
+                f"The description of a search space is a {type(spec).__name__}: give a dictionary "
+                "of parameters by name."
+            )
         parameters: dict[str, Parameter] = {}
         for name, entries in _with_composition(spec.get("params", spec)).items():
             parameters[name] = _read_parameter(name, entries, parameters)
@@ -270,6 +309,7 @@ class SearchSpace:
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter], Callable[[DataFrame], Array]]
     ) -> Array:
+        check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         for parameter, columns in self._places:
             active = self._active(parameter, unit) & ~lost
@@ -301,8 +341,11 @@ class SearchSpace:
             ``Int64``.
 
         Raises:
+            TypeError: If ``X`` is no tensor.
             ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
         """
+        if not isinstance(X, Tensor):
+            raise TypeError(f"X is a {type(X).__name__}: decode takes a torch.Tensor.")
         if X.ndim != 2 or X.shape[-1] != self.dim:
             raise ValueError(
                 f"X has the shape {tuple(X.shape)}: decode takes n x {self.dim}, one column for "
@@ -345,7 +388,12 @@ class SearchSpace:
 
         Returns:
             A table with ``n`` rows.
+
+        Raises:
+            ValueError: If ``n`` is not a whole number, or is negative.
         """
+        if not isinstance(n, Integral) or n < 0:
+            raise ValueError(f"n is {n!r}: give a whole number of configurations.")
         rng = np.random.default_rng(seed)
         unit = np.hstack([parameter.sample(n, rng) for parameter in self.parameters])
         return self.decode(torch.from_numpy(unit))

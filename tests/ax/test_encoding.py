@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -59,8 +60,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": ["a", "b", "d"]}, "kind='d', which is none of"),
-        ({"rate": [0.0, 1.0, 1.0]}, "rate=0.0, which is no value"),
+        ({"kind": ["d", "e", "d"]}, "None of the old runs .* place in the search space"),
         ({"depth": [1.5, 2, 3]}, "depth=1.5, which is no value"),
         ({"loss_sem": [0.1, np.nan, 0.1]}, "for some runs only"),
     ],
@@ -140,17 +140,30 @@ def encode_choice(values, choices, kind, **options):
     return data["old"][0]
 
 
+@pytest.mark.parametrize("changes", [{"kind": ["a", "d", "c"]}, {"rate": [1.0, 0.0, 1.0]}])
+def test_runs_that_the_space_has_no_place_for_are_counted(changes, caplog):
+    with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
+        data, _, _ = encode_history(mixed_space(), RUNS.assign(**changes), "loss")
+    assert caplog.messages == [
+        "1 of 3 old runs have a value that the search space has no place for: left out"
+    ]
+    assert sum(len(task[0]) for task in data.values()) == 2
+    assert sorted(float(y) for task in data.values() for y in task[1]) == [1.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("values", "choices", "kind"),
     [
         ([1, 2.7], [1, 2, 3], "int"),
-        (["no", "yes"], [True, False], "bool"),
+        ([True, "yes"], [True, False], "bool"),
         ([1.0, 2.1], [1.0, 2.0], "float"),
     ],
 )
-def test_no_value_is_taken_for_another_choice(values, choices, kind):
-    with pytest.raises(UserInputError, match="which is none of"):
-        encode_choice(values, choices, kind)
+def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
+    with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
+        X = encode_choice(values, choices, kind)
+    assert len(X) == 1
+    assert "1 of 2 old runs" in caplog.text
 
 
 def test_rounded_numbers_are_the_choices_that_they_were():

@@ -169,7 +169,7 @@ def test_what_is_to_be_read_first_is_refused(sources, message):
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        (7, "are a int, but a list or a mapping of tasks was expected"),
+        (7, "are a int: give a list or a mapping of tasks"),
         ({1: tensors(), "1": tensors()}, "have the same name once it is text"),
     ],
 )

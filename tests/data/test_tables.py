@@ -104,16 +104,12 @@ def test_nothing_is_logged_without_failures(caplog):
     assert caplog.messages == []
 
 
-def test_a_failed_run_outside_of_the_space_can_be_dropped():
-    frame = table(accuracy=[np.nan, 0.2, 0.3, 0.4, 0.5], C=[0.1, 10, 100, 1, 10])
-    assert len(read(frame)["b"].X) == 2
-    with pytest.raises(InputDataError, match=r"Task 'b': Parameter 'C' is 0.1 in row 0, outs"):
-        read(frame, failed="worst")
-
-
-def test_outcomes_in_words_are_failures():
-    frame = table(accuracy=["0.1", "0.2", "crashed", "0.4", "0.5"])
-    assert read(frame)["b"].Y.tolist() == [[0.1], [0.5]]
+def test_outcomes_in_words_are_failures_that_are_warned_of(caplog):
+    frame = table(accuracy=["0.1", "0.2", "crashed", "0.4", np.nan])
+    assert read(frame)["b"].Y.tolist() == [[0.1]]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "2 of 5 runs failed" in caplog.text
+    assert "1 of them have text that is no number, as 'crashed'" in caplog.text
 
 
 def test_standard_errors_become_variances():
@@ -177,13 +173,30 @@ def test_single_empty_cells_are_refused_rather_than_filled():
         read(frame, missing={"C": 1.0})
 
 
-def test_values_outside_of_the_space_are_refused():
-    with pytest.raises(
-        InputDataError,
-        match=r"Task 'a': Parameter 'C' is 1000.0 in row 3, outside of its range \[1.0, 100.0"
-        r"\]: widen its range in the search space or drop these rows",
-    ):
-        read(table(C=[1.0, 10.0, 100.0, 1000.0, 10.0]))
+def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
+    frame = table(C=[1.0, 10.0, 100.0, 1000.0, 10.0])
+    data = read(frame)
+    assert data["a"].X.max().item() == pytest.approx(1.5)
+    assert caplog.messages == [
+        "1 runs lie outside of the search space, and are kept where they are: check its ranges, or "
+        "say changed=True"
+    ]
+    caplog.clear()
+    read(frame, changed=True)
+    assert caplog.messages == []
+
+
+def test_values_without_a_place_are_left_out_and_counted(caplog):
+    data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
+    assert [len(task.X) for task in data.values()] == [3, 1]
+    assert caplog.messages == [
+        "1 runs have a value that the search space has no place for: left out"
+    ]
+
+
+def test_a_renamed_column_is_found():
+    with pytest.raises(InputDataError, match="but one of 'c': if they are the same, say rename"):
+        read(table().rename(columns={"C": "c"}))
 
 
 def test_fractions_that_a_task_lacks_are_filled():
@@ -287,12 +300,12 @@ def test_values_outside_of_a_changed_space(caplog):
     space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
-    assert caplog.messages == ["2 runs have a value that the search space has no more: left out"]
+    assert caplog.messages == [
+        "2 runs have a value that the search space has no place for: left out"
+    ]
     assert [len(task.X) for task in data.values()] == [11, 11]
     assert data["a"].X[:, 1].max().item() == pytest.approx(1.2)
     assert (data["a"].X[:, 3] == 0).all()
-    with pytest.raises(InputDataError, match="Task 'a': Parameter 'wd' is 1"):
-        read(frame, space)
     with pytest.raises(InputDataError, match="No run is left"):
         read(frame.assign(kind="z"), space, changed=True)
 
