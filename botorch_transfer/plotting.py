@@ -161,7 +161,10 @@ def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -
     _check_single(model)
     weighted: Any = member_on_sources(model)
     if not hasattr(weighted, "weights"):
-        raise ValueError(f"{type(model).__name__} has no weights of source tasks.")
+        raise ValueError(
+            f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
+            "plot_slice."
+        )
     named = zip(weighted.weights.tolist(), weighted.prior.task_names, strict=True)
     pairs = sorted(named, reverse=True)
     weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
@@ -206,13 +209,29 @@ def plot_slice(
 
     Raises:
         ImportError: If matplotlib is missing.
-        ValueError: If the model is a batch of models, or has no such input.
+        TypeError: If ``dimension`` is no index.
+        ValueError: If the model is a batch of models or has no such input, or bounds or anchor have
+            another shape.
 
     Example:
         >>> ax = plot_slice(model, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double(), dimension=1)
     """
     _check_single(model)
+    if not isinstance(bounds, Tensor) or bounds.dim() != 2 or len(bounds) != 2:
+        found = tuple(bounds.shape) if isinstance(bounds, Tensor) else type(bounds).__name__
+        raise ValueError(
+            f"bounds are {found}: give a 2 x d tensor of lower and upper bounds, as space.bounds."
+        )
     dim = bounds.shape[-1]
+    if not isinstance(dimension, int):
+        raise TypeError(
+            f"dimension is {dimension!r}: give the index of an input, which for a parameter is "
+            "space.feature_names.index(name), and its name by input_name=."
+        )
+    if anchor is not None and anchor.shape != (dim,):
+        raise ValueError(
+            f"anchor has the shape {tuple(anchor.shape)}: give one value an input, {dim} in all."
+        )
     if not -dim <= dimension < dim:
         raise ValueError(f"There is no input {dimension}: bounds are of {dim}.")
     ax = _axes(ax, figsize=(5.5, 3.6))
@@ -301,6 +320,8 @@ def _look(model: TargetGP) -> Style:
 
 
 def _check_single(model: TargetGP) -> None:
+    if not hasattr(model, "batch_shape"):
+        raise TypeError(f"This is a {type(model).__name__}: plot a model, as ScaMLGP.")
     if model.batch_shape:
         raise ValueError("The model is a batch of models: plot one at a time.")
 

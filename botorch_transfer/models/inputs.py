@@ -115,9 +115,10 @@ def check_target(
         InputDataError: If something is wrong; the message says what to do.
         ValueError: If there is no such task column.
     """
-    for name, tensor in (("train_X", train_X), ("train_Y", train_Y), ("train_Yvar", train_Yvar)):
-        if tensor is None:
-            continue
+    given = {"train_X": train_X, "train_Y": train_Y}
+    if train_Yvar is not None:
+        given["train_Yvar"] = train_Yvar
+    for name, tensor in given.items():
         _check_tensor(name, tensor)
         if tensor.shape[:-1] != train_X.shape[:-1]:
             raise InputDataError(
@@ -157,7 +158,10 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
 
 def _check_tensor(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
-        raise InputDataError(f"{name} is a {type(tensor).__name__}: pass a torch.Tensor.")
+        raise InputDataError(
+            f"{name} is a {type(tensor).__name__}: pass a torch.Tensor, of a target without "
+            "evaluations one without rows, as torch.empty(0, d)."
+        )
     if tensor.dtype not in (float32, float64):
         raise InputDataError(f"{name} is of dtype {tensor.dtype}: pass float64, or float32.")
     if tensor.dim() < 2:

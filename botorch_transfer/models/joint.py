@@ -58,6 +58,7 @@ from botorch_transfer.kernels.source_conditional import (
     SourcePoints,
 )
 from botorch_transfer.kernels.weighted_sum import TaskWeights
+from botorch_transfer.models.inputs import check_target
 from botorch_transfer.models.joint_fit import JointObjective
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.input_transforms import frozen_input_transform
@@ -113,6 +114,7 @@ class JointTransferGP(TargetGP):
         hyperpriors: Hyperpriors = "cautious",
         max_points: int | None = None,
     ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         datasets = _thinned(as_datasets(source_data), max_points)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1

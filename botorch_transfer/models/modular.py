@@ -32,7 +32,7 @@ from botorch_transfer.hyperpriors.spec import (
     residual_kernel,
     target_hyperparameters,
 )
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
@@ -163,6 +163,7 @@ class SourcePosteriorGP(ModularTransferGP):
         task_feature: int | None = None,
         hyperpriors: Hyperpriors = "cautious",
     ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
         own = self.target_hyperparameters_for(sources, hyperpriors)

@@ -28,7 +28,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors.spec import UnseenNoiseLikelihood
 from botorch_transfer.kernels.features import FeatureNetwork
-from botorch_transfer.models.inputs import PriorOrData
+from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.pretrained.parts import GPParts
 from botorch_transfer.pretraining.pretrained.prior import PretrainedPrior
@@ -101,6 +101,7 @@ class PretrainedGP(ModularTransferGP):
         finetune: bool = False,
         unbiased: bool = False,
     ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         pretrained = resolve_prior(PretrainedPrior, prior, input_transform)
         parts = pretrained.gp(train_X.shape[:-2], fit=finetune)
         kernel = parts.covar_module
