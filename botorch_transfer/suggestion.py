@@ -72,7 +72,8 @@ NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
 """Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
 
 INDIFFERENCE = 0.01
-"""The share of the acquisition's spread that a row may lose by moving to the middle of a range."""
+"""The share of the improvement, or of the prior mean's spread over the space, that a row may lose
+by moving to the middle of a range."""
 
 MAX_NAMED = 5
 """The most source tasks to name for a row."""
@@ -304,14 +305,14 @@ class Runs(NamedTuple):
         Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
         waiting: A ``p x d`` tensor of inputs without outcomes: pending runs, and failed ones while
             there is no outcome at all.
-        observed: How many of the rows of ``X`` have not failed; they come first.
+        observed: An ``n`` boolean tensor: which rows of ``X`` have not failed.
     """
 
     X: Tensor
     Y: Tensor
     Yvar: Tensor
     waiting: Tensor
-    observed: int
+    observed: Tensor
 
     @property
     def all_X(self) -> Tensor:
@@ -431,7 +432,7 @@ def _read_runs(
     if runs is None or runs.empty:
         none = torch.empty(0, space.dim, dtype=torch.double)
         empty = torch.empty(0, m, dtype=torch.double)
-        return Runs(none, empty, empty, none, observed=0)
+        return Runs(none, empty, empty, none, observed=torch.empty(0, dtype=torch.bool))
     try:
         X = space.encode(runs)
     except InputDataError as error:
@@ -444,13 +445,15 @@ def _read_runs(
         failed |= runs[status].astype(str).str.strip().str.lower().isin(FAILED).to_numpy()
     done = np.asarray(~failed & ~np.isnan(Y).any(axis=1))
     Yvar = np.stack([_variances(runs, t, done) for t in targets], axis=1)
-    order = np.flatnonzero(done)
+    # Without a run that has not failed, nothing says how bad a failure is.
+    known = done | (failed & done.any())
     if done.any():
-        order = np.concatenate([order, np.flatnonzero(failed)])
         Y[failed], Yvar[failed] = Y[done].min(axis=0), Yvar[done].max(axis=0)
+    # In the table's order: models may read it as that of the evaluations.
+    order = np.flatnonzero(known)
     waiting = np.setdiff1d(np.arange(len(Y)), order)
     known_Y, known_Yvar = torch.from_numpy(Y[order]), torch.from_numpy(Yvar[order])
-    return Runs(X[order], known_Y, known_Yvar, X[waiting], observed=int(done.sum()))
+    return Runs(X[order], known_Y, known_Yvar, X[waiting], observed=torch.from_numpy(done[order]))
 
 
 def _outcomes(runs: DataFrame, name: str, spare: Sequence[Any]) -> NDArray[np.float64]:
@@ -585,8 +588,9 @@ def _moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
 def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
     """The best rows of this study and of each old task, at most 32 of them."""
     best: list[Tensor] = []
-    if runs.observed:
-        order = runs.Y[: runs.observed, 0].argsort(descending=True, stable=True)[:4]
+    if len(runs.observed):
+        scores = runs.Y[:, 0].masked_fill(~runs.observed, -math.inf)
+        order = scores.argsort(descending=True, stable=True)[: min(4, int(runs.observed.sum()))]
         best += list(runs.X[order])
     if isinstance(sources, Mapping):
         tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
@@ -611,19 +615,29 @@ def _search(
     taken, values = runs.all_X, list[float]()
     for number in range(n):
         acquisition = make_acquisition(models, targets, taken, reference, seed)
-        x, value = _maximize(acquisition, space, taken, anchors, seed + number)
+        # Improvements are logarithms; without runs, it is the prior's mean.
+        tolerance = math.log1p(INDIFFERENCE) if len(taken) else None
+        x, value = _maximize(acquisition, space, taken, anchors, tolerance, seed + number)
         taken = torch.cat([taken, x.unsqueeze(0)])
         values.append(value)
     return taken[len(taken) - n :], values
 
 
 def _maximize(
-    acquisition: AcquisitionFunction, space: SearchSpace, taken: Tensor, anchors: Tensor, seed: int
+    acquisition: AcquisitionFunction,
+    space: SearchSpace,
+    taken: Tensor,
+    anchors: Tensor,
+    tolerance: float | None,
+    seed: int,
 ) -> tuple[Tensor, float]:
-    """Finds the row that is not taken where an acquisition is largest, and its value."""
+    """Finds the row that is not taken where an acquisition is largest, and its value.
+
+    It may lose ``tolerance`` by moving to the middle of ranges; by default a share of the spread.
+    """
     grid = _grid(space)
     pool = _pool(space, anchors, seed) if grid is None else grid
-    pool = pool[~_is_among(pool, taken)]
+    pool = pool[~is_among(pool, taken)]
     if len(pool) == 0:
         raise ExhaustedSpaceError(
             "All configurations of the search space are among the runs or in this batch: ask for "
@@ -631,15 +645,19 @@ def _maximize(
         )
     values = _evaluate(acquisition, pool)
     if grid is None:
-        spread = float(values.max() - values.median())
+        if tolerance is None:
+            tolerance = INDIFFERENCE * float(values.max() - values.median())
         x = _climb(acquisition, space, pool[values.argsort(descending=True, stable=True)])
-        x = _move_to_middle(acquisition, space, x, INDIFFERENCE * spread)
-        if not bool(_is_among(x.unsqueeze(0), taken)):
-            pool = torch.cat([x.unsqueeze(0), pool])
-            # The middle costs next to nothing, so that it goes before what it was moved from.
-            values = torch.cat([_evaluate(acquisition, pool[:1]) + INDIFFERENCE * spread, values])
+        rows = torch.stack([_move_to_middle(acquisition, space, x, tolerance), x])
+        rows = rows[~is_among(rows, taken)]
+        pool = torch.cat([rows, pool])
+        values = torch.cat([_evaluate(acquisition, rows), values])
+        # The first row that is as good as the best: the one that has moved, if it may.
+        enough = values >= values.max() - tolerance
+        if len(rows) and bool(enough[0]):
+            return pool[0], float(values[0])
     best = int(values.argmax())
-    return pool[best], float(_evaluate(acquisition, pool[[best]]))
+    return pool[best], float(values[best])
 
 
 def _grid(space: SearchSpace) -> Tensor | None:
@@ -672,7 +690,7 @@ def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
     )
 
 
-def _is_among(X: Tensor, taken: Tensor) -> Tensor:
+def is_among(X: Tensor, taken: Tensor) -> Tensor:
     """Which rows of ``X`` are among others, as far as the search tells them apart."""
     if len(taken) == 0:
         return torch.zeros(len(X), dtype=torch.bool)

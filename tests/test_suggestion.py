@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,7 @@ from botorch_transfer import (
     TransferGP,
     from_dataframe,
     suggest,
+    suggestion,
 )
 from botorch_transfer.suggestion import SAME_ROW, propose
 
@@ -437,6 +440,41 @@ PARAMETERS = {
 CELLS = st.one_of(
     st.floats(-3, 3), st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1e-3, 8, 16, 4, 1e9])
 )
+
+
+class Peak(AcquisitionFunction):
+    """The logarithm of an improvement that falls by hundreds of orders of magnitude."""
+
+    def __init__(self) -> None:
+        super().__init__(SingleTaskGP(torch.zeros(1, 3).double(), torch.zeros(1, 1).double()))
+
+    def forward(self, X):
+        return -2000 * (X - 0.2).square().sum(dim=(-2, -1))
+
+
+def test_moving_to_the_middle_costs_next_to_nothing_of_an_improvement():
+    space = SearchSpace([FloatParameter(name, 0.0, 1.0) for name in "abc"])
+    none = torch.empty(0, 3, dtype=torch.double)
+    x, value = suggestion._maximize(Peak(), space, none, none, np.log(1.01), seed=0)
+    assert value >= -np.log(1.01)
+    assert Peak()(x[None, None]).item() == pytest.approx(value)
+    # What is flat in an input stays in its middle.
+    flat = SearchSpace([FloatParameter(name, 0.0, 1.0) for name in "abcd"])
+    none = torch.empty(0, 4, dtype=torch.double)
+    peak = Peak()
+    peak.forward = lambda X: Peak.forward(peak, X[..., :3])
+    x, _ = suggestion._maximize(peak, flat, none, none, np.log(1.01), seed=0)
+    assert x[3].item() == pytest.approx(0.5)
+
+
+def test_runs_keep_their_order_failed_ones_too():
+    runs = SPACE.sample(5, seed=3)
+    runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0]
+    read = suggestion._read_runs(SPACE, runs, [suggestion.Target("loss", -1.0)], "status")
+    assert torch.equal(read.X, SPACE.encode(runs.iloc[[0, 1, 3, 4]]))
+    assert read.Y.flatten().tolist() == [-2.0, -2.0, -2.0, -1.0]
+    assert read.observed.tolist() == [False, True, False, True]
+    assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
 
 
 def test_a_choice_may_leave_nothing_to_search():
