@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
@@ -46,7 +47,7 @@ from botorch_transfer.optuna.history import (
 )
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.suggestion import ExhaustedSpaceError, Target, propose_from
+from botorch_transfer.suggestion import ExhaustedSpaceError, Target, is_among, propose_from
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,10 @@ MAX_OBJECTIVES = 3
 """The most objectives; the hypervolume of more takes too long."""
 
 MAX_AHEAD, AHEAD = 4, timedelta(minutes=1)
-"""How many workers that are choosing their parameters to wait for in thought, and for how long."""
+"""The most workers to leave rows to because they are choosing now, and how long that may take."""
+
+MAX_ATTEMPTS = 5
+"""How often to choose again if another worker has chosen the same row meanwhile."""
 
 _PARAMS, _LENGTH = "transfer:params", 2045  # databases have no longer attributes
 _STATUS = "optuna: state"  # no parameter has this name
@@ -237,15 +241,16 @@ class TransferSampler(BaseSampler):
         if space is None:
             return {}
         with _one_at_a_time:  # so that each thread sees what the others are trying
-            others = study.get_trials(deepcopy=False, states=_STATES)
-            others = [other for other in others if other.number != trial.number]
-            params = self._suggest(study, trial, others, space, search_space)
-            # Other workers have to know the parameters before the objective function asks for them.
-            text = json.dumps({name: label(value) for name, value in params.items()})
-            for start in range(0, len(text), _LENGTH):
-                key = f"{_PARAMS}:{start // _LENGTH}"
-                part = text[start : start + _LENGTH]
-                study._storage.set_trial_system_attr(trial._trial_id, key, part)
+            for _ in range(MAX_ATTEMPTS):
+                others = _others(study, trial)
+                params = self._suggest(study, trial, others, space, search_space)
+                # Other workers have to know them before the objective function asks for them. Of
+                # two that choose the same at once, the one that stores it last sees the other's.
+                _store(study, trial, params)
+                known = {other.number for other in others if not _is_choosing(other)}
+                news = [t for t in _others(study, trial) if t.number not in known]
+                if not _is_chosen(params, news, space, search_space):
+                    break
         return params
 
     def _suggest(
@@ -264,21 +269,15 @@ class TransferSampler(BaseSampler):
             # Nothing to fit a plain GP to.
             targets = [target for target in targets if sources[target.name] is not None]
         seed = int(self._rng.integers(2**31))
+        options: dict[str, Any] = {"model": self._model, "status": _STATUS, "seed": seed}
+        # Workers that are choosing now will most likely take the rows before this one.
         ahead = sum(_is_choosing(other) for other in others if other.number < trial.number)
-        try:
-            X = propose_from(
-                space,
-                sources,
-                runs,
-                targets,
-                # Workers that are choosing now will most likely take the rows before this one.
-                1 + min(ahead, MAX_AHEAD),
-                model=self._model,
-                status=_STATUS,
-                seed=seed,
-            ).X
-            row = space.decode(X[-1:])
-        except ExhaustedSpaceError:
+        row: DataFrame | None = None
+        for n in dict.fromkeys((1 + min(ahead, MAX_AHEAD), 1)):
+            with suppress(ExhaustedSpaceError):
+                row = space.decode(propose_from(space, sources, runs, targets, n, **options).X[-1:])
+                break
+        if row is None:
             logger.info("All configurations have been tried: trial %d repeats one", trial.number)
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
@@ -450,27 +449,62 @@ def _rows(
     rows = []
     objectives = [target.name for target in targets if target.limit is None]
     for trial, outcomes in zip(trials, outcomes_of(trials, directions), strict=True):
-        params = _params(trial)
-        cells: dict[str, Any] = {}
-        for parameter in space.parameters:
-            name = parameter.name
-            # Not only its own condition: an inactive parent is not in the cells.
-            if not _is_active(parameter.active_if or {}, cells):
-                continue
-            if name not in params or not has_value(search_space[name], params[name]):
-                break
-            cells[name] = label(params[name])
-        else:
-            row = cells | dict(zip(objectives, outcomes.tolist(), strict=True))
-            for key, value in trial.constraints.items():
-                if constraint_name(key) not in objectives:
-                    row[constraint_name(key)] = value
-            unknown = any(np.isnan(row.get(target.name, np.nan)) for target in targets)
-            failed = trial.state == TrialState.FAIL
-            failed |= trial.state == TrialState.PRUNED and unknown
-            row[_STATUS] = "failed" if failed else trial.state.name
-            rows.append(row)
+        cells = _cells(space, search_space, trial)
+        if cells is None:
+            continue
+        row = cells | dict(zip(objectives, outcomes.tolist(), strict=True))
+        row |= {constraint_name(key): value for key, value in trial.constraints.items()}
+        unknown = any(np.isnan(row.get(target.name, np.nan)) for target in targets)
+        failed = trial.state == TrialState.FAIL
+        failed |= trial.state == TrialState.PRUNED and unknown
+        row[_STATUS] = "failed" if failed else trial.state.name
+        rows.append(row)
     return rows
+
+
+def _cells(
+    space: SearchSpace, search_space: Mapping[str, BaseDistribution], trial: FrozenTrial
+) -> dict[str, Any] | None:
+    """A trial's active parameters as a table has them; ``None`` if one lacks or is elsewhere."""
+    params = _params(trial)
+    cells: dict[str, Any] = {}
+    for parameter in space.parameters:
+        name = parameter.name
+        # Not only its own condition: an inactive parent is not in the cells.
+        if not _is_active(parameter.active_if or {}, cells):
+            continue
+        if name not in params or not has_value(search_space[name], params[name]):
+            return None
+        cells[name] = label(params[name])
+    return cells
+
+
+def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    """The other trials of the study that count."""
+    trials = study.get_trials(deepcopy=False, states=_STATES)
+    return [other for other in trials if other.number != trial.number]
+
+
+def _store(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
+    """Stores the parameters that a trial is about to suggest."""
+    text = json.dumps({name: label(value) for name, value in params.items()})
+    parts = [text[start : start + _LENGTH] for start in range(0, len(text), _LENGTH)]
+    # What is empty ends the text, also where a longer one had been stored.
+    for number, part in enumerate([*parts, ""]):
+        study._storage.set_trial_system_attr(trial._trial_id, f"{_PARAMS}:{number}", part)
+
+
+def _is_chosen(
+    params: Mapping[str, Any],
+    trials: Sequence[FrozenTrial],
+    space: SearchSpace,
+    search_space: Mapping[str, BaseDistribution],
+) -> bool:
+    """Whether one of some trials has the same parameters."""
+    own = {name: label(value) for name, value in params.items()}
+    rows = [own, *(_cells(space, search_space, trial) for trial in trials)]
+    X = space.encode(DataFrame([row for row in rows if row], columns=space.columns))
+    return bool(is_among(X[:1], X[1:]).any())
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:
@@ -478,7 +512,7 @@ def _params(trial: FrozenTrial) -> dict[str, Any]:
     if trial.state.is_finished():
         return trial.params
     text, part = "", 0
-    while (more := trial.system_attrs.get(f"{_PARAMS}:{part}")) is not None:
+    while more := trial.system_attrs.get(f"{_PARAMS}:{part}"):
         text, part = text + more, part + 1
     stored = json.loads(text) if text else {}
     return {**stored, **trial.system_attrs.get("fixed_params", {}), **trial.params}

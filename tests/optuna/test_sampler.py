@@ -286,6 +286,26 @@ def test_a_worker_leaves_rows_to_those_that_are_choosing():
     assert abs(at_once - in_order[0]) > 0.05
 
 
+def test_a_row_that_another_worker_has_taken_meanwhile_is_chosen_anew(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    taken: list[float] = []
+
+    def meanwhile(*args, **options):
+        found = real(*args, **options)
+        if not taken:
+            taken.append(float(found.X))
+            params = {"x": taken[0]}
+            running = {"state": TrialState.RUNNING, "params": params, "distributions": UNIT}
+            study.add_trial(create_trial(**running))
+        return found
+
+    real = sampler_module.propose_from
+    monkeypatch.setattr(sampler_module, "propose_from", meanwhile)
+    assert abs(study.ask(UNIT).params["x"] - taken[0]) > 1e-4
+
+
 def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
     failed = {"state": TrialState.FAIL}
