@@ -125,7 +125,10 @@ def content_key(*parts: Any) -> str:
 
 def _update(digest: Any, part: Any) -> None:
     digest.update(f"<{type(part).__qualname__}>".encode())
-    if isinstance(part, Tensor):
+    # Plain values first: they are the most, and the check for HasContent is slow.
+    if isinstance(part, type(None) | bool | int | float | str | bytes):
+        digest.update(repr(part).encode())
+    elif isinstance(part, Tensor):
         digest.update(f"{part.dtype}{part.device}".encode())
         _update(digest, part.detach().cpu().contiguous().numpy())
     elif isinstance(part, np.ndarray):
@@ -146,8 +149,6 @@ def _update(digest: Any, part: Any) -> None:
         _update_all(digest, part)
     elif isinstance(part, Set):
         _update_all(digest, sorted(part, key=repr))
-    elif isinstance(part, type(None) | bool | int | float | str | bytes):
-        digest.update(repr(part).encode())
     else:
         # Content that is not known must never count as seen before.
         digest.update(uuid4().bytes)
