@@ -283,6 +283,9 @@ class AveragedImprovement(AcquisitionFunction):
         shares: A tensor of one share for each; zeros are left out.
         X_reference: An ``m x d`` tensor of inputs all over the search space.
 
+    Raises:
+        ValueError: If there is not one share for each acquisition.
+
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
         >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
@@ -293,26 +296,33 @@ class AveragedImprovement(AcquisitionFunction):
         torch.Size([30])
     """
 
+    _offsets: Tensor
+
     def __init__(
         self, acquisitions: Sequence[AcquisitionFunction], shares: Tensor, X_reference: Tensor
     ) -> None:
+        if shares.shape != (len(acquisitions),):
+            raise ValueError(
+                f"The shares have the shape {tuple(shares.shape)}, but there are "
+                f"{len(acquisitions)} acquisitions: give one share for each."
+            )
         super().__init__(acquisitions[0].model)
         used = [index for index, share in enumerate(shares.tolist()) if share > 0]
         self.acquisitions = ModuleList(acquisitions[index] for index in used)
         points = X_reference.unsqueeze(-2)
         with torch.no_grad():
             largest = torch.stack([each(points).max() for each in self.acquisitions])
-        self._offsets = shares.detach()[used].log() - largest
+        self.register_buffer("_offsets", shares.detach()[used].log() - largest)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Tells all acquisitions which points are being evaluated.
+        """Tells all acquisitions which points are being evaluated; analytic ones refuse.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
         """
-        super().set_X_pending(X_pending)
         for each in self.acquisitions:
             cast(AcquisitionFunction, each).set_X_pending(X_pending)
+        super().set_X_pending(X_pending)
 
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the average.

@@ -62,26 +62,32 @@ class Calibration:
         columns = ["log_density", "z", "coverage"]
         return self.runs.groupby(["model", "points"], sort=False)[columns].median()
 
-    def gain(self, points: int = 0) -> float:
+    @property
+    def fewest(self) -> int:
+        """The smallest number of points seen."""
+        return int(self.runs["points"].min())
+
+    def gain(self, points: int | None = None) -> float:
         """How much better than a plain GP the model predicts a source task from the others.
 
         Args:
-            points: The number of points seen.
+            points: The number of points seen; the smallest one by default.
 
         Returns:
             The median over tasks of the difference of mean log densities, in nats a point.
         """
-        seen = self.runs[self.runs["points"] == points]
+        seen = self.runs[self.runs["points"] == (self.fewest if points is None else points)]
         by_model = seen.pivot(index="task", columns="model", values="log_density")
         return float((by_model[MODEL] - by_model[PLAIN]).median())
 
     def __str__(self) -> str:
         """One sentence for a report."""
         tasks, gain = self.runs["task"].nunique(), self.gain()
-        z = float(cast(Any, self.summary().loc[(MODEL, 0), "z"]))
+        z = float(cast(Any, self.summary().loc[(MODEL, self.fewest), "z"]))
         verdict = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than nothing would"
+        how = f"{verdict} after {self.fewest} points" if self.fewest else verdict
         return (
-            f"Before any evaluation of yours, {tasks} source tasks predict one another {verdict}: "
+            f"Before any evaluation of yours, {tasks} source tasks predict one another {how}: "
             f"{gain:+.2f} nats a point against a plain GP, standardized errors {z:.1f}."
         )
 
@@ -107,7 +113,8 @@ def calibrate(
         The calibration. It is cached by content: equal priors are not calibrated again.
 
     Raises:
-        InputDataError: If there is a single source task.
+        InputDataError: If there is a single source task, tasks have no points left to predict, or
+            the priors are of different tasks.
         TypeError: If the prior is of another kind.
 
     Example:
@@ -126,7 +133,11 @@ def calibrate(
     first = next(iter(priors.values()))
     if first.num_tasks < 2:
         raise InputDataError("Calibration leaves one source task out, and there is only one.")
-    key = content_key("calibrate", priors, [model.__qualname__, tuple(points), seed])
+    _check_tasks(priors)
+    if isinstance(prior, Mapping) and not issubclass(model, TransferGP):
+        raise TypeError(f"{model.__name__} takes one prior, not a mapping of them.")
+    name = f"{model.__module__}.{model.__qualname__}"
+    key = content_key("calibrate", priors, [name, tuple(points), seed])
     return _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
 
 
@@ -139,8 +150,8 @@ def _calibrate(
     for task in torch.randperm(first.num_tasks, generator=generator)[:MAX_TASKS].tolist():
         X, Y = first.observations(task)
         order = torch.randperm(len(Y), generator=generator).to(X.device)
-        others = [other for other in range(first.num_tasks) if other != task]
-        left = {name: each.select(others) for name, each in priors.items()}
+        left_out = first.task_names[task]
+        left = {name: _without(each, left_out) for name, each in priors.items()}
         for each in left.values():
             each.input_transform = None  # the observations are transformed already
         for n in points:
@@ -150,17 +161,36 @@ def _calibrate(
             for name, each in _fitted(X[seen], Y[seen], left, model).items():
                 scores = _scores(each, X[unseen], Y[unseen])
                 rows.append((first.task_names[task], n, name, *scores))
+    if not rows:
+        raise InputDataError("No source task has points left to predict: ask for fewer points.")
     columns = ["task", "points", "model", "log_density", "z", "coverage"]
     return Calibration(pd.DataFrame(rows, columns=columns))
+
+
+def _without(prior: Any, name: str) -> Any:
+    """The prior without the data of a task."""
+    return prior.select([i for i, other in enumerate(prior.task_names) if other != name])
+
+
+def _check_tasks(priors: Mapping[str, Any]) -> None:
+    """Refuses priors of other tasks than the first one's."""
+    names = [sorted(each.task_names) for each in priors.values()]
+    if any(other != names[0] for other in names[1:]):
+        raise InputDataError(
+            f"The priors of {', '.join(priors)} are of other source tasks: fit them to the same."
+        )
 
 
 def _fitted(
     X: Tensor, Y: Tensor, priors: Mapping[str, Any], model: type[TargetGP]
 ) -> dict[str, TargetGP]:
     """The fitted model, what it is the average of, and a plain GP, by name."""
-    is_average = issubclass(model, TransferGP)
-    members = None if is_average else {MODEL: model}
-    built = TransferGP(X, Y, priors if is_average else {MODEL: priors[""]}, members=members)
+    is_average, single = issubclass(model, TransferGP), priors.get("")
+    built: Any
+    if is_average:
+        built = cast(Any, model)(X, Y, priors if single is None else single)
+    else:
+        built = TransferGP(X, Y, {MODEL: priors[""]}, members={MODEL: model})
     fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))
     *others, plain = built.apart()
     named = dict(zip(built.prior, others, strict=True))

@@ -119,3 +119,32 @@ def test_a_single_task_cannot_be_left_out():
 def test_priors_without_tasks_are_refused():
     with pytest.raises(TypeError, match="A PretrainedPrior cannot leave a source task out"):
         calibrate(PretrainedPrior.hyperbo(1), PopulationGP)
+
+
+def test_a_single_prior_is_calibrated_as_its_members_and_a_plain_gp():
+    found = calibrate(POPULATION, points=[0]).summary()
+    assert set(found.index.get_level_values("model")) == {"model", "population", PLAIN}
+
+
+def test_tasks_are_left_out_by_name():
+    sources = SourceGPs.fit(history())
+    one = calibrate({"population": POPULATION, "scaml": sources}, points=[2]).runs
+    other = calibrate({"population": POPULATION, "scaml": sources.select([2, 0, 1])}, points=[2])
+    # Fits end where next to nothing is left to gain.
+    pd.testing.assert_frame_equal(one, other.runs, rtol=0.02)
+
+
+def test_what_cannot_be_calibrated_is_refused():
+    sources = SourceGPs.fit(history())
+    with pytest.raises(InputDataError, match="are of other source tasks"):
+        calibrate({"population": POPULATION, "scaml": sources.select([0, 1])})
+    with pytest.raises(TypeError, match="ScaMLGP takes one prior"):
+        calibrate({"scaml": sources}, ScaMLGP)
+    with pytest.raises(InputDataError, match="No source task has points left"):
+        calibrate(POPULATION, PopulationGP, points=[14])
+
+
+def test_without_predictions_before_the_first_point_the_fewest_count():
+    calibration = calibrate(POPULATION, PopulationGP, points=[3, 5])
+    assert calibration.gain() == calibration.gain(3)
+    assert "after 3 points: " in str(calibration)

@@ -20,7 +20,8 @@ experiment.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -114,7 +115,9 @@ class StackedTasks:
         share, kept = max_points / len(self.Y), []
         for index in self._spread_out(max(1, max_points // _FEWEST)).tolist():
             (rows,) = (self.task == index).nonzero(as_tuple=True)
-            generator = torch.Generator().manual_seed(seed)
+            # By its outcomes: tasks with the same inputs are to keep different ones.
+            content = zlib.crc32(self.Y[rows].double().cpu().numpy().tobytes())
+            generator = torch.Generator().manual_seed(seed + content)
             order = torch.randperm(len(rows), generator=generator)
             kept.append(rows[order[: max(_FEWEST, round(share * len(rows)))].sort().values])
         return self[torch.cat(kept)]
@@ -291,7 +294,11 @@ def fit_population(
     Returns:
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
     """
-    objective = PopulationObjective(tasks.thinned(options.fit_points, options.seed), kernel)
+    sample = tasks.thinned(options.fit_points, options.seed)
+    # Of thousands of tasks, only those that are left have a noise variance of their own.
+    kept, task = sample.task.unique(return_inverse=True)
+    sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
+    objective = PopulationObjective(sample, kernel)
     with single_threaded_scipy():
         theta, value = minimize_batched(
             objective,
@@ -301,4 +308,6 @@ def fit_population(
             gradient_tolerance=0.05 / len(objective.tasks.Y),
         )
     found = objective.read(theta[0].to(tasks.Y.device))
-    return found, -value[0] * len(objective.tasks.Y)
+    noise = found.noise.repeat(len(tasks.fixed_noise))
+    noise[kept] = found.task_noise
+    return found._replace(task_noise=noise), -value[0] * len(objective.tasks.Y)

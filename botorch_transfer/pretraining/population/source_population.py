@@ -151,8 +151,11 @@ class SourcePopulation(ConditionedPrior):
                 f"but the prior has {self.dim}."
             )
         padded = PaddedTasks.from_datasets(datasets, self.input_transform)
-        mean, std = (part.to(self.outcome_mean) for part in padded.moments())
+        warn_outside_unit_cube(padded.X, "the source tasks")
+        mean, std = padded.moments()
         old, added = self._rows(), _stacked(padded.standardize(mean, std).double())
+        mean, std = mean.to(self.outcome_mean), std.to(self.outcome_mean)
+        added = StackedTasks(*(part.to(old.Y.device) for part in vars(added).values()))
         together = StackedTasks(
             X=torch.cat([old.X, added.X]),
             Y=torch.cat([old.Y, added.Y]),
@@ -276,7 +279,9 @@ class SourcePopulation(ConditionedPrior):
         """The standard deviations of the tasks whose outcomes vary."""
         squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
         squares.index_add_(0, self.gps.task, self.gps.train_Y.square())
-        return self.outcome_std.double()[squares > 0]
+        # Of tasks that were thinned out, it is known only that constant ones have a scale of one.
+        left_out = (self.num_points == 0) & (self.outcome_std != 1)
+        return self.outcome_std.double()[(squares > 0) | left_out]
 
     @property
     def typical_scale(self) -> float:
