@@ -23,7 +23,7 @@ __all__ = ["STYLES", "style_of"]
 STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
-        "suggest": Style(GREY, "-.", "o"),
+        "suggest": Style(GREY, "-.", "v"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),

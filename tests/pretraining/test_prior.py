@@ -147,7 +147,7 @@ def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
 def test_appended_tasks_have_their_new_names_in_the_state(tmp_path: Path) -> None:
     data = draw_data([6, 3])
     name = next(iter(data))
-    appended = SourceGPs.fit(data, num_restarts=0).append({name: data[name]}, num_restarts=0)
+    appended = SourceGPs.fit(data, num_restarts=0).append({"again": data[name]}, num_restarts=0)
     appended.save(tmp_path / "prior")
     loaded = SourceGPs.load(tmp_path / "prior")
     loaded.load_state_dict(appended.state_dict())
