@@ -65,6 +65,7 @@ from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
+    evenly_spaced,
     outcome_scales,
     outcome_variance,
     target_transform,
@@ -330,8 +331,7 @@ def _thinned(
 def _thinned_task(dataset: SupervisedDataset, most: int) -> SupervisedDataset:
     if len(dataset.X) <= most:
         return dataset
-    places = torch.linspace(0, len(dataset.X) - 1, most).round().long().to(dataset.Y.device)
-    rows = dataset.Y.squeeze(-1).argsort(stable=True)[places]
+    rows = dataset.Y.squeeze(-1).argsort(stable=True)[evenly_spaced(len(dataset.X), most)]
     return SupervisedDataset(
         dataset.X[rows],
         dataset.Y[rows],

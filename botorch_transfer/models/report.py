@@ -27,6 +27,7 @@ from botorch_transfer.models.screening import average_log_density
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.pretraining.source_gps import SourceGPs
+from botorch_transfer.pretraining.tasks import evenly_spaced
 
 CLEAR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""
@@ -237,7 +238,7 @@ def _standardized(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Standardizes the target by itself, because its units may differ from its sources'."""
     # More points add little and cost O(n³).
-    rows = torch.linspace(0, len(Y) - 1, min(len(Y), MAX_POINTS)).round().long().to(X.device)
+    rows = evenly_spaced(len(Y), MAX_POINTS)
     X, Y = X[rows].double(), Y[rows].double()
     scale = usable_std(Y.std(correction=0), Y.mean())
     if noise is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.gaussian import log_density
+from botorch_transfer.pretraining.tasks import evenly_spaced
 
 WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 """The weights of a task over which its evidence is averaged."""
@@ -83,10 +84,7 @@ def _typical_rows(X: Tensor, Y: Tensor) -> Tensor:
     order = torch.arange(len(Y), device=Y.device)
     for key in (*X.mT, Y):
         order = order[key[order].argsort(stable=True)]
-    if len(Y) <= MAX_POINTS:
-        return order
-    places = torch.linspace(0, len(Y) - 1, MAX_POINTS).round().long()
-    return order[places.to(order.device)]
+    return order[evenly_spaced(len(Y), MAX_POINTS)]
 
 
 def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from botorch_transfer.kernels.gaussian import stationary_nll_and_gradient
 from botorch_transfer.kernels.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.pretraining.optimizers import minimize_batched
 from botorch_transfer.pretraining.parallel import single_threaded_scipy
+from botorch_transfer.pretraining.tasks import evenly_spaced
 
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
@@ -98,13 +99,13 @@ class StackedTasks:
         return StackedTasks(X, Y, Yvar, task, self.fixed_noise)
 
     def thinned(self, max_points: int, seed: int) -> StackedTasks:
-        """Keeps the same share of each task's points, but no fewer than five.
+        """Keeps about the same share of each task's points, but no fewer than five.
 
         Where there is no room for five points of each task, tasks are left out evenly, in the order
-        of how their outcomes are distributed: that in which they are given does not matter.
+        of how their outcomes are distributed. The order in which tasks are given does not matter.
 
         Args:
-            max_points: About how many points to keep of all tasks together.
+            max_points: How many points to keep of all tasks together, at most.
             seed: The seed of the choice of points.
 
         Returns:
@@ -112,15 +113,26 @@ class StackedTasks:
         """
         if len(self.Y) <= max_points:
             return self
-        share, kept = max_points / len(self.Y), []
-        for index in self._spread_out(max(1, max_points // _FEWEST)).tolist():
+        tasks = self._spread_out(max(1, max_points // _FEWEST))
+        sizes = torch.bincount(self.task, minlength=len(self.fixed_noise))[tasks]
+        fewest = sizes.clamp_max(min(_FEWEST, max_points))
+        share, counts = 1.0, sizes
+        while counts.sum() > max_points:  # with each round more tasks are at their fewest
+            room = counts > fewest
+            share = float(max_points - fewest[~room].sum()) / float(sizes[room].sum())
+            counts = fewest.maximum((share * sizes).floor().long())
+        kept = []
+        for index, count in zip(tasks.tolist(), counts.tolist(), strict=True):
             (rows,) = (self.task == index).nonzero(as_tuple=True)
             # By its outcomes: tasks with the same inputs are to keep different ones.
-            content = zlib.crc32(self.Y[rows].double().cpu().numpy().tobytes())
-            generator = torch.Generator().manual_seed(seed + content)
+            generator = torch.Generator().manual_seed(seed + self._content(rows))
             order = torch.randperm(len(rows), generator=generator)
-            kept.append(rows[order[: max(_FEWEST, round(share * len(rows)))].sort().values])
+            kept.append(rows[order[:count].sort().values])
         return self[torch.cat(kept)]
+
+    def _content(self, rows: Tensor) -> int:
+        """A number that outcomes have, whatever the place of their task."""
+        return zlib.crc32(self.Y[rows].double().cpu().numpy().tobytes())
 
     def _spread_out(self, most: int) -> Tensor:
         """The tasks with data; where these are more, so many that differ in their outcomes."""
@@ -128,8 +140,14 @@ class StackedTasks:
         if len(tasks) <= most:
             return tasks
         sums = self.Y.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, self.Y.abs())
-        order = (sums[tasks] / counts).argsort()
-        return tasks[order[torch.linspace(0, len(tasks) - 1, most).round().long()]].sort().values
+        ends = self.task.argsort(stable=True).split(counts.tolist())
+        keys = [
+            (spread, self._content(rows))
+            for spread, rows in zip((sums[tasks] / counts).tolist(), ends, strict=True)
+        ]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        chosen = [order[place] for place in evenly_spaced(len(order), most)]
+        return tasks[sorted(chosen)]
 
     def noise(self, inferred: Tensor) -> Tensor:
         """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
@@ -204,9 +222,9 @@ class PopulationObjective:
     def bounds(self) -> Tensor:
         """Lower and upper bounds of the parameters.
 
-        Tasks that know one value of an input say nothing of others. Far from it, the prediction is
-        to be the prior's, with the variance of the outcomes: the lengthscale is a fixed short one,
-        and no signal variance is above one.
+        If an input never varies, its lengthscale cannot be learned. It is fixed to a short one, and
+        signal variances are bounded by one, so that predictions away from the known value return to
+        the prior's.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d

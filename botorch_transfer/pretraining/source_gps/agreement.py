@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from scipy.stats import rankdata, spearmanr
 from torch import Tensor
@@ -17,7 +16,12 @@ from torch import Tensor
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
-from botorch_transfer.pretraining.tasks import OutcomeScale, PaddedTasks, target_transform
+from botorch_transfer.pretraining.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    evenly_spaced,
+    target_transform,
+)
 
 MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
@@ -102,7 +106,7 @@ def _left_out(gps: ConditionedGPs) -> list[tuple[int, Tensor, Tensor]]:
         return []
     gps = gps.select(tasks)
     rows = [mask.nonzero().flatten() for mask in gps.mask.cpu()]
-    rows = [own[_thinned(len(own), MAX_POINTS)] for own in rows]
+    rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
     size = gps.mask.shape[-1]
     places = torch.cat([task * size + own for task, own in enumerate(rows)])
     means = gps.mean(gps.train_X.flatten(end_dim=1)[places.to(gps.mask.device)]).cpu()
@@ -138,12 +142,7 @@ def _compared(gps: ConditionedGPs) -> list[int]:
     if gps.num_tasks <= MAX_TASKS:
         return list(range(gps.num_tasks))
     by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
-    return by_content[_thinned(gps.num_tasks, MAX_TASKS)].tolist()
-
-
-def _thinned(length: int, most: int) -> list[int]:
-    """Evenly spaced indices, at most so many."""
-    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
 
 
 def _rank_correlation(left: Tensor, right: Tensor) -> float:

@@ -209,7 +209,7 @@ def test_append_refuses_names_that_are_taken():
 
 def test_append_thins_out():
     longer = PRIOR.append(draw_data([30])["task 0"], max_points=25)
-    assert longer.num_points.tolist() == [5, 3, 5, 16]
+    assert longer.num_points.tolist() == [5, 3, 5, 12]
 
 
 def test_append_of_other_inputs_is_refused():
