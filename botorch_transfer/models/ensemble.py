@@ -26,7 +26,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import NormalPrior
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
@@ -121,22 +120,8 @@ class EnsembleGP(SourcePosteriorGP):
         self.ensemble_weights.set(self._shares(X, self.train_targets))
         self.train(training)
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Fits the target's own GP, then computes the weights; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: See :meth:`TargetGP.custom_fit`.
-            **kwargs: See :meth:`TargetGP.custom_fit`.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
-        fitted = super().custom_fit(mll, *args, **kwargs)
+    def _after_fit(self) -> None:
         self.update_weights()
-        return fitted
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         mvn = self.exact_gp(X, **kwargs)

@@ -20,7 +20,6 @@ from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
@@ -182,8 +181,9 @@ class PopulationGP(SourcePosteriorGP):
         joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
         weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
         mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
+        # That of the likelier one: a mean of both would be nearly all of the far one's.
         level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
-        # A single scale may have all the weight: its variance is not to be a negative rounding.
+        # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
         if self._learns_noise:
             bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
@@ -227,22 +227,8 @@ class PopulationGP(SourcePosteriorGP):
         value = log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
         return value.nan_to_num(nan=torch.finfo(value.dtype).min)
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Fits what is to be fitted, then computes the scale; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: See :meth:`TargetGP.custom_fit`.
-            **kwargs: See :meth:`TargetGP.custom_fit`.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
-        fitted = super().custom_fit(mll, *args, **kwargs)
+    def _after_fit(self) -> None:
         self.update_scale()
-        return fitted
 
 
 class _PriorAround(LogDensityLogNormalPrior):

@@ -459,16 +459,20 @@ class TargetGP(ConstructedFromDatasets):
         of_botorch = {name: value for name, value in named.items() if value is not None} | kwargs
         _check_fit_arguments(of_botorch, {"num_restarts": num_restarts, "seed": seed})
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
-        if not self._has_data_to_fit or not has_parameters:
-            return mll.eval()
         given = dict(optimizer_kwargs or {})
         if optimizer is None and self.max_fit_iterations is not None:
             given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
-        if of_botorch:
-            return fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
-        num_restarts = self.num_restarts if num_restarts is None else num_restarts
-        fit_from_starts(mll.train(), num_restarts, seed or 0, **given)
+        if self._has_data_to_fit and has_parameters:
+            if of_botorch:
+                fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+            else:
+                num_restarts = self.num_restarts if num_restarts is None else num_restarts
+                fit_from_starts(mll.train(), num_restarts, seed or 0, **given)
+        self._after_fit()
         return mll.eval()
+
+    def _after_fit(self) -> None:
+        """Computes what follows from hyperparameters and data; nothing by default."""
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
