@@ -1,8 +1,8 @@
 r"""TransferGP: the average of a hierarchical GP, ScaML-GP and a plain GP; the model to start with.
 
-No single model is best on every history. One that trusts the sources finds good points at once, and
-may stay where the sources point when they are wrong. An average does not: what one model overlooks
-another one tries. Read it for which models are averaged, and how much each counts.
+No single model is best on every history. A model that trusts its sources finds good points quickly,
+but can get stuck where they mislead. In an average, what one model overlooks another one tries.
+Read it for which models are averaged, and how much each counts.
 """
 
 from __future__ import annotations
@@ -124,11 +124,11 @@ class TransferGP(AveragedGP):
     source_argument = "prior"
     members: ModuleDict
     member_weights: Parameter
+    goal: Tensor
 
     averages_improvements = True
 
     _others_name = "members"
-    _sign = 1.0
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class TransferGP(AveragedGP):
         task_feature: int | None = None,
         members: Mapping[str, Callable[..., TargetGP]] | None = None,
     ) -> None:
-        classes = _that_take(prior, MEMBERS if members is None else members)
+        classes = _members_for(prior, MEMBERS if members is None else members)
         priors = _priors_of(prior, list(classes))
         options: dict[str, Any] = {
             "train_Yvar": train_Yvar,
@@ -181,6 +181,7 @@ class TransferGP(AveragedGP):
             outcome_transform,
             PLAIN_NOISE,
         )
+        self.register_buffer("goal", torch.ones(()))
         self._member_names = tuple(built)
         self._set_others(list(built.values()))
         start = torch.ones(*batch_shape, len(built) + 1)
@@ -215,17 +216,17 @@ class TransferGP(AveragedGP):
             maximize: Whether they are. The shares, which depend on how long ago the last
                 improvement was, are computed anew.
         """
-        self._sign = 1.0 if maximize else -1.0
+        self.goal.fill_(1.0 if maximize else -1.0)
         self.update_weights()
 
     @torch.no_grad()
     def update_weights(self) -> None:
         """Computes the shares anew from the target's outcomes; building and fitting do so."""
-        shares = member_shares(self._sign * self.train_targets, self.member_weights.shape[-1])
+        shares = member_shares(self.goal * self.train_targets, self.member_weights.shape[-1])
         self.member_weights.data = shares.to(self.member_weights)
 
 
-def _that_take(
+def _members_for(
     prior: Any, members: Mapping[str, Callable[..., TargetGP]]
 ) -> Mapping[str, Callable[..., TargetGP]]:
     """Selects the members that take a single prior; all, if there are source data."""

@@ -299,6 +299,9 @@ def test_where_less_is_better_the_shares_follow_the_lowest():
     assert not torch.equal(up.shares, TransferGP(X, -Y, PRIOR).shares)
     assert torch.equal(up.shares, down.shares)
     assert torch.equal(fit(down).shares, up.shares)
+    again = TransferGP(X, -Y, PRIOR)
+    again.load_state_dict(down.state_dict())
+    assert torch.equal(fit(again).shares, up.shares)
     down.set_goal(maximize=True)
     assert not torch.equal(up.shares, down.shares)
 
