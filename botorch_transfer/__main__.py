@@ -30,7 +30,7 @@ from botorch.exceptions.errors import BotorchError
 from botorch_transfer import models
 from botorch_transfer.data import tables
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.suggestion import Proposal, propose
+from botorch_transfer.suggestion import Proposal, moments, propose
 
 MAX_PICTURES = 12
 """The most parameters that a report draws."""
@@ -308,9 +308,8 @@ def _slices(space: SearchSpace, proposal: Proposal, outcome: str, sign: float) -
         points[:, space.feature_indices[parameter.name]] = torch.from_numpy(grid)
         points = space.round(points)  # other choices may switch parameters on and off
         values = space.decode(points)[parameter.name].to_numpy()
-        posterior = proposal.models[outcome].posterior(points)
-        mean = sign * posterior.mean.flatten().numpy()
-        half = 2 * posterior.variance.flatten().clamp_min(0).sqrt().numpy()
+        mean, std = (part.numpy() for part in moments(proposal.models[outcome], points))
+        mean, half = sign * mean, 2 * std
         figure = Figure(figsize=(4, 3), layout="constrained")
         axes = figure.subplots()
         if parameter.size is None:

@@ -2,7 +2,7 @@
 
 The tables are the only state: call it again when there are new outcomes. The same tables and the
 same seed give the same rows. Read this for how runs, several outcomes and constraints become models
-and one acquisition function, and for how that is maximized over a mixed space.
+and one acquisition function. How that is maximized over a mixed space is in ``maximization``.
 
 Which acquisition it is depends on what there is (:func:`make_acquisition`). Without any run it is
 the mean of the transferred prior. With runs, pending ones and rows of the same batch included, it
@@ -30,7 +30,6 @@ from botorch.exceptions.warnings import BotorchWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
-from botorch.optim import optimize_acqf_mixed
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
@@ -43,10 +42,11 @@ from torch import Tensor
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import likely_column
+from botorch_transfer.maximization import maximize
 from botorch_transfer.models import TransferGP
-from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.models.report import member_on_sources
 from botorch_transfer.pretraining.prior import TransferPrior
-from botorch_transfer.search_space import FloatParameter, SearchSpace
+from botorch_transfer.search_space import SearchSpace
 
 Goal = Literal["min", "max"]
 
@@ -56,31 +56,11 @@ DEFAULT_MODEL: Callable[..., Any] = TransferGP
 FAILED = ("failed", "failure", "error", "crashed")
 """What the status of a failed run says, in upper or lower case; others have no meaning."""
 
-SAME_ROW = 1e-4
-"""Points of the unit cube that are no further apart in any column are one row."""
-
-POOL = 512
-"""How many random rows are scored before the best ones are improved."""
-
 NUM_REFERENCE = 256
 """Random rows by which scales and references of acquisition functions are found."""
 
-MAX_GRID = 2_000
-"""A space with no more configurations than this is searched by listing them."""
-
-NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
-"""Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
-
-INDIFFERENCE = 0.01
-"""The share of the improvement, or of the prior mean's spread over the space, that a row may lose
-by moving to the middle of a range."""
-
 MAX_NAMED = 5
 """The most source tasks to name for a row."""
-
-
-class ExhaustedSpaceError(ValueError):
-    """All configurations of a finite search space have been tried, or are pending."""
 
 
 class Proposal(NamedTuple):
@@ -268,11 +248,11 @@ def propose_from(
         rows = space.decode(X)
         for target, fitted in zip(targets, models.values(), strict=True):
             suffix = f"_{target.name}" if len(targets) > 1 else ""
-            mean, std = _moments(fitted, X)
+            mean, std = moments(fitted, X)
             rows[f"predicted_mean{suffix}"] = (target.sign * mean).numpy()
             rows[f"predicted_std{suffix}"] = std.numpy()
         rows["acquisition"] = values
-        rows["sources"] = _speaking(models[targets[0].name], sources[targets[0].name], X)
+        rows["sources"] = _supporting_tasks(models[targets[0].name], X)
     return Proposal(rows, models, X)
 
 
@@ -401,13 +381,12 @@ def _check_arguments(
     if clash := [name for name in space.columns if name in taken]:
         raise ValueError(f"The parameter {clash[0]!r} has the name of another column: rename it.")
     for target in targets:
-        if history is not None and target.noise is not None:
-            known = [*history.columns, *([] if runs is None else runs.columns)]
-            if target.noise not in known:
-                raise InputDataError(
-                    f"Neither table has the column {target.noise!r}: name an existing one by "
-                    "noise=."
-                )
+        tables = [table for table in (history, runs) if table is not None and len(table.columns)]
+        known = [column for table in tables for column in table.columns]
+        if tables and target.noise is not None and target.noise not in known:
+            raise InputDataError(
+                f"No table has the column {target.noise!r}: name an existing one by noise=."
+            )
 
 
 def _prior_of(name: str, prior: Any, num_targets: int) -> Any:
@@ -552,7 +531,7 @@ def make_acquisition(
     if len(objectives) == 1:
         objective = GenericMCObjective(_take_first)
         return qLogNoisyExpectedImprovement(model, objective=objective, **options)
-    means = torch.stack([_moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
+    means = torch.stack([moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
     means = means[:, objectives]
     front = means[is_non_dominated(means)]
     nadir = front.amin(dim=0) - 0.1 * (means.amax(dim=0) - means.amin(dim=0))
@@ -574,7 +553,7 @@ def _violation(index: int, limit: float) -> Callable[[Tensor], Tensor]:
 
 
 @torch.no_grad()
-def _moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the latent function; of an ensemble, the mixture's."""
     posterior: Any = model.posterior(X)
     mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
@@ -615,182 +594,31 @@ def _search(
     taken, values = runs.all_X, list[float]()
     for number in range(n):
         acquisition = make_acquisition(models, targets, taken, reference, seed)
-        # Improvements are logarithms; without runs, it is the prior's mean.
-        tolerance = math.log1p(INDIFFERENCE) if len(taken) else None
-        x, value = _maximize(acquisition, space, taken, anchors, tolerance, seed + number)
+        is_logarithm = len(taken) > 0  # without runs, it is the prior's mean
+        x, value = maximize(acquisition, space, taken, anchors, is_logarithm, seed + number)
         taken = torch.cat([taken, x.unsqueeze(0)])
         values.append(value)
     return taken[len(taken) - n :], values
-
-
-def _maximize(
-    acquisition: AcquisitionFunction,
-    space: SearchSpace,
-    taken: Tensor,
-    anchors: Tensor,
-    tolerance: float | None,
-    seed: int,
-) -> tuple[Tensor, float]:
-    """Finds the row that is not taken where an acquisition is largest, and its value.
-
-    It may lose ``tolerance`` by moving to the middle of ranges; by default a share of the spread.
-    """
-    grid = _grid(space)
-    pool = _pool(space, anchors, seed) if grid is None else grid
-    pool = pool[~is_among(pool, taken)]
-    if len(pool) == 0:
-        raise ExhaustedSpaceError(
-            "All configurations of the search space are among the runs or in this batch: ask for "
-            "fewer, or widen the space."
-        )
-    values = _evaluate(acquisition, pool)
-    if grid is None:
-        if tolerance is None:
-            tolerance = INDIFFERENCE * float(values.max() - values.median())
-        x = _climb(acquisition, space, pool[values.argsort(descending=True, stable=True)])
-        rows = torch.stack([_move_to_middle(acquisition, space, x, tolerance), x])
-        rows = rows[~is_among(rows, taken)]
-        pool = torch.cat([rows, pool])
-        values = torch.cat([_evaluate(acquisition, rows), values])
-        # The first row that is as good as the best: the one that has moved, if it may.
-        enough = values >= values.max() - tolerance
-        if len(rows) and bool(enough[0]):
-            return pool[0], float(values[0])
-    best = int(values.argmax())
-    return pool[best], float(values[best])
-
-
-def _grid(space: SearchSpace) -> Tensor | None:
-    """All configurations, if they are few."""
-    if any(parameter.size is None for parameter in space.parameters):
-        return None
-    try:
-        return space.encode(space.grid(MAX_GRID))
-    except ValueError:
-        return None
-
-
-def _pool(space: SearchSpace, anchors: Tensor, seed: int) -> Tensor:
-    """Random rows, the anchors, and anchors with one parameter drawn anew."""
-    drawn = space.encode(space.sample(POOL, seed))
-    rng = np.random.default_rng(seed)
-    varied = [anchors]
-    for parameter in space.parameters if len(anchors) else ():
-        columns = space.feature_indices[parameter.name]
-        rows = anchors.repeat(2, 1)
-        rows[:, columns] = torch.from_numpy(parameter.sample(len(rows), rng))
-        varied.append(rows)
-    return torch.cat([drawn, space.round(torch.cat(varied))])
-
-
-@torch.no_grad()
-def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
-    return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)]).nan_to_num(
-        nan=-math.inf
-    )
-
-
-def is_among(X: Tensor, taken: Tensor) -> Tensor:
-    """Which rows of ``X`` are among others, as far as the search tells them apart."""
-    if len(taken) == 0:
-        return torch.zeros(len(X), dtype=torch.bool)
-    return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
-
-
-def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Tensor) -> Tensor:
-    """Improves the best rows by gradients, and by single steps of what is discrete."""
-    choices = _first_different(space.fixed_features(best_first[:64]), NUM_CHOICES)
-    # BoTorch cannot compare choices that leave nothing free with others: they are among the rows.
-    choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
-    rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
-    if choices:
-        found, _ = optimize_acqf_mixed(
-            acquisition,
-            bounds=space.bounds,
-            q=1,
-            num_restarts=len(starts),
-            fixed_features_list=choices,
-            batch_initial_conditions=starts,
-            equality_constraints=space.equality_constraints or None,
-            options={"maxiter": MAX_ITER},
-        )
-        rows = torch.cat([space.round(found.detach()), best_first[:1]])
-    x = rows[_evaluate(acquisition, rows).argmax()]
-    for _ in range(10):
-        rows = torch.cat([x.unsqueeze(0), _neighbours(space, x)])
-        step = int(_evaluate(acquisition, rows).argmax())
-        if step == 0:
-            break
-        x = rows[step]
-    return x
-
-
-def _first_different(choices: list[dict[int, float]], most: int) -> list[dict[int, float]]:
-    found: list[dict[int, float]] = []
-    for choice in choices:
-        if choice not in found:
-            found.append(choice)
-    return found[:most]
-
-
-def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Rows that differ by one step of an ordered parameter, or by another choice."""
-    rows = [x[None, :][:0]]
-    for parameter in space.parameters:
-        columns = space.feature_indices[parameter.name]
-        if parameter.size is None or parameter.size > MAX_GRID:
-            continue
-        values = torch.from_numpy(parameter.unit_grid()).to(x)
-        if values.shape[1] == 1:
-            rank = int((values[:, 0] - x[columns]).abs().argmin())
-            values = values[max(rank - 1, 0) : rank + 2]
-        changed = x.repeat(len(values), 1)
-        changed[:, columns] = values
-        rows.append(changed)
-    return space.round(torch.cat(rows))
-
-
-def _move_to_middle(
-    acquisition: AcquisitionFunction, space: SearchSpace, x: Tensor, tolerance: float
-) -> Tensor:
-    """Moves continuous parameters towards the middle of their range as far as it costs nothing.
-
-    Where neither sources nor runs say anything of a parameter, the acquisition is flat in it, and
-    its largest value is anywhere, often at a bound.
-    """
-    least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
-    fixed = space.fixed_features(x.unsqueeze(0))[0]
-    for parameter in space.parameters:
-        column = space.feature_indices[parameter.name][0]
-        if not isinstance(parameter, FloatParameter) or column in fixed:
-            continue
-        rows = x.repeat(9, 1)
-        rows[:, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
-        enough = _evaluate(acquisition, rows) >= least
-        enough[-1] = True
-        x = rows[int(enough.to(torch.int).argmax())]
-    return x
 
 
 # ------------------------------------------------------------------------------------- reporting
 
 
 @torch.no_grad()
-def _speaking(model: Any, sources: Any, X: Tensor) -> list[str]:
-    """Names the source tasks that expect much of each row, the surest first."""
-    prior = sources
-    if isinstance(sources, Mapping):
-        given = [part for part in sources.values() if isinstance(part, TransferPrior)]
-        known = [part for part in given if isinstance(part, SourceGPs)]
-        # As models of raw source data fit them, so that it is done once.
-        prior = (known or given or [SourceGPs.fit_once(sources, input_transform=None)])[0]
-    if not isinstance(prior, SourceGPs):
+def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
+    """Names the source tasks that expect much of each row, the surest first.
+
+    Of models without a posterior of each source task it names none.
+    """
+    informed: Any = member_on_sources(model)
+    if informed is None:
         return [""] * len(X)
+    prior = informed.prior
     mean, variance = prior.moments(X)
     gps = prior.gps
     average = (gps.train_Y * gps.mask).sum(dim=-1) / prior.num_points
     surety = (mean - average.unsqueeze(-1)) / variance.clamp_min(1e-12).sqrt()
-    weights = getattr(model, "weights", None)
+    weights = getattr(informed, "weights", None)
     if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
         surety[weights < 0.1 * weights.max()] = -math.inf
     names = []

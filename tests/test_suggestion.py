@@ -8,9 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +28,8 @@ from botorch_transfer import (
     suggest,
     suggestion,
 )
-from botorch_transfer.suggestion import SAME_ROW, propose
+from botorch_transfer.maximization import SAME_ROW
+from botorch_transfer.suggestion import propose
 
 LR = FloatParameter("lr", 1e-4, 1.0, log=True)
 DEPTH = IntegerParameter("depth", 1, 9)
@@ -391,7 +390,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
-        ({"noise": "sem"}, InputDataError, "Neither table has the column 'sem'"),
+        ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
         ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
         (
             {"noise": "sem", "outcome": ["loss", "depth"]},
@@ -420,6 +419,12 @@ def test_errors_are_one_sentence(arguments, kind, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_misspelt_column_of_noise_is_found_with_a_prior_too():
+    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
+    with pytest.raises(InputDataError, match="No table has the column 'sem'"):
+        suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
+
+
 def test_a_model_of_several_outcomes_needs_a_prior_of_each():
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
@@ -440,31 +445,6 @@ PARAMETERS = {
 CELLS = st.one_of(
     st.floats(-3, 3), st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1e-3, 8, 16, 4, 1e9])
 )
-
-
-class Peak(AcquisitionFunction):
-    """The logarithm of an improvement that falls by hundreds of orders of magnitude."""
-
-    def __init__(self) -> None:
-        super().__init__(SingleTaskGP(torch.zeros(1, 3).double(), torch.zeros(1, 1).double()))
-
-    def forward(self, X):
-        return -2000 * (X - 0.2).square().sum(dim=(-2, -1))
-
-
-def test_moving_to_the_middle_costs_next_to_nothing_of_an_improvement():
-    space = SearchSpace([FloatParameter(name, 0.0, 1.0) for name in "abc"])
-    none = torch.empty(0, 3, dtype=torch.double)
-    x, value = suggestion._maximize(Peak(), space, none, none, np.log(1.01), seed=0)
-    assert value >= -np.log(1.01)
-    assert Peak()(x[None, None]).item() == pytest.approx(value)
-    # What is flat in an input stays in its middle.
-    flat = SearchSpace([FloatParameter(name, 0.0, 1.0) for name in "abcd"])
-    none = torch.empty(0, 4, dtype=torch.double)
-    peak = Peak()
-    peak.forward = lambda X: Peak.forward(peak, X[..., :3])
-    x, _ = suggestion._maximize(peak, flat, none, none, np.log(1.01), seed=0)
-    assert x[3].item() == pytest.approx(0.5)
 
 
 def test_runs_keep_their_order_failed_ones_too():

@@ -253,6 +253,9 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     Raises:
         InputDataError: If there is no such column, or the new name is taken.
     """
+    new_names = list(rename.values())
+    if twice := [name for name in new_names if new_names.count(name) > 1]:
+        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
     for old, new in rename.items():
         if old not in frame.columns:
             raise InputDataError(

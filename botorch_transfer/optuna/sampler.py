@@ -29,6 +29,7 @@ from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.data import from_dataframe
+from botorch_transfer.maximization import ExhaustedSpaceError, is_among
 from botorch_transfer.optuna.distributions import (
     distribution_of,
     has_value,
@@ -47,7 +48,7 @@ from botorch_transfer.optuna.history import (
 )
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.suggestion import ExhaustedSpaceError, Target, is_among, propose_from
+from botorch_transfer.suggestion import Target, propose_from
 
 logger = logging.getLogger(__name__)
 

@@ -337,6 +337,7 @@ def test_renamed_columns():
     [
         ({"weight_decai": "wd"}, "lacks \\(but 'weight_decay'\\): correct the old name"),
         ({"weight_decay": "x"}, "the name 'x', which another column has"),
+        ({"weight_decay": "wd", "loss": "wd"}, "gives two columns the name 'wd': drop one of them"),
     ],
 )
 def test_wrong_new_names_are_refused(rename, message):

@@ -18,7 +18,7 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
-from botorch_transfer import ScaMLGP, suggestion
+from botorch_transfer import ScaMLGP, maximization, suggestion
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
 from tests.optuna.studies import drawn_history
 
@@ -26,9 +26,9 @@ from tests.optuna.studies import drawn_history
 @pytest.fixture(autouse=True)
 def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the best of few rows: these tests are about values being valid, not good."""
-    monkeypatch.setattr(suggestion, "POOL", 64)
+    monkeypatch.setattr(maximization, "POOL", 64)
     monkeypatch.setattr(suggestion, "NUM_REFERENCE", 32)
-    monkeypatch.setattr(suggestion, "_climb", lambda acquisition, space, best_first: best_first[0])
+    monkeypatch.setattr(maximization, "_climb", lambda acquisition, space, best: best[0])
 
 
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
