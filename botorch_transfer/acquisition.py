@@ -249,14 +249,13 @@ def noisy_improvement(
     transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None
-    if X_reference is not None and getattr(model, "averages_improvements", False):
-        average, given = cast(AveragedGP, model), (objective_weights, X_observed, seed)
-        each = [noisy_improvement(one, *given) for one in average.apart()]
+    shares = model.improvement_shares if isinstance(model, AveragedGP) else None
+    if X_reference is not None and shares is not None:
+        given = objective_weights, X_observed, seed
+        each = [noisy_improvement(one, *given) for one in cast(AveragedGP, model).apart()]
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
-        return (
-            AveragedImprovement(known, average.shares, points) if len(known) == len(each) else None
-        )
+        return AveragedImprovement(known, shares, points) if len(known) == len(each) else None
     with torch.no_grad():
         posterior = model.posterior(X_observed, posterior_transform=transform)
     if type(posterior) is not GPyTorchPosterior:
@@ -291,7 +290,7 @@ class AveragedImprovement(AcquisitionFunction):
         >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
         >>> model = TransferGP(X[:3], X[:3, :1], history)
         >>> improvements = [LogExpectedImprovement(each, best_f=0.9) for each in model.apart()]
-        >>> acquisition = AveragedImprovement(improvements, model.shares, X)
+        >>> acquisition = AveragedImprovement(improvements, model.improvement_shares, X)
         >>> acquisition(X.unsqueeze(-2)).shape
         torch.Size([30])
     """

@@ -216,7 +216,7 @@ def test_improvements_are_averaged_over_the_models_of_an_average():
     found = noisy_improvement(model, ONE, OBSERVED[:4], seed=3, X_reference=points)
     each = [noisy_improvement(part, ONE, OBSERVED[:4], seed=3) for part in model.apart()]
     reference = torch.cat([points, OBSERVED[:4]])
-    expected = AveragedImprovement(each, model.shares, reference)
+    expected = AveragedImprovement(each, model.improvement_shares, reference)
     torch.testing.assert_close(found(TEST_X), expected(TEST_X))
     # Without a sample of the space, it is the improvement under their average.
     assert isinstance(noisy_improvement(model, ONE, OBSERVED[:4]), LogExpectedImprovement)

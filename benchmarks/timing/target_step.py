@@ -213,11 +213,12 @@ def improvement(model: Any, bounds: torch.Tensor, X: torch.Tensor, Y: torch.Tens
     Returns:
         The acquisition function.
     """
-    if not getattr(model, "averages_improvements", False):
+    shares = getattr(model, "improvement_shares", None)
+    if shares is None:
         return LogExpectedImprovement(model, best_f=Y.max())
     each = [LogExpectedImprovement(part, best_f=Y.max()) for part in model.apart()]
     reference = torch.cat([draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2), X])
-    return AveragedImprovement(each, model.shares, reference)
+    return AveragedImprovement(each, shares, reference)
 
 
 def _split(steps: list[list[float]]) -> str:

@@ -94,10 +94,6 @@ class AveragedGP(TargetGP):
     _others_name: ClassVar[str]
     """The name of the module that holds the other models."""
 
-    averages_improvements: ClassVar[bool] = False
-    """Whether the next evaluation is chosen by an average of the models' improvements, and not by
-    the improvement under their average."""
-
     transfer_report = transfer_report
 
     def __init__(
@@ -139,6 +135,14 @@ class AveragedGP(TargetGP):
     @abstractmethod
     def shares(self) -> Tensor:
         """The models' shares, a ``batch_shape x (K + 1)`` tensor; the plain GP's is the last."""
+
+    @property
+    def improvement_shares(self) -> Tensor | None:
+        """How much each model's improvement counts in the choice of the next evaluation.
+
+        ``None``: it is chosen by the improvement under the average.
+        """
+        return None
 
     @abstractmethod
     def update_weights(self) -> None:

@@ -40,12 +40,15 @@ MEMBERS: Mapping[str, Callable[..., TargetGP]] = {"population": PopulationGP, "s
 PATIENCE = 5
 """After so many evaluations without improvement, all models count alike."""
 
+PLAIN_SHARE = 0.05
+"""The plain GP's share of predictions: with few points its variance is many times the others'."""
+
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
 """The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
-    """Computes how much each model counts.
+    """Computes how much each model's improvement counts in the choice of the next evaluation.
 
     The first model leads: it counts once. The others count ``1 / patience`` after an improvement,
     and more with each evaluation that brings none, until they count once, too. So no share goes to
@@ -70,6 +73,13 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     return counts / counts.sum(dim=-1, keepdim=True)
 
 
+def _prediction_shares(num_members: int) -> Tensor:
+    """The plain GP has a small share, and the leading model half of another one's: it is bold."""
+    counts = torch.full((num_members - 1,), 2.0)
+    counts[0] = 1.0
+    return torch.cat([(1 - PLAIN_SHARE) * counts / counts.sum(), torch.tensor([PLAIN_SHARE])])
+
+
 class TransferGP(AveragedGP):
     r"""The average of several transfer models and a plain GP; the model to start with.
 
@@ -81,14 +91,18 @@ class TransferGP(AveragedGP):
         mean = Σ_k p_k μ_k
         covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
 
-    Where the models disagree, the variance is large. The shares are computed by
-    :func:`member_shares` when the model is built and again by each fit, and frozen in between: they
-    depend on how long ago the last improvement was, so the order of the target's data is taken as
-    that of the evaluations.
+    Where the models disagree, the variance is large. The shares are constants: .05 for the plain
+    GP, and of the rest twice as much for each other model as for the first, which leads the search
+    but is often too sure of itself.
 
     For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the models'
     expected improvements instead, each in units of its own maximum: a point that one model is sure
-    of, and one that only another finds promising, then count the same. Use the class for any number
+    of, and one that only another finds promising, then count the same. ``improvement_shares``, how
+    much each counts there, are computed by :func:`member_shares` when the model is built and again
+    by each fit, and frozen in between: they depend on how long ago the last improvement was, so the
+    order of the target's data is taken as that of the evaluations.
+
+    Use the class for any number
     of source tasks, from one on, with a few up to a few hundred points each. It costs as much as
     its models together, and uses the plain GP's observation noise. BoTorch's analytic noisy
     expected improvement would use the plain GP only: use ``qLogNoisyExpectedImprovement``.
@@ -125,8 +139,7 @@ class TransferGP(AveragedGP):
     members: ModuleDict
     member_weights: Parameter
     goal: Tensor
-
-    averages_improvements = True
+    _shares: Tensor
 
     _others_name = "members"
 
@@ -186,6 +199,8 @@ class TransferGP(AveragedGP):
         self._set_others(list(built.values()))
         start = torch.ones(*batch_shape, len(built) + 1)
         self.member_weights = Parameter(start, requires_grad=False)
+        shares = _prediction_shares(len(built) + 1).expand(start.shape).clone()
+        self.register_buffer("_shares", shares, persistent=False)
         self.to(train_X)
         self.update_weights()
 
@@ -201,7 +216,12 @@ class TransferGP(AveragedGP):
 
     @property
     def shares(self) -> Tensor:
-        """The models' shares, a ``batch_shape x (K + 1)`` tensor; the plain GP's is the last."""
+        """The models' shares of the prediction, as ``batch_shape x (K + 1)``; the plain GP last."""
+        return self._shares
+
+    @property
+    def improvement_shares(self) -> Tensor:
+        """How much each model's improvement counts, a ``batch_shape x (K + 1)`` tensor."""
         return self.member_weights
 
     @property
@@ -213,15 +233,15 @@ class TransferGP(AveragedGP):
         """Says whether larger outcomes are better, as they are by default.
 
         Args:
-            maximize: Whether they are. The shares, which depend on how long ago the last
-                improvement was, are computed anew.
+            maximize: Whether they are. ``improvement_shares``, which depend on how long ago the
+                last improvement was, are computed anew.
         """
         self.goal.fill_(1.0 if maximize else -1.0)
         self.update_weights()
 
     @torch.no_grad()
     def update_weights(self) -> None:
-        """Computes the shares anew from the target's outcomes; building and fitting do so."""
+        """Computes ``improvement_shares`` anew from the outcomes; building and fitting do so."""
         shares = member_shares(self.goal * self.train_targets, self.member_weights.shape[-1])
         self.member_weights.data = shares.to(self.member_weights)
 

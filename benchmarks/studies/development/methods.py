@@ -63,7 +63,7 @@ def averaged_improvement(model: TransferGP, Y: Tensor, pool: Tensor) -> Tensor:
     if len(Y) == 0:
         return log_ei(model, Y, pool)
     improvements = [LogExpectedImprovement(each, best_f=Y.max()) for each in model.apart()]
-    return AveragedImprovement(improvements, model.shares, pool)(pool.unsqueeze(-2))
+    return AveragedImprovement(improvements, model.improvement_shares, pool)(pool.unsqueeze(-2))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ optimized as logarithms, with normal hyperpriors:
     log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
     log s_c         ~ N(log .8, 1)            standard deviation of what all tasks share
     log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
-    log s_h / s_c   ~ N(.3, .3²)              a single task could not tell the two apart
+    log s_h / s_c   ~ N(.3, .3² M / 2)        how alike the M tasks are; one or two cannot tell
     log σ²          ~ N(log .01, 1.5²)        noise variance
     log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
 
@@ -203,7 +203,7 @@ class PopulationObjective:
             (own - common, 0.0, 0.7),
             (s_c[None], math.log(0.8), 1.0),
             (s_h[None], math.log(0.7), 1.0),
-            ((s_h - s_c)[None], 0.3, 0.3),
+            ((s_h - s_c)[None], 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
             (noise[None], math.log(0.01), 1.5),
             (of_tasks, 0.0, 0.7),
         ]

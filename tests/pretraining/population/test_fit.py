@@ -49,7 +49,7 @@ def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -
         (own - common, 0.0, 0.7),
         (s_c, math.log(0.8), 1.0),
         (s_h, math.log(0.7), 1.0),
-        (s_h - s_c, 0.3, 0.3),
+        (s_h - s_c, 0.3, 0.3 * math.sqrt(max(len(tasks.fixed_noise), 2) / 2)),
         (noise, math.log(0.01), 1.5),
         (of_tasks, 0.0, 0.7),
     ]

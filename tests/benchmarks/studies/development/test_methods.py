@@ -52,7 +52,7 @@ def test_the_average_is_one_of_improvements_in_units_of_their_maximum():
         found = averaged_improvement(model, Y, pool)
         parts = torch.stack([log_ei(each, Y, pool).exp() for each in model.apart()])
     scaled = parts / parts.amax(dim=-1, keepdim=True)
-    torch.testing.assert_close(found.exp(), model.shares @ scaled)
+    torch.testing.assert_close(found.exp(), model.improvement_shares @ scaled)
 
 
 def test_the_plain_gp_ignores_the_history():
