@@ -30,6 +30,7 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from benchmarks.demo import TASKS
 from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.markdown import markdown_table
+from benchmarks.old_runs import METRIC, draw_old_runs
 from botorch_transfer import (
     FloatParameter,
     Hyperprior,
@@ -46,7 +47,6 @@ from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generat
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.pretraining.memo import clear_memos
 
-METRIC = "log_loss"
 EVALUATIONS = 12
 AT = (1, 2, 3, 5, 8, 12)
 OLD_TASKS, OLD_RUNS = 10, 40
@@ -106,14 +106,7 @@ class Setting:
 
     def runs(self, space: str | None = None) -> pd.DataFrame:
         """Old runs on tasks of other data sets, by default in the same search space."""
-        space = space or self.space
-        frame = load_tuning_history(space).dropna(subset=METRIC)
-        frame = frame[frame["task"].str.split("_").str[0] != self.target.split("_")[0]]
-        names = pd.Series(sorted(frame["task"].unique())).sample(OLD_TASKS, random_state=self.seed)
-        chosen = frame[frame["task"].isin(list(names))]
-        shuffled = chosen.sample(frac=1.0, random_state=self.seed)
-        columns = ["task", *(config.name for config in ax_space(space)), METRIC]
-        return shuffled.groupby("task").head(OLD_RUNS).sort_values("task")[columns]
+        return draw_old_runs(space or self.space, self.target, self.seed, OLD_TASKS, OLD_RUNS)
 
     def experiments(self) -> list[Client]:
         """The old runs as Ax experiments."""

@@ -130,7 +130,7 @@ def ratios(values: pd.DataFrame, reference: str, seed: int = 0) -> dict[str, Est
     Returns:
         The ratios by method.
     """
-    drawn = _resampled_means(values, np.random.default_rng(seed))
+    drawn = resampled_means(values, np.random.default_rng(seed))
     means = dict(of_cases(values).mean())
     return {
         str(method): Estimate(
@@ -180,10 +180,18 @@ def _problems(values: pd.DataFrame) -> pd.Index:
     return values.index.get_level_values("problem")
 
 
-def _resampled_means(
+def resampled_means(
     values: pd.DataFrame, generator: np.random.Generator
 ) -> dict[Hashable, np.ndarray]:
-    """Means of problems drawn with replacement, of each its seeds drawn with replacement."""
+    """Means of problems drawn with replacement, of each its seeds drawn with replacement.
+
+    Args:
+        values: One row a problem and seed; problems count the same.
+        generator: Draws `NUM_BOOTSTRAP` times.
+
+    Returns:
+        The means of each column.
+    """
     codes, names = pd.factorize(_problems(values))
     rows_of = [np.flatnonzero(codes == code) for code in range(len(names))]
     total = np.zeros((NUM_BOOTSTRAP, values.shape[1]))

@@ -1,0 +1,40 @@
+"""Draws a history for a target task from the shipped runs, for studies through other programs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+
+METRIC = "log_loss"
+
+
+def draw_old_runs(
+    space: str, target: str, seed: int, num_tasks: int, num_runs: int
+) -> pd.DataFrame:
+    """Draws some runs of some old tasks.
+
+    Tasks that share their data set with the target are left out: digits 3 against 9 would know some
+    of the very images of 3 against 8.
+
+    Args:
+        space: One of the tuning history's search spaces.
+        target: The target task.
+        seed: The seed of the draw.
+        num_tasks: How many tasks.
+        num_runs: How many runs of each.
+
+    Returns:
+        A table of `"task"`, the parameters and `METRIC`, sorted by task.
+
+    Example:
+        >>> draw_old_runs("svm", "digits_3_vs_8", 0, num_tasks=2, num_runs=30).shape
+        (60, 4)
+    """
+    frame = load_tuning_history(space).dropna(subset=METRIC)
+    frame = frame[frame["task"].str.split("_").str[0] != target.split("_")[0]]
+    names = pd.Series(sorted(frame["task"].unique())).sample(num_tasks, random_state=seed)
+    chosen = frame[frame["task"].isin(list(names))]
+    shuffled = chosen.sample(frac=1.0, random_state=seed)
+    columns = ["task", *tuning_search_space(space).columns, METRIC]
+    return shuffled.groupby("task").head(num_runs).sort_values("task")[columns]
