@@ -30,19 +30,24 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_from_a_table_to_suggestions_in_a_process_of_its_own(folder):
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "botorch_transfer", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own."""
+    command = [sys.executable, "-m", "botorch_transfer", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
 
-    guessed = run("space", "old.csv", "--outcome", "log_loss", "accuracy")
-    (folder / "guessed.json").write_text(guessed.stdout)
+
+def test_from_a_table_to_suggestions(folder, capsys):
+    assert main(["space", "old.csv", "--outcome", "log_loss", "accuracy"]) == 0
+    (folder / "guessed.json").write_text(capsys.readouterr().out)
     assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
-    found = run("suggest", "guessed.json", "old.csv", "-n", "3", *LOSS)
-    assert found.returncode == 0
-    assert found.stderr == ""
-    assert len(found.stdout.splitlines()) == 4
-    wrong = run("suggest", "guessed.json", "old.csv", "--outcome", "logloss")
+    assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS]) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    assert len(found.out.splitlines()) == 4
+
+
+def test_errors_end_the_program_with_2():
+    wrong = run(*COMMAND, "--outcome", "logloss")
     assert wrong.returncode == 2
     assert wrong.stdout == ""
     assert wrong.stderr == (
@@ -96,10 +101,10 @@ def test_what_the_history_lacks_is_told(folder):
     spec = json.loads((folder / "space.json").read_text())
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
-    command = [sys.executable, "-m", "botorch_transfer", *COMMAND, *LOSS]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    found = run(*COMMAND, *LOSS)
     assert found.stderr == "No old run records 'decay': sources say nothing of it\n"
     assert found.returncode == 0
+    assert len(found.stdout.splitlines()) == 2
 
 
 def test_options(folder, capsys):

@@ -30,6 +30,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.maximization import SAME_ROW
 from botorch_transfer.suggestion import propose
+from tests.brief_search import brief_search
 
 LR = FloatParameter("lr", 1e-4, 1.0, log=True)
 DEPTH = IntegerParameter("depth", 1, 9)
@@ -64,6 +65,12 @@ def tune(space, history, evaluate, steps, **options) -> pd.DataFrame:
         row = suggest(space, history, runs, **options)[space.columns]
         runs = pd.concat([runs, row.assign(loss=evaluate(row))], ignore_index=True)
     return runs
+
+
+@pytest.fixture
+def _brief_search():
+    with brief_search():
+        yield
 
 
 def assert_new(space: SearchSpace, rows: pd.DataFrame, runs: pd.DataFrame | None = None) -> None:
@@ -179,6 +186,7 @@ def test_old_runs_that_failed_are_left_out():
 # ------------------------------------------------------------------- outcomes, constraints, noise
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_several_outcomes_and_a_constraint():
     history = HISTORY.assign(
         latency=lambda f: f["depth"] + np.log10(f["lr"]), memory=lambda f: 10.0 * f["depth"]
@@ -252,6 +260,7 @@ def mixed_loss(frame: pd.DataFrame) -> pd.Series:
     return loss(frame) + by_solver + momentum * (frame["solver"] == "sgd") + batch + frame["web"]
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_mixed_and_conditional_space():
     parts = [MIXED.sample(60, seed=i).assign(task=f"t{i}") for i in range(3)]
     history = pd.concat(parts, ignore_index=True)
@@ -491,13 +500,13 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_with_the_default_model(drawn, n):
     valid_rows_or_one_sentence(drawn, n, None)
@@ -507,7 +516,8 @@ def valid_rows_or_one_sentence(drawn, n, model):
     space, history, runs = drawn
     refusal = None
     try:
-        rows = suggest(space, history, runs, n=n, model=model)
+        with brief_search():
+            rows = suggest(space, history, runs, n=n, model=model)
     except (InputDataError, ValueError) as error:
         refusal = str(error)
     if refusal is not None:

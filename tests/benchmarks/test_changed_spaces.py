@@ -57,8 +57,8 @@ def test_regret_is_that_of_the_best_row_yet(folder, monkeypatch, name):
     assert len(regrets) == 6
     assert (np.diff(regrets) <= 0).all()
     assert all(0 <= regret <= 1 for regret in regrets)
-    assert changed_spaces.run(SMALL, SMALL.read(folder), "1", name, seed=0) == regrets
     if name == UNCHANGED:
+        assert changed_spaces.run(SMALL, SMALL.read(folder), "1", name, seed=0) == regrets
         assert regrets[-1] == 0.0
 
 

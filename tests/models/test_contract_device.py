@@ -7,6 +7,7 @@ tests of the contract there.
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cache
 
 import pytest
 import torch
@@ -37,9 +38,14 @@ def there(device):
     return ShiftedSines(device=device)
 
 
-def pretrained(case, family):
+def pretrained(case, family, sizes=(5, 4)):
     """The constructor's third argument, of two small source tasks."""
-    return case.pretrain(family.sources((5, 4)), input_transform=None)
+    return _pretrained(case.pretrain, family, sizes)
+
+
+@cache  # cases that differ by their options share it
+def _pretrained(pretrain, family, sizes):
+    return pretrain(family.sources(sizes), input_transform=None)
 
 
 def fit(model, **options):
@@ -206,13 +212,7 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 def test_tasks_cost_no_waits(case, there):
     X = there.inputs(4, 1, seed=98).requires_grad_()
     few, many = (
-        waits_of_a_step(
-            case.build(
-                *there.target(4),
-                case.pretrain(there.sources((6,) * num_tasks), input_transform=None),
-            ),
-            X,
-        )
+        waits_of_a_step(case.build(*there.target(4), pretrained(case, there, (6,) * num_tasks)), X)
         for num_tasks in (2, 6)
     )
     assert few == many
@@ -231,7 +231,6 @@ def test_tasks_cost_no_waits_in_a_fit_in_closed_form(case, there, monkeypatch):
             return results[0]
 
         monkeypatch.setattr(TargetObjective, "__call__", counted)
-        prior = case.pretrain(there.sources((6,) * num_tasks), input_transform=None)
-        fit(case.build(*there.target(4), prior))
+        fit(case.build(*there.target(4), pretrained(case, there, (6,) * num_tasks)))
     # Whether a Cholesky factorization failed; at first, the hyperpriors go to the device.
     assert counts[2] == counts[6] == {1, 3}

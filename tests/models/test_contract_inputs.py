@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partialmethod
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
+from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
 from tests.models.contract import (
     RAW_BOUNDS,
@@ -65,9 +67,10 @@ def test_from_a_supervised_dataset(case, n, known_noise):
     assert_same_posterior(model.posterior(TEST_X), expected, rtol=1e-12)
 
 
-def test_raw_source_data(case):
+def test_raw_source_data(case, monkeypatch):
     """Under either name, whatever the constructor calls them."""
     name = {"prior": "source_data", "source_data": "prior"}[case.source_argument]
+    monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
     sources = FAMILY.sources()
     X, Y = FAMILY.target(3)
     arguments = case.model_class.construct_inputs(dataset(X, Y, "target"), **{name: sources})

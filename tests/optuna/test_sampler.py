@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,15 @@ from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, fr
 from botorch_transfer.optuna import TransferSampler, history_from_optuna
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.pretraining.memo import clear_memos
+from tests.brief_search import brief_search
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
 from tests.optuna.worker import open_study
+
+
+@pytest.fixture(autouse=True)
+def _brief_search() -> Iterator[None]:
+    with brief_search():
+        yield
 
 
 def objective(trial: Trial) -> float:
@@ -433,8 +441,8 @@ def test_four_objectives_are_refused():
 
 def test_two_threads():
     study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(objective, n_trials=8, n_jobs=2)
-    assert states(study) == [TrialState.COMPLETE] * 8
+    study.optimize(objective, n_trials=6, n_jobs=2)
+    assert states(study) == [TrialState.COMPLETE] * 6
     assert _apart(study) > 1e-4
 
 
@@ -442,12 +450,12 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
         open_study(storage, "new", seed=0)  # so that the tables are made once
-    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "5"]
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "3"]
     workers = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
     for storage in storages:
         study = open_study(storage, "new", seed=0)
-        assert states(study) == [TrialState.COMPLETE] * 10
+        assert states(study) == [TrialState.COMPLETE] * 6
         assert _apart(study) > 1e-4
 
 

@@ -18,7 +18,7 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
-from botorch_transfer import ScaMLGP, maximization, suggestion
+from botorch_transfer import PopulationGP, maximization, suggestion
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
 from tests.optuna.studies import drawn_history
 
@@ -26,13 +26,15 @@ from tests.optuna.studies import drawn_history
 @pytest.fixture(autouse=True)
 def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the best of few rows: these tests are about values being valid, not good."""
-    monkeypatch.setattr(maximization, "POOL", 64)
-    monkeypatch.setattr(suggestion, "NUM_REFERENCE", 32)
+    monkeypatch.setattr(maximization, "POOL", 32)
+    monkeypatch.setattr(suggestion, "NUM_REFERENCE", 16)
+    monkeypatch.setattr(maximization, "_move_to_middle", lambda acquisition, space, x, most: x)
     monkeypatch.setattr(maximization, "_climb", lambda acquisition, space, best: best[0])
 
 
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
-    return lambda: TransferSampler(history, ScaMLGP, seed=0)
+    """Makes samplers with the model that has nothing to fit."""
+    return lambda: TransferSampler(history, PopulationGP, seed=0)
 
 
 class TestBasic(BasicSamplerTestCase):

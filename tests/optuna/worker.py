@@ -7,6 +7,7 @@ import time
 
 import optuna
 
+from tests.brief_search import brief_search
 from tests.optuna.studies import sampler
 
 
@@ -30,5 +31,6 @@ def objective(trial: optuna.Trial) -> float:
 
 if __name__ == "__main__":
     *storages, name, trials, seed = sys.argv[1:]
-    for storage in storages:
-        open_study(storage, name, int(seed)).optimize(objective, n_trials=int(trials))
+    with brief_search():
+        for storage in storages:
+            open_study(storage, name, int(seed)).optimize(objective, n_trials=int(trials))

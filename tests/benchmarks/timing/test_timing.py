@@ -5,7 +5,14 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from benchmarks.timing import gpu, source_fit, source_posterior
+from benchmarks.timing import (
+    gpu,
+    joint_posterior,
+    many_tasks,
+    source_fit,
+    source_growth,
+    source_posterior,
+)
 from benchmarks.timing.__main__ import main
 from benchmarks.timing.measure import Row, Sizes, medians, readable, timing_table
 from benchmarks.timing.rows import COMPARISONS
@@ -47,7 +54,10 @@ TINY = Sizes(
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_every_row_can_be_measured(name, capsys):
+def test_every_row_can_be_measured(name, capsys, monkeypatch):
+    """In this process: ``test_memory_of_a_fit_is_measured`` starts a new one, which takes long."""
+    for room in (joint_posterior, many_tasks, source_growth):
+        monkeypatch.setattr(room, "in_new_process", lambda function, *given: function(*given))
     main(["--rows", name], TINY)
     printed = capsys.readouterr().out
     rows = printed.split("\n\n")[0].splitlines()

@@ -1,0 +1,22 @@
+"""A brief search for the next row, where tests are about other things than how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from botorch_transfer import maximization, suggestion
+
+
+@contextmanager
+def brief_search() -> Iterator[None]:
+    """Scores few random rows, and climbs a few steps from the best of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maximization, "POOL", 64)
+        patch.setattr(maximization, "NUM_STARTS", 2)
+        patch.setattr(maximization, "NUM_CHOICES", 2)
+        patch.setattr(maximization, "MAX_ITER", 10)
+        patch.setattr(suggestion, "NUM_REFERENCE", 64)
+        yield
