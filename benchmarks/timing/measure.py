@@ -34,6 +34,9 @@ class Sizes:
         num_fit_tasks: The number of source tasks of the target's fit.
         num_fit_points: The number of points of each of them.
         fit_dim: The number of inputs there.
+        num_mixed_tasks: The number of source tasks in a mixed space.
+        num_mixed_rows: The number of rows of all of them.
+        num_mixed_target_points: The numbers of points of the target there.
         num_restarts: The number of further starts in the fit from several.
         task_counts: The numbers of tasks over which growth is measured.
         chunk_elements: The chunk sizes of these fits.
@@ -64,6 +67,9 @@ class Sizes:
     num_fit_tasks: int = 10
     num_fit_points: int = 50
     fit_dim: int = 8
+    num_mixed_tasks: int = 7
+    num_mixed_rows: int = 610
+    num_mixed_target_points: tuple[int, ...] = (1, 3, 6, 9)
     num_restarts: int = 5
     task_counts: tuple[int, ...] = (8, 32, 128, 512)
     chunk_elements: tuple[int, ...] = (2**20,)

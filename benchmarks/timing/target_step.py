@@ -6,7 +6,7 @@ The step of an average of models optimizes the average of their improvements.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -134,17 +134,24 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
     )
 
 
-def step_rows(sizes: Sizes, models: Mapping[str, tuple[Build, float]]) -> list[Row]:
+def step_rows(
+    sizes: Sizes,
+    models: Mapping[str, tuple[Build, float]],
+    targets: Sequence[Task] | None = None,
+    inputs: str = "",
+) -> list[Row]:
     """Compares models' steps with that of BoTorch's default model.
 
     Args:
         sizes: The target's size, and how to optimize the acquisition.
         models: By name what builds a model, and how much slower it may be.
+        targets: The target's data in each repeat; by default others in each.
+        inputs: What there is to say of the inputs.
 
     Returns:
         The rows; their details say where the time goes.
     """
-    targets = _targets(sizes)
+    targets = _targets(sizes) if targets is None else targets
     parts: dict[str, list[list[float]]] = defaultdict(list)
 
     def side(name: str, build: Build) -> Callable[[int], None]:
@@ -161,7 +168,7 @@ def step_rows(sizes: Sizes, models: Mapping[str, tuple[Build, float]]) -> list[R
             Row(
                 what=(
                     f"full step of `{name}`, {sizes.num_target_points} target points, "
-                    f"d = {sizes.dim}"
+                    f"d = {sizes.dim}{inputs}"
                 ),
                 target=f"≤ {slowdown:g} × `SingleTaskGP`",
                 reached=f"{ratio:.1f} ×",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -69,6 +69,20 @@ class SourceWeights(Module, ABC):
         return select_batch(self, self._parameter, index)
 
 
+class _Held(NamedTuple):
+    """What a fit of some of the weights is of.
+
+    Args:
+        mask: A ``batch_shape x M`` tensor of flags: the tasks that count in each batch.
+        counting: ``M`` flags: those that count in any.
+        columns: See :attr:`TaskWeights.columns`.
+    """
+
+    mask: Tensor
+    counting: Tensor
+    columns: Tensor | None
+
+
 class TaskWeights(SourceWeights):
     r"""One non-negative weight for each source task, shared by a mean and a kernel.
 
@@ -93,7 +107,7 @@ class TaskWeights(SourceWeights):
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
     can_leave_out: bool = False  # that of the pickles of earlier versions
-    _held: tuple[Tensor, Tensor | None] | None = None  # inside `without_left_out`
+    _held: _Held | None = None  # inside `without_left_out`
 
     def __init__(
         self,
@@ -137,7 +151,7 @@ class TaskWeights(SourceWeights):
 
         ``None`` if each batch has weights of all of them.
         """
-        return None if self._held is None else self._held[1]
+        return None if self._held is None else self._held.columns
 
     def choose(self, mask: Tensor) -> None:
         """Leaves out all tasks but some.
@@ -174,7 +188,7 @@ class TaskWeights(SourceWeights):
                 return gps, tasks
             return cast(ConditionedGPs, gps).select(tasks), tasks
 
-        counting = self._counting() if self._held is None else self._held[0]
+        counting = self._counting() if self._held is None else self._held.counting
         twin, tasks = self._selected(select, counting, gps.alpha)
         weights, columns = self.weights, self.columns
         if columns is not None:
@@ -199,12 +213,29 @@ class TaskWeights(SourceWeights):
         columns = None
         if held.shape[-1] < int(counting.sum()):
             columns = (counting.cumsum(dim=-1) - 1).expand(mask.shape)[mask].reshape(shape)
-        self._parameters["raw_weights"], self._held = held, (counting, columns)
+        self._parameters["raw_weights"] = held
+        self._held = _Held(mask, counting, columns)
         try:
             yield
         finally:
             full.data.masked_scatter_(mask, held.detach())
             self._parameters["raw_weights"], self._held = full, None
+
+    def of_counting(self, weights: Tensor) -> Tensor:
+        """Selects those weights that the parameter is of at present.
+
+        Args:
+            weights: A ``batch_shape x M`` tensor of all tasks' weights, maybe of another model.
+
+        Returns:
+            A tensor like the parameter. Tasks that count here, and were left out there, start as
+            in :meth:`choose`.
+        """
+        counts = self.raw_weights.detach() != 0
+        if self._held is not None:
+            weights = weights[self._held.mask].reshape(counts.shape)
+        start = counts.to(weights) / counts.sum(dim=-1, keepdim=True)
+        return torch.where(counts & (weights != 0), weights, start)
 
 
 def _get_weights(module: TaskWeights) -> Tensor:

@@ -279,23 +279,32 @@ class AveragedGP(TargetGP):
         return self.is_alone
 
     def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+        self,
+        mll: ExactMarginalLogLikelihood,
+        *args: Any,
+        previous: TargetGP | None = None,
+        **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
         """Fits all models, then computes their shares; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
             *args: See :meth:`TargetGP.custom_fit`.
+            previous: An earlier model at whose models' hyperparameters the fits start, too.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        for model in self.others:
+        earlier: Sequence[TargetGP | None] = [None] * (len(self.others) + 1)
+        if previous is not None:
+            self.check_previous(previous)
+            earlier = cast(AveragedGP, previous).apart()
+        for model, one in zip(self.others, earlier, strict=False):
             own = ExactMarginalLogLikelihood(model.likelihood, model)
-            model.custom_fit(own, *args, **kwargs)
+            model.custom_fit(own, *args, **{**kwargs, "previous": one})
         with self._alone():
-            super().custom_fit(mll, *args, **kwargs)
+            super().custom_fit(mll, *args, **{**kwargs, "previous": earlier[-1]})
         if not self.is_alone:
             self.update_weights()
         return mll.eval()

@@ -6,7 +6,7 @@ by BoTorch's optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from time import monotonic
 from typing import Any
@@ -41,6 +41,7 @@ def fit_from_starts(
     mll: ExactMarginalLogLikelihood,
     num_restarts: int,
     seed: int,
+    further: Mapping[str, Tensor] | None = None,
     **optimizer_kwargs: Any,
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
@@ -57,6 +58,7 @@ def fit_from_starts(
             mode.
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
+        further: A further start: values of the parameters by name.
         **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`. The bounds apply
             to all starts at once: they have one more dimension. With several starts, a callback
             gets the vector of one start's parameters at a time.
@@ -67,15 +69,15 @@ def fit_from_starts(
     """
     _check_batch_shapes(mll.model)
     parameters = get_parameters(mll, requires_grad=True)
-    starts = _draw_starts(mll, parameters, num_restarts, seed)
+    starts = _draw_starts(mll, parameters, num_restarts, seed, further)
     try:
         optima, value = _maximize_in_closed_form(mll, starts, **optimizer_kwargs) or _maximize(
             mll, starts, optimizer_kwargs
         )
     except _BREAKDOWNS:
-        total = 1 + num_restarts + _FURTHER_STARTS
-        starts = _draw_starts(mll, parameters, total - 1, seed)
-        optima, value = _maximize_one_by_one(mll, starts, 1 + num_restarts, optimizer_kwargs)
+        enough = len(next(iter(starts.values())))
+        starts = _draw_starts(mll, parameters, num_restarts + _FURTHER_STARTS, seed, further)
+        optima, value = _maximize_one_by_one(mll, starts, enough, optimizer_kwargs)
     if bool(value.isnan().all(dim=0).any()):
         raise ModelFittingError(
             f"The objective of {type(mll.model).__name__} is NaN at the end of every start: check "
@@ -196,14 +198,20 @@ def _maximize_one_by_one(
 
 
 def _draw_starts(
-    mll: ExactMarginalLogLikelihood, parameters: dict[str, Tensor], num_restarts: int, seed: int
+    mll: ExactMarginalLogLikelihood,
+    parameters: dict[str, Tensor],
+    num_restarts: int,
+    seed: int,
+    further: Mapping[str, Tensor] | None,
 ) -> dict[str, Tensor]:
-    """Stacks the present values and draws from the hyperpriors along a new first dimension.
+    """Stacks the present values, further ones and draws along a new first dimension.
 
-    A copy on the CPU draws them. They are thus the same on every device. Also, some of GPyTorch's
-    priors, such as ``LogNormalPrior``, draw on the CPU wherever the model is.
+    A copy on the CPU draws from the hyperpriors. The draws are thus the same on every device. Also,
+    some of GPyTorch's priors, such as ``LogNormalPrior``, draw on the CPU wherever the model is.
     """
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
+    for name, value in (further or {}).items():
+        drawn[name].append(value.to(parameters[name]))
     on_cpu = deepcopy(mll).cpu()
     copies = get_parameters(on_cpu, requires_grad=True)
     with torch.random.fork_rng(devices=[]):

@@ -10,8 +10,9 @@ and those of the paper, are in ``hyperpriors.spec``.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -33,6 +34,7 @@ from botorch_transfer.models.inputs import PriorOrData
 from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.screening import screened_tasks
+from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 
@@ -145,23 +147,21 @@ class ScaMLGP(SourcePosteriorGP):
         points = torch.cat([self.transform_inputs(X), torch.stack([Y, noise], dim=-1)], dim=-1)
         self.task_weights.choose(self._choice(choose, points, self.prior.gps.alpha))
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Chooses the source tasks and fits the hyperparameters; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: See :meth:`TargetGP.custom_fit`.
-            **kwargs: See :meth:`TargetGP.custom_fit`.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
+    @contextmanager
+    def _being_fitted(self) -> Iterator[None]:
+        """Chooses the source tasks; the parameters are of these for a while."""
         if self.task_weights.raw_weights.requires_grad:
-            self.train()._choose_sources()
+            self._choose_sources()
         with self.task_weights.without_left_out():
-            return super().custom_fit(mll, *args, **kwargs)
+            yield
+
+    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+        values = super()._values_of(mll, previous)
+        weights = cast(ScaMLGP, previous).task_weights.raw_weights.detach()
+        for name, parameter in mll.named_parameters():
+            if name in values and parameter is self.task_weights.raw_weights:
+                values[name] = self.task_weights.of_counting(weights)
+        return values
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.chosen(self.prior.gps)

@@ -18,6 +18,7 @@ from botorch.cross_validation import efficient_loo_cv
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from gpytorch.distributions import MultivariateNormal
@@ -28,6 +29,7 @@ from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
+from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
@@ -416,6 +418,7 @@ class TargetGP(ConstructedFromDatasets):
         closure: Callable[..., Any] | None = None,
         closure_kwargs: dict[str, Any] | None = None,
         optimizer_kwargs: dict[str, Any] | None = None,
+        previous: TargetGP | None = None,
         **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
@@ -428,7 +431,7 @@ class TargetGP(ConstructedFromDatasets):
         Args:
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values; by default the model's ``num_restarts``.
+                values; by default the model's ``num_restarts``, and none with ``previous``.
             seed: The seed of these draws; 0 by default.
             optimizer: An optimizer of BoTorch.
             closure: A closure for that optimizer.
@@ -437,6 +440,9 @@ class TargetGP(ConstructedFromDatasets):
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
                 10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
                 calls with the parameters of one start at a time if there are several.
+            previous: An earlier model, for instance that of the last step, whose hyperparameters
+                are another start. Two starts of which one is near an optimum take a fraction of
+                the evaluations of many. The result then depends on that model, too.
             **kwargs: Further arguments of BoTorch's own fit: ``max_attempts``,
                 ``pick_best_of_all_attempts``, ``warning_handler`` and ``caught_exception_types``.
                 It draws from PyTorch's global random numbers.
@@ -447,9 +453,19 @@ class TargetGP(ConstructedFromDatasets):
 
         Raises:
             ModelFittingError: If no start leads to an optimum.
-            ValueError: If there is no such argument, or ``num_restarts`` or ``seed`` is given
-                together with an argument of BoTorch's own fit.
+            ValueError: If there is no such argument; ``num_restarts``, ``seed`` or ``previous`` is
+                given together with an argument of BoTorch's own fit; or ``previous`` is of another
+                class, or its hyperparameters have other shapes.
             TypeError: If the optimizer has no such argument.
+
+        Example:
+            >>> X = torch.rand(4, 2, dtype=torch.double)
+            >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+            >>> previous = ScaMLGP(X[:2], X[:2, :1], history)
+            >>> _ = fit_gpytorch_mll(ExactMarginalLogLikelihood(previous.likelihood, previous))
+            >>> model = ScaMLGP(X[:3], X[:3, :1], history)
+            >>> mll = ExactMarginalLogLikelihood(model.likelihood, model)
+            >>> _ = fit_gpytorch_mll(mll, previous=previous)
         """
         named: dict[str, Any] = {
             "optimizer": optimizer,
@@ -457,22 +473,59 @@ class TargetGP(ConstructedFromDatasets):
             "closure_kwargs": closure_kwargs,
         }
         of_botorch = {name: value for name, value in named.items() if value is not None} | kwargs
-        _check_fit_arguments(of_botorch, {"num_restarts": num_restarts, "seed": seed})
+        of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        _check_fit_arguments(of_botorch, of_starts)
+        if previous is not None:
+            self.check_previous(previous)
+            num_restarts = num_restarts or 0
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         given = dict(optimizer_kwargs or {})
         if optimizer is None and self.max_fit_iterations is not None:
             given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
         if self._has_data_to_fit and has_parameters:
-            if of_botorch:
-                fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
-            else:
-                num_restarts = self.num_restarts if num_restarts is None else num_restarts
-                fit_from_starts(mll.train(), num_restarts, seed or 0, **given)
+            num_restarts = self.num_restarts if num_restarts is None else num_restarts
+            mll.train()
+            with self._being_fitted():
+                if of_botorch:
+                    fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+                else:
+                    further = None if previous is None else self._values_of(mll, previous)
+                    fit_from_starts(mll, num_restarts, seed or 0, further, **given)
         self._after_fit()
         return mll.eval()
 
+    def check_previous(self, previous: TargetGP) -> None:
+        """Refuses a model at whose hyperparameters a fit of this one cannot start.
+
+        Args:
+            previous: The model.
+
+        Raises:
+            ValueError: If it is of another class, or its hyperparameters have other shapes.
+        """
+        same = type(previous) is type(self)
+        if not same or _shapes(previous) != _shapes(self):
+            raise ValueError(
+                f"previous is {'another' if same else 'a'} {type(previous).__name__}, whose "
+                f"hyperparameters are not those of this {type(self).__name__}: give an earlier "
+                "model of the same class and kernel, with as many inputs, source tasks and batches."
+            )
+
+    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+        """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
+        theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
+        return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
+
+    def _being_fitted(self) -> AbstractContextManager[None]:
+        """Is entered around a fit; does nothing by default."""
+        return nullcontext()
+
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
+
+
+def _shapes(model: Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
@@ -483,7 +536,7 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """Refuses arguments that a fit would ignore."""
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]!r}: it takes num_restarts and seed, or "
+            f"A fit has no argument {unknown[0]!r}: it takes num_restarts, seed and previous, or "
             f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}; put arguments of the "
             "optimizer into optimizer_kwargs."
         )
