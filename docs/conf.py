@@ -13,6 +13,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 os.environ.setdefault("TQDM_DISABLE", "1")
 
+from docutils import nodes  # noqa: E402
+from docutils.utils.math import MathError  # noqa: E402
+from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
+from sphinx.util.math import get_node_equation_number  # noqa: E402
+
 import botorch_transfer  # noqa: E402
 
 project = "botorch_transfer"
@@ -23,7 +28,6 @@ version = release = botorch_transfer.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "myst_nb",
 ]
 exclude_patterns = ["_build"]
@@ -50,6 +54,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 add_module_names = False
+maximum_signature_line_length = 72
 
 # Every reference within this package must lead to something that exists, be it documented or not;
 # other projects are not asked for theirs, so that the site builds without a network.
@@ -69,11 +74,42 @@ def leave_as_text(app: Any, env: Any, node: Any, content: Any) -> Any:
     return content if found else None
 
 
+# Equations become MathML when the site is built: every browser shows it by itself, without scripts
+# or a network. docutils knows a subset of LaTeX; what it does not know is a warning, and so an error.
+def _mathml(node: nodes.Element, **options: Any) -> str:
+    try:
+        return tex2mathml(node.astext(), **options)
+    except MathError as error:
+        raise ValueError(f"docutils cannot render the equation {node.astext()!r}: {error}") from error
+
+
+def visit_inline_math(writer: Any, node: nodes.Element) -> None:
+    """Writes an equation within a line."""
+    writer.body.append(_mathml(node))
+    raise nodes.SkipNode
+
+
+def visit_displayed_math(writer: Any, node: nodes.Element) -> None:
+    """Writes an equation that has lines of its own, with its number if it has one."""
+    writer.body.append(writer.starttag(node, "div", CLASS="math notranslate"))
+    if node["number"]:
+        number = get_node_equation_number(writer, node)
+        writer.body.append(f'<span class="eqno">({number})')
+        writer.add_permalink_ref(node, "Link to this equation")
+        writer.body.append("</span>")
+    writer.body.append(_mathml(node, as_block=True) + "</div>\n")
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     """Registers what this file adds to Sphinx."""
     app.connect("missing-reference", leave_as_text)
+    app.add_html_math_renderer("mathml", (visit_inline_math, None), (visit_displayed_math, None))
 
 
+html_math_renderer = "mathml"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"botorch_transfer {release}"
 html_show_sourcelink = False
