@@ -8,12 +8,14 @@ from contextlib import contextmanager
 import pytest
 
 from botorch_transfer import maximization, suggestion
+from botorch_transfer.models.target import TargetGP
 
 
 @contextmanager
 def brief_search() -> Iterator[None]:
-    """Scores few random rows, and climbs a few steps from the best of them."""
+    """Fits from one start, scores few random rows, and climbs a few steps from the best of them."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TargetGP, "num_restarts", 0)
         patch.setattr(maximization, "POOL", 64)
         patch.setattr(maximization, "NUM_STARTS", 2)
         patch.setattr(maximization, "NUM_CHOICES", 2)
