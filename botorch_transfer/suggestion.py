@@ -6,7 +6,8 @@ and one acquisition function. How that is maximized over a mixed space is in ``m
 
 Which acquisition it is depends on what there is (:func:`make_acquisition`). Without any run it is
 the mean of the transferred prior. With runs, pending ones and rows of the same batch included, it
-is the logarithm of the expected improvement over all of them, or of the hypervolume's.
+is the logarithm of the expected improvement over all of them, or of the hypervolume's. From the
+first failed run on, the logarithm of the probability of success is added.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from torch import Tensor
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
-from botorch_transfer.data.tables import likely_column
+from botorch_transfer.data.tables import failed_inputs, has_failed, likely_column
+from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.maximization import maximize
 from botorch_transfer.models import TransferGP
 from botorch_transfer.models.report import member_on_sources
@@ -52,9 +54,6 @@ Goal = Literal["min", "max"]
 
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
-
-FAILED = ("failed", "failure", "error", "crashed")
-"""What the status of a failed run says, in upper or lower case; others have no meaning."""
 
 NUM_REFERENCE = 256
 """Random rows by which scales and references of acquisition functions are found."""
@@ -106,10 +105,11 @@ def suggest(
     Args:
         space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes.
         history: Old runs of other tasks, one row a run. Runs with an empty or infinite outcome have
-            failed. ``None`` if there is a ``prior``.
+            failed; with a ``status`` column, of the empty ones only those of which it says so.
+            ``None`` if there is a ``prior``.
         runs: The runs of this study, maybe none. A run with an empty outcome, or without that
             column, is pending. A run has failed if its ``status`` says so, or an outcome is
-            infinite; it counts as the worst one yet. Columns that have no meaning here are ignored.
+            infinite. Columns that have no meaning here are ignored.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
         n: How many rows to suggest.
@@ -122,8 +122,9 @@ def suggest(
         constraints: Limits of further outcomes, such as ``{"memory": "<= 5"}``.
         noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
             by outcome if there are several.
-        status: The column of ``runs`` that says whether a run has failed: ``"failed"``,
-            ``"failure"``, ``"error"`` or ``"crashed"``.
+        status: The column of ``runs``, and maybe of ``history``, that says whether a run failed:
+            ``"failed"``, ``"failure"``, ``"error"`` or ``"crashed"``. What has no outcome and
+            another status, such as ``"abandoned"``, is no failure.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
         seed: The seed of all random numbers.
@@ -132,8 +133,9 @@ def suggest(
         A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
         its unit, followed by ``_`` and its name if there are several. ``acquisition`` is what the
-        row was chosen for: the prior's mean in standard deviations if there is no run, else the
-        logarithm of the expected improvement. ``sources`` names the old tasks that speak for the
+        row was chosen for: the prior's mean in standard deviations if there is no outcome yet, else
+        the logarithm of the expected improvement; plus the logarithm of the probability of success,
+        if a run has failed, old ones included. ``sources`` names the old tasks that speak for the
         row: those that expect an outcome better than their own average by more than a standard
         deviation of that prediction, the surest first.
 
@@ -204,7 +206,13 @@ def propose(
                 rename=rename,
                 changed=True,
             )
-    return propose_from(space, sources, runs, targets, n, model=model, status=status, seed=seed)
+    options: dict[str, Any] = {"model": model, "status": status, "seed": seed}
+    if history is not None:
+        names = [target.name for target in targets]
+        options["old_failed"] = failed_inputs(
+            history, space, names, task, status=status, missing=missing, rename=rename
+        )
+    return propose_from(space, sources, runs, targets, n, **options)
 
 
 def propose_from(
@@ -217,6 +225,7 @@ def propose_from(
     model: Callable[..., Any] | None = None,
     status: str = "status",
     seed: int = 0,
+    old_failed: Tensor | None = None,
 ) -> Proposal:
     """Suggests rows as :func:`propose` does, from sources that are encoded already.
 
@@ -231,6 +240,7 @@ def propose_from(
         model: The model of outcomes with sources.
         status: The column of ``runs`` that says whether a run has failed.
         seed: The seed of all random numbers.
+        old_failed: An ``f x d`` tensor of inputs of old runs that failed.
 
     Returns:
         The rows and the models.
@@ -244,7 +254,9 @@ def propose_from(
         make = DEFAULT_MODEL if model is None else model
         models = {t.name: _fit(make, found, i, sources[t.name]) for i, t in enumerate(targets)}
         anchors = _anchors(space, sources[targets[0].name], found)
-        X, values = _search(space, list(models.values()), targets, found, anchors, n, seed)
+        feasibility = _learn_failures(found, sources[targets[0].name], old_failed)
+        fitted_models = list(models.values())
+        X, values = _search(space, fitted_models, targets, found, anchors, n, seed, feasibility)
         rows = space.decode(X)
         for target, fitted in zip(targets, models.values(), strict=True):
             suffix = f"_{target.name}" if len(targets) > 1 else ""
@@ -280,23 +292,22 @@ class Runs(NamedTuple):
     """The runs of this study.
 
     Args:
-        X: An ``n x d`` tensor of inputs with known outcomes; failed runs have the worst ones.
+        X: An ``n x d`` tensor of inputs with known outcomes.
         Y: An ``n x m`` tensor of outcomes to be maximized.
         Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
-        waiting: A ``p x d`` tensor of inputs without outcomes: pending runs, and failed ones while
-            there is no outcome at all.
-        observed: An ``n`` boolean tensor: which rows of ``X`` have not failed.
+        waiting: A ``p x d`` tensor of inputs of pending runs.
+        failed: An ``f x d`` tensor of inputs of failed runs.
     """
 
     X: Tensor
     Y: Tensor
     Yvar: Tensor
     waiting: Tensor
-    observed: Tensor
+    failed: Tensor
 
     @property
-    def all_X(self) -> Tensor:
-        """Inputs of all runs."""
+    def awaited(self) -> Tensor:
+        """Inputs that have outcomes or will have them."""
         return torch.cat([self.X, self.waiting])
 
 
@@ -411,7 +422,7 @@ def _read_runs(
     if runs is None or runs.empty:
         none = torch.empty(0, space.dim, dtype=torch.double)
         empty = torch.empty(0, m, dtype=torch.double)
-        return Runs(none, empty, empty, none, observed=torch.empty(0, dtype=torch.bool))
+        return Runs(none, empty, empty, none, none)
     try:
         X = space.encode(runs)
     except InputDataError as error:
@@ -419,20 +430,12 @@ def _read_runs(
     used = {*space.columns, status, *(t.name for t in targets), *(t.noise for t in targets)}
     spare = [column for column in runs.columns if column not in used]
     Y = np.stack([t.sign * _outcomes(runs, t.name, spare) for t in targets], axis=1)
-    failed = np.asarray(np.isinf(Y).any(axis=1))
-    if status in runs.columns:
-        failed |= runs[status].astype(str).str.strip().str.lower().isin(FAILED).to_numpy()
-    done = np.asarray(~failed & ~np.isnan(Y).any(axis=1))
+    failed = has_failed(runs, Y, status)
+    pending = ~failed & np.isnan(Y).any(axis=1)
+    done = ~failed & ~pending
     Yvar = np.stack([_variances(runs, t, done) for t in targets], axis=1)
-    # Without a run that has not failed, nothing says how bad a failure is.
-    known = done | (failed & done.any())
-    if done.any():
-        Y[failed], Yvar[failed] = Y[done].min(axis=0), Yvar[done].max(axis=0)
-    # In the table's order: models may read it as that of the evaluations.
-    order = np.flatnonzero(known)
-    waiting = np.setdiff1d(np.arange(len(Y)), order)
-    known_Y, known_Yvar = torch.from_numpy(Y[order]), torch.from_numpy(Yvar[order])
-    return Runs(X[order], known_Y, known_Yvar, X[waiting], observed=torch.from_numpy(done[order]))
+    known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
+    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
 
 
 def _outcomes(runs: DataFrame, name: str, spare: Sequence[Any]) -> NDArray[np.float64]:
@@ -567,10 +570,7 @@ def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
 def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
     """The best rows of this study and of each old task, at most 32 of them."""
     best: list[Tensor] = []
-    if len(runs.observed):
-        scores = runs.Y[:, 0].masked_fill(~runs.observed, -math.inf)
-        order = scores.argsort(descending=True, stable=True)[: min(4, int(runs.observed.sum()))]
-        best += list(runs.X[order])
+    best += list(runs.X[runs.Y[:, 0].argsort(descending=True, stable=True)[:4]])
     if isinstance(sources, Mapping):
         tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
         best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]
@@ -578,6 +578,17 @@ def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
         return torch.empty(0, space.dim, dtype=torch.double)
     # Old runs may lie outside of the cube, where the space had other bounds.
     return space.round(torch.stack(best).clamp(0.0, 1.0))
+
+
+def _learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> FeasibilityModel | None:
+    """The model of success; ``None`` as long as no run has failed."""
+    old: Attempts | None = None
+    if old_failed is not None and len(old_failed):
+        good = [t.X for t in sources.values()] if isinstance(sources, Mapping) else []
+        old = Attempts.of(torch.cat([*good, old_failed[:0]]), old_failed)
+    if old is None and len(runs.failed) == 0:
+        return None
+    return FeasibilityModel(*Attempts.of(runs.X, runs.failed), old)
 
 
 def _search(
@@ -588,17 +599,21 @@ def _search(
     anchors: Tensor,
     n: int,
     seed: int,
+    feasibility: FeasibilityModel | None,
 ) -> tuple[Tensor, list[float]]:
-    """Chooses rows one by one, each to improve on all before it."""
+    """Chooses rows one by one, each to improve on all before it that may succeed."""
     reference = space.encode(space.sample(NUM_REFERENCE, seed=0))
-    taken, values = runs.all_X, list[float]()
+    awaited, values = runs.awaited, list[float]()
     for number in range(n):
-        acquisition = make_acquisition(models, targets, taken, reference, seed)
-        is_logarithm = len(taken) > 0  # without runs, it is the prior's mean
+        acquisition = make_acquisition(models, targets, awaited, reference, seed)
+        if feasibility is not None:
+            acquisition = FeasibleAcquisition(acquisition, feasibility)
+        is_logarithm = len(awaited) > 0  # without runs, it is the prior's mean
+        taken = torch.cat([awaited, runs.failed])
         x, value = maximize(acquisition, space, taken, anchors, is_logarithm, seed + number)
-        taken = torch.cat([taken, x.unsqueeze(0)])
+        awaited = torch.cat([awaited, x.unsqueeze(0)])
         values.append(value)
-    return taken[len(taken) - n :], values
+    return awaited[len(awaited) - n :], values
 
 
 # ------------------------------------------------------------------------------------- reporting

@@ -176,11 +176,16 @@ def test_failed_rows_are_not_tried_again(how, others):
     assert distance > torch.cdist(SPACE.encode(undecided), SPACE.encode(first)).item()
 
 
-def test_old_runs_that_failed_are_left_out():
+def test_models_leave_out_old_runs_that_failed():
     failed = HISTORY.copy()
     failed.loc[[3, 30], "loss"] = [np.nan, np.inf]
-    expected = suggest(SPACE, HISTORY.drop(index=[3, 30]))
-    pd.testing.assert_frame_equal(suggest(SPACE, failed), expected)
+    runs = SPACE.sample(1, seed=1).assign(loss=0.3)
+    models = [
+        propose(SPACE, table, runs).models["loss"]
+        for table in (failed, HISTORY.drop(index=[3, 30]))
+    ]
+    X = SPACE.encode(HISTORY)
+    torch.testing.assert_close(*(model.posterior(X).mean for model in models))
 
 
 # ------------------------------------------------------------------- outcomes, constraints, noise
@@ -456,13 +461,14 @@ CELLS = st.one_of(
 )
 
 
-def test_runs_keep_their_order_failed_ones_too():
-    runs = SPACE.sample(5, seed=3)
-    runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0]
+def test_runs_are_done_failed_or_pending():
+    runs = SPACE.sample(6, seed=3)
+    runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0, 3.0]
+    runs["status"] = [None, "ok", "abandoned", "", "OK", " Crashed"]
     read = suggestion._read_runs(SPACE, runs, [suggestion.Target("loss", -1.0)], "status")
-    assert torch.equal(read.X, SPACE.encode(runs.iloc[[0, 1, 3, 4]]))
-    assert read.Y.flatten().tolist() == [-2.0, -2.0, -2.0, -1.0]
-    assert read.observed.tolist() == [False, True, False, True]
+    assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4]]))
+    assert read.Y.flatten().tolist() == [-2.0, -1.0]
+    assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
     assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
 
 

@@ -2,7 +2,8 @@
 
 :class:`TransferAcquisition` is what Ax calls. Before the first outcome it takes
 :class:`PriorUpperConfidenceBound`, afterwards Ax's own choice, with :func:`noisy_improvement` where
-that is exact. :class:`AvoidingAcquisition` keeps suggestions away from failed and pending points.
+that is exact. From the first failure on, it has the logarithm of the probability of success added.
+:class:`AvoidingAcquisition` keeps suggestions away from failed, abandoned and pending points.
 
 It overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's ``Acquisition``, and reads its
 private ``_model``, ``_objective_weights``, ``_outcome_constraints`` and
@@ -33,6 +34,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
+from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 
 
 class AvoidingAcquisition(AcquisitionFunction):
@@ -153,37 +155,15 @@ def _widths(bounds: Tensor) -> Tensor:
     return torch.where(widths > 0, widths, 1.0)
 
 
-def failure_radii(X: Tensor, bounds: Tensor, radius: float) -> Tensor:
-    """The distances to keep from failed points, which grow with the failures around them.
-
-    Args:
-        X: A ``p x d`` tensor of the points; NaN in columns of inactive parameters.
-        bounds: A ``2 x d`` tensor, the bounds of the search space.
-        radius: The distance to keep from a single failure, in units of the widths.
-
-    Returns:
-        A ``p`` tensor: ``radius`` times the number of failures within ten radii, at most ten.
-
-    Example:
-        >>> X = torch.tensor([[0.5], [0.51], [0.9]])
-        >>> failure_radii(X, torch.tensor([[0.0], [1.0]]), 0.01)
-        tensor([0.0200, 0.0200, 0.0100])
-    """
-    unit = X / _widths(bounds)
-    distances = (unit.unsqueeze(-2) - unit).nan_to_num().norm(dim=-1)
-    count = (distances < 10 * radius).sum(dim=-1)
-    return radius * count.clamp(max=10).to(X)
-
-
 class TransferAcquisition(Acquisition):
     """Ax's acquisition with three differences.
 
     Before the first outcome it is the transferred prior's upper confidence bound. Then, for one
     candidate and one objective without constraints or pending points, noisy expected improvement is
-    analytic, and averaged over the models of a ``TransferGP``. And candidates keep away from failed
-    and pending points.
+    analytic, and averaged over the models of a ``TransferGP``. And candidates keep away from where
+    failures are likely, and from failed, abandoned and pending points.
 
-    The option ``"failed"`` lists the inputs that failed, ``"pending"`` those that are pending, with
+    The options ``"failed"``, ``"succeeded"``, ``"abandoned"`` and ``"pending"`` list inputs, with
     NaN in columns of inactive parameters.
     """
 
@@ -224,7 +204,7 @@ class TransferAcquisition(Acquisition):
         optimizer_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Generates candidates away from failed and pending points; see Ax's ``optimize``."""
+        """Generates candidates that are likely to succeed; see Ax's ``optimize``."""
         usual, pending = self.acqf, self.X_pending
         options = dict(optimizer_options or {})
         choices = mk_discrete_choices(search_space_digest, fixed_features)
@@ -234,11 +214,12 @@ class TransferAcquisition(Acquisition):
             # A short burn-in is enough in few dimensions. One restart at a time, as SLSQP takes a
             # batch for one problem, and the restart with the steepest gradient moves all others.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
-        failed, waiting = (
+        failed, succeeded, abandoned, waiting = (
             self._tensor(self.options.get(kind, [])).view(-1, len(search_space_digest.bounds))
-            for kind in ("failed", "pending")
+            for kind in ("failed", "succeeded", "abandoned", "pending")
         )
-        avoid = torch.cat([failed, waiting])
+        past = torch.cat([failed, abandoned])
+        avoid = torch.cat([past, waiting])
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or len(avoid) > 0):
             # The floor is a high quantile of the acquisition, except where few other points may
@@ -247,7 +228,9 @@ class TransferAcquisition(Acquisition):
             categories = _one_hot_blocks(search_space_digest.feature_names)
             hierarchical = bool(avoid.isnan().any())
             share = 0.0 if constrained or categories or hierarchical else 0.9
-            self.acqf = self._avoiding(search_space_digest, failed, waiting, fixed_features, share)
+            if len(failed):
+                self.acqf = self._feasible(search_space_digest, succeeded, failed)
+            self.acqf = self._avoiding(search_space_digest, past, waiting, fixed_features, share)
             # In discrete spaces, Ax excludes these points themselves.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
@@ -262,10 +245,22 @@ class TransferAcquisition(Acquisition):
         finally:
             self.acqf, self.X_pending = usual, pending
 
+    def _feasible(
+        self, space: SearchSpaceDigest, succeeded: Tensor, failed: Tensor
+    ) -> FeasibleAcquisition:
+        bounds = self._tensor(space.bounds).T
+        tried = Attempts.of(succeeded, failed)
+        # Inactive parameters are in the middle of their range.
+        X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
+        feasibility = FeasibilityModel(
+            X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
+        )
+        return FeasibleAcquisition(self.acqf, feasibility)
+
     def _avoiding(
         self,
         space: SearchSpaceDigest,
-        failed: Tensor,
+        past: Tensor,
         pending: Tensor,
         fixed_features: dict[int, float] | None,
         share: float,
@@ -273,10 +268,14 @@ class TransferAcquisition(Acquisition):
         bounds = self._tensor(space.bounds).T
         # Larger radii before the first outcome.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
-        shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.001)
-        failed_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
-        radii = failure_radii(failed, bounds, failed_radius)
-        radii = torch.cat([radii, radii.new_full((len(pending),), pending_radius)])
+        shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.02)
+        past_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
+        radii = torch.cat(
+            [
+                past.new_full((len(past),), past_radius),
+                past.new_full((len(pending),), pending_radius),
+            ]
+        )
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
             # In discrete spaces, only the points themselves are avoided.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
@@ -292,7 +291,7 @@ class TransferAcquisition(Acquisition):
         return AvoidingAcquisition(
             self.acqf,
             bounds,
-            torch.cat([failed, pending]),
+            torch.cat([past, pending]),
             radii,
             pending_radius,
             space.categorical_features,

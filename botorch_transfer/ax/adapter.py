@@ -128,13 +128,19 @@ class TransferMixin(ABC):
         return super()._get_transformed_gen_args(*args, **given)  # type: ignore[misc]
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Tells the acquisition which inputs failed or are pending, in the model's space.
+        """Tells the acquisition which inputs failed or are not known yet, in the model's space.
 
         They are NaN where a parameter does not matter. Ax's own list of pending inputs lacks those
         that violate a constraint by a rounding error.
         """
         avoid: dict[str, Any] = {}
-        kinds = {"failed": experiments.failed_arms, "pending": experiments.awaited_arms}
+        kinds = {
+            "failed": experiments.failed_arms,
+            "abandoned": experiments.abandoned_arms,
+            "pending": experiments.awaited_arms,
+        }
+        if experiments.failed_arms(self._experiment):
+            kinds["succeeded"] = experiments.completed_arms
         for kind, select in kinds.items():
             features = [ObservationFeatures.from_arm(arm) for arm in select(self._experiment)]
             for transform in self.transforms.values():  # type: ignore[attr-defined]

@@ -69,13 +69,32 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
 
 
 def failed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms within bounds that failed or were abandoned, unless another trial completed them."""
+    """The arms within bounds of trials that failed, unless another trial completed them."""
+    return _lost(experiment, [t for t in experiment.trials.values() if t.status.is_failed])
+
+
+def abandoned_arms(experiment: Experiment) -> list[Arm]:
+    """The arms within bounds that were abandoned, unless another trial completed them."""
     trials = experiment.trials.values()
-    done = {arm.signature for t in trials if t.status.is_completed for arm in _used(t)}
-    lost = [arm for t in trials if t.status.is_failed or t.status.is_abandoned for arm in t.arms]
-    lost += [arm for t in trials for arm in _abandoned(t)]
-    unusable = {arm.signature: arm for arm in lost if arm.signature not in done}
-    return [arm for arm in unusable.values() if _in_bounds(experiment, arm)]
+    whole = _lost(experiment, [t for t in trials if t.status.is_abandoned])
+    known = {arm.signature for arm in [*whole, *completed_arms(experiment)]}
+    parts = {arm.signature: arm for t in trials for arm in _abandoned(t)}
+    rest = [arm for arm in parts.values() if arm.signature not in known]
+    return whole + [arm for arm in rest if _in_bounds(experiment, arm)]
+
+
+def completed_arms(experiment: Experiment) -> list[Arm]:
+    """The arms within bounds of trials that were completed."""
+    trials = [t for t in experiment.trials.values() if t.status.is_completed]
+    done = {arm.signature: arm for trial in trials for arm in _used(trial)}
+    return [arm for arm in done.values() if _in_bounds(experiment, arm)]
+
+
+def _lost(experiment: Experiment, trials: Sequence[BaseTrial]) -> list[Arm]:
+    """The arms within bounds of some trials that no other trial completed."""
+    done = {arm.signature for arm in completed_arms(experiment)}
+    lost = {a.signature: a for t in trials for a in _used(t) if a.signature not in done}
+    return [arm for arm in lost.values() if _in_bounds(experiment, arm)]
 
 
 def awaited_arms(experiment: Experiment) -> list[Arm]:

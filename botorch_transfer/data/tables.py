@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import zlib
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,9 @@ from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
+
+FAILED = ("failed", "failure", "error", "crashed")
+"""What the status of a failed run says, in upper or lower case; others have no meaning."""
 
 
 def from_dataframe(
@@ -180,6 +183,91 @@ def from_dataframe(
             "this table."
         )
     return datasets
+
+
+def has_failed(frame: DataFrame, Y: NDArray[np.float64], status: str) -> NDArray[np.bool_]:
+    """Tells failed runs from others, such as pending and abandoned ones.
+
+    Args:
+        frame: The table.
+        Y: An ``n x m`` array of its outcomes.
+        status: The column that says whether a run has failed; it may be absent.
+
+    Returns:
+        An ``n`` array: whether an outcome is infinite, or the status is one of :data:`FAILED`.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> frame = DataFrame({"loss": [0.5, np.inf, np.nan], "state": ["ok", "ok", "Failed"]})
+        >>> has_failed(frame, frame[["loss"]].to_numpy(), "state").tolist()
+        [False, True, True]
+    """
+    failed = np.asarray(np.isinf(Y).any(axis=1))
+    if status in frame.columns:
+        failed |= frame[status].astype(str).str.strip().str.lower().isin(FAILED).to_numpy()
+    return failed
+
+
+def failed_inputs(
+    frame: DataFrame,
+    space: SearchSpace,
+    outcomes: Sequence[str],
+    task: str,
+    *,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> torch.Tensor:
+    """Places the failed runs of a table in the search space.
+
+    Failed are those that :func:`has_failed` finds; in a table without a status, those without any
+    outcome, too. Runs of a task in which none succeeded say nothing, nor do failed runs that lack a
+    parameter's value.
+
+    Args:
+        frame: A table that :func:`from_dataframe` takes.
+        space: The search space.
+        outcomes: The columns of outcomes; a table may lack some.
+        task: The column with the name of the task.
+        status: The column that says whether a run has failed.
+        missing: As :func:`from_dataframe` takes it.
+        rename: As :func:`from_dataframe` takes it.
+
+    Returns:
+        An ``f x d`` tensor in double precision.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> from botorch_transfer.search_space import FloatParameter, SearchSpace
+        >>> runs = DataFrame({"task": "monday", "C": [1.0, 10.0], "loss": [0.3, np.nan]})
+        >>> space = SearchSpace([FloatParameter("C", 1.0, 100.0, log=True)])
+        >>> failed_inputs(runs, space, ["loss"], "task")
+        tensor([[0.5000]], dtype=torch.float64)
+    """
+    frame = renamed(frame, rename or {})
+    known = [name for name in outcomes if name in frame.columns]
+    Y = np.stack([_numbers(frame[name]) for name in known], axis=1)
+    succeeded = np.isfinite(Y).any(axis=1)
+    failed = has_failed(frame, Y, status)
+    if status not in frame.columns:
+        failed |= ~succeeded
+    found = [torch.empty(0, space.dim, dtype=torch.double)]
+    for name, rows in _rows_of_tasks(frame[task]).items() if failed.any() else ():
+        if failed[rows].any() and (succeeded & ~failed)[rows].any():
+            runs = _fill(name, frame.iloc[rows], space, missing or {}, changed=True)
+            found += _places(runs[failed[rows]], space)
+    return torch.cat(found)
+
+
+def _places(runs: DataFrame, space: SearchSpace) -> list[torch.Tensor]:
+    """Inputs of the runs that have a place, one by one if one of them lacks a value."""
+    try:
+        X = space.place(runs)
+    except InputDataError:
+        if len(runs) == 1:
+            return []
+        return [X for row in range(len(runs)) for X in _places(runs.iloc[[row]], space)]
+    return [X[~X.isnan().any(dim=-1)]]
 
 
 def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:

@@ -27,8 +27,10 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from torch import Tensor
 
 from botorch_transfer.data import from_dataframe
+from botorch_transfer.data.tables import failed_inputs
 from botorch_transfer.maximization import ExhaustedSpaceError, is_among
 from botorch_transfer.optuna.distributions import (
     distribution_of,
@@ -80,9 +82,10 @@ class TransferSampler(BaseSampler):
     Ranges may have changed since the history. If choices or a scale have, give ``space=``, because
     Optuna refuses a first trial with other ones.
 
-    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. Failed
-    ones, and values that are infinite, count as the worst value yet. Pruned ones count by the rule
-    of :func:`history_from_optuna`. Those without a value there count as failed. A trial without a
+    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
+    failed ones, and those with infinite values, the sampler learns where trials fail
+    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the rule of
+    :func:`history_from_optuna`. Those without a value there count as failed. A trial without a
     value of some constraint counts as pending.
 
     **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
@@ -270,7 +273,9 @@ class TransferSampler(BaseSampler):
             # Nothing to fit a plain GP to.
             targets = [target for target in targets if sources[target.name] is not None]
         seed = int(self._rng.integers(2**31))
+        failed = self._old_failed(study, space, targets)
         options: dict[str, Any] = {"model": self._model, "status": _STATUS, "seed": seed}
+        options["old_failed"] = failed
         # Workers that are choosing now will most likely take the rows before this one.
         ahead = sum(_is_choosing(other) for other in others if other.number < trial.number)
         row: DataFrame | None = None
@@ -360,11 +365,9 @@ class TransferSampler(BaseSampler):
             by_name = isinstance(history, Mapping) and any(name in history for name in names)
             found = {n: history.get(n) if by_name else None for n in names}
             return found if by_name else found | {names[0]: history}
-        frame, own = _table(history), None
+        frame = self._old_runs(study)
         assert frame is not None
-        if isinstance(history, OptunaHistory):
-            own = study.study_name
-            frame = frame[frame[TASK] != own]
+        own = study.study_name if isinstance(history, OptunaHistory) else None
         key = repr((space, own, [target.sign for target in targets]))
         if key not in self._encoded:
             self._encoded = {key: {}}
@@ -391,6 +394,21 @@ class TransferSampler(BaseSampler):
                 "study: name the column by outcome=, or use one of Optuna's samplers."
             )
         return {name: encoded[name] for name in names}
+
+    def _old_runs(self, study: Study) -> DataFrame | None:
+        """The table of the history without this study, if there is one."""
+        frame = _table(self._history)
+        if frame is None or not isinstance(self._history, OptunaHistory):
+            return frame
+        return frame[frame[TASK] != study.study_name]
+
+    def _old_failed(
+        self, study: Study, space: SearchSpace, targets: Sequence[Target]
+    ) -> Tensor | None:
+        """Inputs of the history's failed runs."""
+        frame = self._old_runs(study)
+        names = [target.name for target in targets if target.limit is None]
+        return None if frame is None else failed_inputs(frame, space, names, self._task)
 
 
 def _read_history(history: Any) -> Any:

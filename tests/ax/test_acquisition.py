@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from botorch_transfer import models
 from botorch_transfer.ax.acquisition import (
     AvoidingAcquisition,
     TransferAcquisition,
-    failure_radii,
 )
 from tests.ax.conftest import (
     bowl,
@@ -100,8 +100,6 @@ def test_what_does_not_matter_is_near_whatever_it_is():
     avoiding(test_X).sum().backward()
     assert test_X.grad is not None
     assert test_X.grad.isfinite().all()
-    points = torch.cat([avoid, torch.tensor([[0.5, 0.3], [1.5, torch.nan]])])
-    assert failure_radii(points, BOUNDS, 0.01).tolist() == pytest.approx([0.02, 0.02, 0.01])
 
 
 def test_pending_points_are_avoided_and_told_to_the_acquisition():
@@ -137,14 +135,6 @@ def test_pending_points_that_lower_the_acquisition_lower_the_floor():
     avoiding.set_X_pending(best)
     assert float(avoiding(best)) == float(avoiding.floor) < before
     assert float(avoiding(reference).max()) > float(avoiding(best))
-
-
-def test_failures_that_gather_are_avoided_from_further_away():
-    points = torch.cat([torch.full((20, 2), 0.5), torch.tensor([[1.9, 0.9]])]).double()
-    radii = failure_radii(points, BOUNDS, 0.01)
-    torch.testing.assert_close(radii[:20], torch.full((20,), 0.1, dtype=torch.double))
-    assert float(radii[20]) == pytest.approx(0.01)
-    assert failure_radii(points[:0], BOUNDS, 0.01).shape == (0,)
 
 
 def test_ax_is_as_it_is_overridden():
@@ -188,6 +178,27 @@ def test_a_corner_that_fails_is_left(client):
         assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
         tried.append(point)
         client.mark_trial_failed(trial)
+
+
+def test_a_side_that_fails_is_left_and_abandoning_says_nothing(make_client, corner):
+    """The old optimum is where both are one."""
+    first = {}
+    for mark in ("mark_trial_failed", "mark_trial_abandoned"):
+        client = make_client(corner_space(), objective="y", history=corner)
+        for a, b in ((0.95, 0.6), (0.97, 0.97)):
+            getattr(client, mark)(client.attach_trial({"a": a, "b": b}))
+        first[mark] = next_point(client)[1][0]
+    assert first["mark_trial_failed"] < 0.9 < first["mark_trial_abandoned"]
+
+
+def test_the_second_triple_is_spread_too(client):
+    """Under a sharp prior, nothing but a distance keeps the points of a batch apart."""
+    for _ in range(2):
+        batch = client.get_next_trials(3)
+        points = [np.array([c["a"], c["b"]]) for c in batch.values()]
+        for trial, config in batch.items():
+            client.complete_trial(trial, {"y": config["a"] + config["b"]})
+    assert min(np.linalg.norm(a - b) for a, b in combinations(points, 2)) > 0.02
 
 
 @pytest.mark.parametrize("mark", ["mark_trial_failed", "mark_trial_abandoned", None])

@@ -134,7 +134,9 @@ def test_what_failed_or_is_pending_is_avoided_in_the_models_space(make_client, m
     client.complete_trial(done, {"loss": mixed_loss(configs[-1])})
     ((_, config),) = client.get_next_trials(1, fixed_parameters={"depth": 2}).items()
     assert config["depth"] == 2
-    np.testing.assert_allclose(avoided(client)["failed"], encoded(configs[:2]))
+    np.testing.assert_allclose(avoided(client)["failed"], encoded(configs[:1]))
+    np.testing.assert_allclose(avoided(client)["abandoned"], encoded(configs[1:2]))
+    np.testing.assert_allclose(avoided(client)["succeeded"], encoded(configs[3:]))
     np.testing.assert_allclose(avoided(client)["pending"], encoded(configs[2:3]))
     client.complete_trial(pending, {"loss": mixed_loss(configs[2])})
     client.get_next_trials(1)

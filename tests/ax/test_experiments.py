@@ -13,7 +13,9 @@ from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.experiments import (
+    abandoned_arms,
     awaited_arms,
+    completed_arms,
     directions,
     experiment_of,
     failed_arms,
@@ -64,11 +66,14 @@ def test_failed_and_awaited_arms(make_client):
     client.complete_trial(done, {"loss": 1.0})
     client.mark_trial_failed(beyond)
     client.mark_trial_failed(again)
-    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0, 5.0]
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 5.0]
+    assert parameters_of(abandoned_arms(experiment_of(client))) == [3.0]
+    assert parameters_of(completed_arms(experiment_of(client))) == [4.0]
     assert parameters_of(awaited_arms(experiment_of(client))) == [2.0]
     space = experiment_of(client).search_space
     space.parameters["C"].update_range(upper=4.5)
-    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 3.0]
+    assert parameters_of(failed_arms(experiment_of(client))) == [1.0]
+    assert parameters_of(abandoned_arms(experiment_of(client))) == [3.0]
 
 
 def test_arms_may_lack_what_ax_fills_in(make_client):
@@ -128,7 +133,9 @@ def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
     assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
     for mark in (lambda: None, batch.mark_completed):
         mark()
-        assert parameters_of(failed_arms(experiment)) == [1.0]
+        assert parameters_of(abandoned_arms(experiment)) == [1.0]
+        assert failed_arms(experiment) == []
+    assert parameters_of(completed_arms(experiment)) == [2.0]
     assert awaited_arms(experiment) == []
 
 
