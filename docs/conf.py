@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -55,6 +56,10 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 add_module_names = False
 maximum_signature_line_length = 72
+# Named in signatures instead of spelt out; the reference says what each one is.
+autodoc_type_aliases = {
+    name: name for name in ("SourceData", "PriorOrData", "HyperpriorOrData", "History", "Space")
+}
 
 # Every reference within this package must lead to something that exists, be it documented or not;
 # other projects are not asked for theirs, so that the site builds without a network.
@@ -80,7 +85,9 @@ def _mathml(node: nodes.Element, **options: Any) -> str:
     try:
         return tex2mathml(node.astext(), **options)
     except MathError as error:
-        raise ValueError(f"docutils cannot render the equation {node.astext()!r}: {error}") from error
+        raise ValueError(
+            f"docutils cannot render the equation {node.astext()!r}: {error}"
+        ) from error
 
 
 def visit_inline_math(writer: Any, node: nodes.Element) -> None:
@@ -101,9 +108,17 @@ def visit_displayed_math(writer: Any, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def short_types(*event: Any) -> tuple[str | None, str | None]:
+    """Writes aliases within other types as their names, and leaves a private type out."""
+    signature, returns = event[-2:]
+    pattern = re.compile(r"TypeAliasForwardRef\('(\w+)'\)| \| _DefaultType")
+    return tuple(text and pattern.sub(r"\1", text) for text in (signature, returns))  # type: ignore
+
+
 def setup(app: Any) -> None:
     """Registers what this file adds to Sphinx."""
     app.connect("missing-reference", leave_as_text)
+    app.connect("autodoc-process-signature", short_types)
     app.add_html_math_renderer("mathml", (visit_inline_math, None), (visit_displayed_math, None))
 
 

@@ -143,6 +143,7 @@ def _noise_prior(family: str, parameters: Tensor) -> Prior:
 
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]
+"""A hyperprior, or what to pre-train it from: domains, or the source data of one."""
 
 
 class HyperpriorModel(ModularTransferGP):

@@ -23,6 +23,7 @@ from botorch_transfer.pretraining.prior import TransferPrior
 logger = logging.getLogger(__name__)
 
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
+"""A prior, or source data to pre-train it from: a sequence of tasks, or a mapping from names."""
 
 # Finds a section of a docstring, as ``Args``, and its indented lines.
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
