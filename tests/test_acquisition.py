@@ -16,7 +16,7 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,
@@ -152,6 +152,23 @@ def test_fantasies_are_what_a_model_conditioned_on_them_says():
         torch.testing.assert_close(found.variance[:, i], expected.variance, atol=1e-3, rtol=1e-3)
 
 
+def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monkeypatch):
+    model, transform = noisy_model(), ScalarizedPosteriorTransform(ONE[0])
+    fantasies = NoiselessFantasies(model, OBSERVED[:3], transform, num_fantasies=4)
+    alone = [fantasies.posterior(x.unsqueeze(0)) for x in TEST_X]
+    asked, posterior = [], model.posterior
+    monkeypatch.setattr(acquisition, "TOGETHER", 5)
+    monkeypatch.setattr(
+        model, "posterior", lambda X, **k: asked.append(len(X)) or posterior(X, **k)
+    )
+    found = fantasies.posterior(TEST_X.view(3, 3, 1, 2))
+    assert asked == [5 + 3, 4 + 3]
+    assert found.mean.shape == (3, 3, 4, 1, 1)
+    for name in ("mean", "variance"):
+        expected = torch.cat([getattr(each, name) for each in alone])
+        torch.testing.assert_close(getattr(found, name).flatten(0, 1), expected)
+
+
 def test_it_agrees_with_botorchs_of_a_single_task():
     model = noisy_model()
     found = noisy_improvement(model, ONE, OBSERVED)
@@ -207,8 +224,8 @@ def test_an_average_of_improvements_is_what_the_formula_says():
 def test_a_model_without_a_share_is_not_asked():
     model = average()
     improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()]
-    acquisition = AveragedImprovement(improvements, torch.tensor([0.5, 0.0, 0.5]), OBSERVED)
-    assert list(acquisition.acquisitions) == [improvements[0], improvements[2]]
+    found = AveragedImprovement(improvements, torch.tensor([0.5, 0.0, 0.5]), OBSERVED)
+    assert list(found.acquisitions) == [improvements[0], improvements[2]]
 
 
 def test_improvements_are_averaged_over_the_models_of_an_average():
@@ -231,16 +248,28 @@ def test_an_average_of_improvements_has_gradients():
     assert torch.autograd.gradcheck(found, test_X, atol=1e-3, rtol=1e-3, fast_mode=True)
 
 
+@pytest.mark.parametrize(("below", "has_gradient"), [(100.0, True), (720.0, False)])
+def test_what_adds_nothing_to_an_average_has_no_subnormal_gradient(below, has_gradient):
+    model = average()
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()[1:]]
+    found = AveragedImprovement(improvements, torch.full((2,), 0.5).double(), OBSERVED)
+    level = torch.tensor([0.0, -below], dtype=torch.double, requires_grad=True)
+    found._offsets = level - torch.stack([each(TEST_X[:1]).detach()[0] for each in improvements])
+    (gradient,) = torch.autograd.grad(found(TEST_X[:1]).sum(), level)
+    assert (float(gradient[1]) > 0) == has_gradient
+    torch.testing.assert_close(gradient[0], torch.ones_like(gradient[0]))
+
+
 def test_all_models_of_an_average_know_what_is_pending():
     sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
     sampled = [qLogExpectedImprovement(each, 0.5, sampler) for each in average().apart()]
     shares = torch.full((3,), 1 / 3, dtype=torch.double)
-    acquisition = AveragedImprovement(sampled, shares, OBSERVED)
-    alone = acquisition(TEST_X)
-    acquisition.set_X_pending(TEST_X[0])
+    together = AveragedImprovement(sampled, shares, OBSERVED)
+    alone = together(TEST_X)
+    together.set_X_pending(TEST_X[0])
     assert all(torch.equal(each.X_pending, TEST_X[0]) for each in sampled)
     pairs = torch.cat([TEST_X, TEST_X[:1].expand_as(TEST_X)], dim=-2)
-    beside = acquisition(TEST_X[1:])
-    acquisition.set_X_pending(None)
-    torch.testing.assert_close(beside, acquisition(pairs[1:]))
-    torch.testing.assert_close(acquisition(TEST_X), alone)
+    beside = together(TEST_X[1:])
+    together.set_X_pending(None)
+    torch.testing.assert_close(beside, together(pairs[1:]))
+    torch.testing.assert_close(together(TEST_X), alone)
