@@ -25,7 +25,7 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
-from benchmarks.history_spaces import evaluate
+from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import METRIC, draw_old_runs
 from benchmarks.studies.metrics import average, normalized, regrets
@@ -245,12 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=["run", "report"])
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = product(range(options.seeds), PROBLEMS, options.methods)
     for seed, (space, task), method in cases if options.what == "run" else ():
+        if space not in options.spaces:
+            continue
         name = f"{space}-{task}-{method.replace(', ', '-').replace(' ', '_')}-{seed}.json"
         if (options.out / name).exists():
             continue
