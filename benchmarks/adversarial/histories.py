@@ -29,7 +29,8 @@ def synthetic_problem(family: str, history: str, seed: int) -> TableProblem:
 
     Args:
         family: ``"branin"`` or ``"hartmann3"``.
-        history: One of ``HISTORIES``; ``"none"`` for none at all.
+        history: One of ``HISTORIES``; ``"partly"`` if every other task is irrelevant and the rest
+            help; ``"none"`` for none at all.
         seed: Decides on the target, the pool and the history's tasks. Targets and pools of a seed
             are the same for all histories.
 
@@ -61,6 +62,8 @@ def synthetic_problem(family: str, history: str, seed: int) -> TableProblem:
 def _kinds(history: str) -> list[str]:
     if history == "none":
         return []
+    if history == "partly":
+        return ["helpful", "irrelevant"] * (NUM_TASKS // 2)
     if history == "mixed":
         return ["helpful", *["irrelevant", "inverted", "shifted"] * (NUM_TASKS // 3)]
     return [history] * NUM_TASKS

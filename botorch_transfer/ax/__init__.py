@@ -14,6 +14,7 @@ except ImportError as error:
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
 from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.registration import TransferGenerators, register
+from botorch_transfer.ax.reporting import transfer_report
 from botorch_transfer.ax.strategy import transfer_generation_strategy
 
 register()
@@ -25,4 +26,5 @@ __all__ = [
     "domain_from_ax",
     "encode_history",
     "transfer_generation_strategy",
+    "transfer_report",
 ]

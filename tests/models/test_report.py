@@ -22,8 +22,12 @@ from botorch_transfer.models import report
 from botorch_transfer.models.report import (
     ALL,
     COLUMNS,
+    SMALL,
+    USED,
     history_verdict,
     slope_evidence,
+    source_finding,
+    source_shares,
     source_verdict,
     transfer_report,
 )
@@ -55,7 +59,11 @@ def test_names_what_each_source_is(model_class, known_noise):
     report = model.transfer_report()
     assert report.columns.tolist() == COLUMNS
     assert report.index.tolist() == ["like", "opposite", "other", ALL]
-    assert report["verdict"].tolist() == ["helpful", "inverted", "irrelevant", "partly helpful"]
+    expected = ["helpful", "inverted", "irrelevant", "partly helpful"]
+    if report.loc["like", "prediction"] < SMALL:  # an unfitted guard that prefers the plain GP
+        assert float(model.shares[0]) < 0.1
+        expected = ["hardly used", "inverted", "irrelevant", "misleading"]
+    assert report["verdict"].tolist() == expected
     assert report.loc["like", "slope"] > 0.5 > -0.5 > report.loc["opposite", "slope"]
     assert report.loc["like", "helpful"] > 3 > report.loc["like", "inverted"]
     weighted = {GuardedTransferGP: "transfer", TransferGP: "members.scaml"}.get(model_class, "")
@@ -68,16 +76,73 @@ def test_names_what_each_source_is(model_class, known_noise):
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_few_points_say_little(n):
-    report = GuardedTransferGP(*FAMILY.target(n), PRIOR).transfer_report()
-    assert report.loc["other", "verdict"] == "unclear"
-    if n < 2:
-        assert set(report["verdict"]) == {"unclear"}
+def test_a_few_points_are_no_test(n):
+    model = ScaMLGP(*FAMILY.target(n), PRIOR)
+    report = model.transfer_report()
+    assert (report["prediction"] >= SMALL).all()
+    assert set(report["verdict"]) == {USED}
+    assert report["variance"].isna().all() == (n < 2)
+    model.weights = torch.tensor([0.3, 0.3, 0.001])
+    assert model.transfer_report().loc["other", "verdict"] == "unclear"
+
+
+def test_shares_by_hand():
+    X, Y = FAMILY.target(6)
+    model = ScaMLGP(X, Y, PRIOR)
+    model.weights = torch.tensor([0.6, 0.2, 0.001])
+    parts = model.weights.unsqueeze(-1) * PRIOR.mean(X)
+    with torch.no_grad():
+        prediction = (model.posterior(X).mean - model.outcome_transform.means).squeeze(-1)
+        rest = prediction / model.outcome_transform.stdvs.squeeze(-1) - parts.sum(dim=0)
+        predicted, explained = source_shares(model, PRIOR)
+    spreads = torch.cat([parts, rest.reshape(1, -1)]).std(dim=-1, correction=0)
+    torch.testing.assert_close(predicted, spreads[:-1] / spreads.sum(), rtol=1e-3, atol=1e-4)
+    both = torch.stack([parts[0], model.train_targets])
+    expected = both.cov(correction=0)[0, 1] / both[1].var(correction=0)
+    torch.testing.assert_close(explained[0], expected)
+    report = model.transfer_report()
+    assert report.loc["other", "prediction"] < SMALL < report.loc["like", "prediction"]
+    assert report.loc[ALL, "prediction"] == pytest.approx(float(predicted.sum()))
+    assert report.loc[ALL, "variance"] == pytest.approx(float(explained.sum()))
+
+
+def test_parts_of_a_population_add_up_to_its_mean():
+    X, Y = FAMILY.target(4)
+    model = PopulationGP(X, Y, POPULATION).eval()
+    with torch.no_grad():
+        parts = report._parts(model, X, POPULATION.task_names)
+        mean = model.mean_module(X)
+    assert parts.shape == (3, 4)
+    torch.testing.assert_close(parts.sum(dim=0), mean)
+
+
+def test_shares_of_an_average_are_those_of_its_members():
+    X, Y = FAMILY.target(6)
+    model = TransferGP(X, 100 * Y, {"population": POPULATION, "scaml": PRIOR})
+    names, (own,) = list(PRIOR.task_names), model.eval().train_inputs
+    with torch.no_grad():
+        parts = report._parts(model, own, names)
+        expected = sum(
+            share
+            * member.outcome_transform.stdvs
+            / model.outcome_transform.stdvs
+            * report._parts(member, own, names)
+            for share, member in zip(model.shares, model.others, strict=False)
+        )
+    torch.testing.assert_close(parts, expected)
+    assert set(model.transfer_report()["prediction"].between(0, 1)) == {True}
+
+
+def test_constant_outcomes_explain_nothing():
+    X, Y = FAMILY.target(6)
+    report = ScaMLGP(X, torch.ones_like(Y), PRIOR).transfer_report()
+    assert report["prediction"].notna().all()
+    assert report["variance"].isna().all()
 
 
 @pytest.mark.parametrize(
     ("n", "weight", "verdict"),
-    [(10, 0.9, "helpful"), (10, 0.1, "misleading"), (4, 0.9, "unclear"), (0, 1.0, "unclear")],
+    [(10, 0.9, "helpful"), (10, 0.1, "misleading"), (4, 0.9, USED), (4, 0.01, "unclear")],
 )
 def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     model = GuardedTransferGP(
@@ -105,42 +170,52 @@ def test_batches_are_refused():
         ScaMLGP(X, FAMILY.value(X), PRIOR).transfer_report()
 
 
-def test_verdicts():
-    assert source_verdict(5.0, -1.0, num_points=3) == "helpful"
-    assert source_verdict(-1.0, 5.0, num_points=3) == "inverted"
-    assert source_verdict(2.0, -1.0, num_points=3) == "unclear"
-    assert source_verdict(1.0, -1.0, num_points=8) == "irrelevant"
-    assert source_verdict(2.5, -1.0, num_points=8) == "unclear"
-    assert source_verdict(1.0, -1.0, num_points=8, spread=0.1) == "unclear"
-    assert source_verdict(-1.0, 5.0, num_points=8) == "inverted"
-    assert source_verdict(-1.0, 5.0, num_points=8, spread=0.1) == "unclear"
-    assert source_verdict(5.0, -1.0, num_points=8, spread=0.1) == "helpful"
+def test_findings_and_verdicts():
+    assert source_finding(5.0, -1.0, num_points=3) == "unclear"
+    assert source_finding(5.0, -1.0, num_points=5) == "helpful"
+    assert source_finding(-1.0, 5.0, num_points=5) == "inverted"
+    assert source_finding(2.0, -1.0, num_points=5) == "unclear"
+    assert source_finding(1.0, -1.0, num_points=8) == "irrelevant"
+    assert source_finding(2.5, -1.0, num_points=8) == "unclear"
+    assert source_finding(1.0, -1.0, num_points=8, spread=0.1) == "unclear"
+    assert source_finding(-1.0, 5.0, num_points=8, spread=0.1) == "unclear"
+    assert source_finding(5.0, -1.0, num_points=8, spread=0.1) == "helpful"
+    for small, large in (("hardly used", "helpful"), ("unclear", USED)):
+        finding = small if small == "unclear" else large
+        assert source_verdict(finding, share=0.049) == small
+        assert source_verdict(finding, share=0.051) == large
+    assert source_verdict("inverted", share=0.01) == source_verdict("inverted", share=0.9)
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "expected"),
+    ("findings", "share", "expected"),
     [
-        (["helpful", "helpful", "inverted"], "helpful"),
-        (["helpful", "inverted", "inverted"], "partly helpful"),
-        (["irrelevant", "irrelevant", "irrelevant", "inverted"], "misleading"),
-        (["irrelevant"] * 4 + ["inverted"], "irrelevant"),
-        (["irrelevant", "irrelevant", "unclear"], "irrelevant"),
-        (["irrelevant", "unclear"], "unclear"),
+        (["helpful", "helpful", "inverted"], 0.1, "helpful"),
+        (["helpful", "inverted", "inverted"], 0.1, "partly helpful"),
+        (["helpful", "inverted", "inverted"], 0.01, "misleading"),
+        (["helpful", "irrelevant", "irrelevant"], 0.01, "irrelevant"),
+        (["helpful"] * 10, 0.01, "helpful"),  # small ones, but together a tenth
+        (["irrelevant", "irrelevant", "irrelevant", "inverted"], 0.1, "misleading"),
+        (["irrelevant"] * 4 + ["inverted"], 0.1, "irrelevant"),
+        (["irrelevant", "irrelevant", "unclear"], 0.1, "irrelevant"),
+        (["irrelevant", "unclear"], 0.1, USED),
+        (["irrelevant", "unclear"], 0.01, "unclear"),
     ],
 )
-def test_verdicts_on_the_whole(verdicts, expected):
-    helpful = [6.0 if verdict == "helpful" else -2.0 for verdict in verdicts]
-    assert history_verdict(verdicts, helpful) == expected
+def test_verdicts_on_the_whole(findings, share, expected):
+    helpful = [6.0 if finding == "helpful" else -2.0 for finding in findings]
+    assert history_verdict(findings, helpful, [share] * len(findings)) == expected
 
 
 def test_one_of_many_may_look_helpful_by_chance():
+    shares = [0.1] * 10
     verdicts = ["helpful"] + ["irrelevant"] * 9
-    assert history_verdict(verdicts, [4.0] + [-1.0] * 9) == "irrelevant"
-    assert history_verdict(verdicts, [6.0] + [-1.0] * 9) == "partly helpful"
+    assert history_verdict(verdicts, [4.0] + [-1.0] * 9, shares) == "irrelevant"
+    assert history_verdict(verdicts, [6.0] + [-1.0] * 9, shares) == "partly helpful"
     # Two that are nearly sure each are surer together.
     both = ["helpful", "helpful"] + ["irrelevant"] * 8
-    assert history_verdict(both, [4.8, 4.8] + [-9.0] * 8) == "partly helpful"
-    assert history_verdict(verdicts, [4.8] + [-9.0] * 9) == "irrelevant"
+    assert history_verdict(both, [4.8, 4.8] + [-9.0] * 8, shares) == "partly helpful"
+    assert history_verdict(verdicts, [4.8] + [-9.0] * 9, shares) == "irrelevant"
 
 
 SOURCES = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
