@@ -1,7 +1,7 @@
 """Plots of transfer models, with one style per method.
 
-Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to give a
-method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
+Read this to draw weights, slices, calibration or a report with matplotlib (extra ``plot``), or to
+give a method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
 
 Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart. As
 there are more methods than colours, no two methods differ in colour alone: in black and white, line
@@ -10,18 +10,22 @@ and marker tell them apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+import numpy as np
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
+from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.models.report import member_on_sources
+from botorch_transfer.models.calibration import MODEL, Calibration
+from botorch_transfer.models.report import ALL, member_on_sources
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -178,96 +182,213 @@ def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -
 @torch.no_grad()
 def plot_slice(
     model: TargetGP,
-    bounds: Tensor,
-    dimension: int = 0,
-    anchor: Tensor | None = None,
+    bounds: Tensor | SearchSpace,
+    dimension: int | str = 0,
+    anchor: Tensor | DataFrame | None = None,
     ax: Axes | None = None,
     max_tasks: int = 3,
     num_points: int = 200,
     input_name: str | None = None,
     outcome_name: str = "outcome",
+    goal: Literal["max", "min"] = "max",
 ) -> Axes:
     """Draws posteriors along one input: the target's, and its source tasks' where there are any.
 
-    Bands are central 95 % intervals of the latent function. Target points are shown only where
+    With a search space the axis has the parameter's name, its values and its scale. Bands are
+    central 95 % intervals of the latent function. At least half of the axis is the target's: a
+    source task with few runs, or with odd ones, may go beyond. Target points are shown only where
     there is a single input: of several inputs, the points do not lie on the slice.
 
     Args:
         model: A model without a batch.
-        bounds: A ``2 x d`` tensor of lower and upper bounds of the inputs.
-        dimension: The index of the input that varies.
-        anchor: A ``d`` tensor: the other inputs; by default the best target point, or the middle of
-            the bounds if there is none.
+        bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
+            lower and upper bounds of the inputs.
+        dimension: The parameter that varies, by name; or the index of an input.
+        anchor: A table with one row of the space, or a ``d`` tensor: the other inputs. By default
+            the best target point, or the middle of the bounds if there is none.
         ax: Where to draw; new axes if omitted.
         max_tasks: The most source tasks to show: those with the largest weights, or the first ones.
         num_points: The number of points along the slice.
-        input_name: What to call the input; by default its number.
+        input_name: What to call the input; by default the parameter's name, or its number.
         outcome_name: What to call the outcome.
+        goal: ``"min"`` draws the negative of the model's outcomes, which are to be maximized: the
+            outcomes of a table that was read with ``goal="min"``.
 
     Returns:
         The axes.
 
     Raises:
         ImportError: If matplotlib is missing.
-        TypeError: If ``dimension`` is no index.
-        ValueError: If the model is a batch of models or has no such input, or bounds or anchor have
-            another shape.
+        TypeError: If ``dimension`` is no index, or a name without a search space.
+        ValueError: If the model is a batch of models or has no such input, bounds or anchor have
+            another shape, or the parameter is a composition.
 
     Example:
-        >>> ax = plot_slice(model, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double(), dimension=1)
+        >>> lr = FloatParameter("lr", 1e-4, 1.0, log=True)
+        >>> space = SearchSpace([lr, FloatParameter("decay", 0.0, 0.1)])
+        >>> ax = plot_slice(model, space, "lr")
+        >>> ax.get_xlabel(), ax.get_xscale()
+        ('lr', 'log')
     """
     _check_single(model)
+    space = bounds if isinstance(bounds, SearchSpace) else None
+    if goal not in ("max", "min"):
+        raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
+    bounds = bounds if space is None else cast(SearchSpace, bounds).bounds
     if not isinstance(bounds, Tensor) or bounds.dim() != 2 or len(bounds) != 2:
         found = tuple(bounds.shape) if isinstance(bounds, Tensor) else type(bounds).__name__
         raise ValueError(
-            f"bounds are {found}: give a 2 x d tensor of lower and upper bounds, as space.bounds."
+            f"bounds are {found}: give a search space, or a 2 x d tensor of lower and upper bounds."
         )
     dim = bounds.shape[-1]
-    if not isinstance(dimension, int):
-        raise TypeError(
-            f"dimension is {dimension!r}: give the index of an input, which for a parameter is "
-            "space.feature_names.index(name), and its name by input_name=."
-        )
-    if anchor is not None and anchor.shape != (dim,):
+    parameter = _parameter(space, dimension, dim)
+    if isinstance(anchor, DataFrame) and space is not None and len(anchor) == 1:
+        anchor = space.encode(anchor)[0]
+    if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != (dim,)):
+        found = tuple(anchor.shape) if isinstance(anchor, Tensor | DataFrame) else anchor
         raise ValueError(
-            f"anchor has the shape {tuple(anchor.shape)}: give one value an input, {dim} in all."
+            f"anchor has the shape {found}: give one value an input, {dim} in all, or a table of "
+            "one row with a search space."
         )
-    if not -dim <= dimension < dim:
-        raise ValueError(f"There is no input {dimension}: bounds are of {dim}.")
     ax = _axes(ax, figsize=(5.5, 3.6))
     X, Y = _target_points(model)
     if anchor is None:
         anchor = X[Y.argmax()] if len(Y) else bounds.mean(dim=0)
-    x = torch.linspace(float(bounds[0, dimension]), float(bounds[1, dimension]), num_points)
-    points = anchor.repeat(num_points, 1)
-    points[:, dimension] = x.to(points)
+    if space is not None and parameter is not None:
+        line = _parameter_line(space, parameter, num_points)
+    else:
+        assert isinstance(dimension, int)
+        lower, upper = bounds[:, dimension].tolist()
+        line = _number_line(dimension % dim, lower, upper, num_points)
+    points = anchor.repeat(len(line.values), 1)
+    points[:, line.columns] = line.values.to(points)
+    sign = 1.0 if goal == "max" else -1.0
     look = _look(model)
-    lines = [style for style in SOURCE_LINES if style[0] != look.color]
-    slices = _source_slices(model, points, min(max_tasks, len(lines)))
-    for (name, posterior), (color, line) in zip(slices, lines, strict=False):
-        _band(ax, x, posterior, name, color, line)
-    _band(ax, x, model.posterior(points), "target", look.color, "-")
+    looks = [style for style in SOURCE_LINES if style[0] != look.color]
+    slices = _source_slices(model, points, min(max_tasks, len(looks)))
+    own: Any = [sign * Y] if dim == 1 else []
+    means: list[Tensor] = []
+    for (name, posterior), (color, style) in zip(slices, looks, strict=False):
+        mean, _ = _band(ax, line, posterior, name, color, style, sign)
+        means.append(mean)
+    mean, half = _band(ax, line, model.posterior(points), "target", look.color, "-", sign)
     if dim == 1 and len(Y):
-        ax.plot(X[:, 0].cpu(), Y.cpu(), "o", color=BLACK, markersize=4, label="target data")
-    ax.set_xlabel(input_name or f"input {dimension % dim}")
+        at = line.place(X[:, 0])
+        ax.plot(at, (sign * Y).cpu(), "o", color=BLACK, markersize=4, label="target data")
+    own = torch.cat([values.cpu() for values in (*own, mean - half, mean + half)])
+    ax.set_ylim(*_limits(own, torch.cat([own, *means])))
+    if line.ticks is not None:
+        ax.set_xticks(line.x, line.ticks)
+    elif line.log:
+        ax.set_xscale("log")
+    ax.set_xlabel(input_name or line.name)
     ax.set_ylabel(outcome_name)
-    ax.legend(frameon=False)
+    ax.legend(framealpha=0.7, edgecolor="none")
     return ax
 
 
+def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
+    """Limits that hold the target, and of sources as much as leaves it half of the axis."""
+    lower, upper = float(own.min()), float(own.max())
+    room = 0.5 * (upper - lower) or 1.0
+    least, most = max(float(every.min()), lower - room), min(float(every.max()), upper + room)
+    margin = 0.05 * (most - least) or 1.0
+    return least - margin, most + margin
+
+
+class _Line(NamedTuple):
+    """The points of a slice: input columns and their values, and where they are on the axis."""
+
+    name: str
+    columns: list[int]
+    values: Tensor
+    x: Any
+    ticks: list[str] | None = None
+    log: bool = False
+    joined: bool = True
+
+    def place(self, inputs: Tensor) -> Any:
+        """Where values of the only column are on the axis."""
+        return np.interp(inputs.cpu().numpy(), self.values[:, 0].numpy(), self.x)
+
+
+def _number_line(column: int, lower: float, upper: float, num_points: int) -> _Line:
+    x = torch.linspace(lower, upper, num_points, dtype=torch.double)
+    return _Line(f"input {column}", [column], x.unsqueeze(-1), x.numpy())
+
+
+def _parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> _Line:
+    """The values of a parameter: a range, few steps, or choices side by side."""
+    columns = space.feature_indices[parameter.name]
+    if parameter.size is None or parameter.size > num_points:
+        unit = np.linspace(0.0, 1.0, num_points)[:, None]
+        parameter_values = parameter.decode(unit)[parameter.name]
+        # Integers are rounded: their places are those of the values.
+        unit = parameter.encode(parameter_values.to_frame())
+    else:
+        unit = parameter.unit_grid()
+        parameter_values = parameter.decode(unit)[parameter.name]
+    numeric = len(columns) == 1 and parameter_values.map(_is_number).all()
+    values = torch.from_numpy(np.asarray(unit))
+    if not numeric:
+        x, ticks = np.arange(len(unit)), [str(value) for value in parameter_values]
+        return _Line(parameter.name, columns, values, x, ticks, joined=False)
+    numbers = parameter_values.to_numpy(dtype=np.float64)
+    log = getattr(parameter, "log", False) is True
+    return _Line(parameter.name, columns, values, numbers, log=log)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+
+
+def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter | None:
+    """The parameter that varies; ``None`` without a search space."""
+    if isinstance(dimension, str) and space is not None:
+        for parameter in space.parameters:
+            if parameter.name == dimension or dimension in parameter.columns:
+                break
+        else:
+            raise ValueError(
+                f"The search space has no parameter {dimension!r}: use one of "
+                f"{', '.join(p.name for p in space.parameters)}."
+            )
+    else:
+        if not isinstance(dimension, int):
+            raise TypeError(
+                f"dimension is {dimension!r}: give the index of an input; or the name of a "
+                "parameter, and the search space in place of bounds."
+            )
+        if not -dim <= dimension < dim:
+            raise ValueError(f"There is no input {dimension}: bounds are of {dim}.")
+        if space is None:
+            return None
+        places = space.feature_indices
+        parameter = next(p for p in space.parameters if dimension % dim in places[p.name])
+    if isinstance(parameter, SimplexParameter):
+        raise ValueError(
+            f"The parameter {parameter.name!r} is a composition, whose shares vary together: draw "
+            "a slice along another one."
+        )
+    return parameter
+
+
 @torch.no_grad()
-def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
+def plot_calibration(model: TargetGP | Calibration, ax: Axes | None = None) -> Axes:
     """Draws leave-one-out predictions of the target points against their outcomes.
 
     Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
     meet the diagonal. Those that miss it are drawn as crosses.
 
+    Of what ``calibrate`` returns, it draws the standardized errors of each source task, by name.
+
     Args:
-        model: A fitted model with two or more target points, without a batch.
+        model: A fitted model with two or more target points, without a batch; or a
+            :class:`~botorch_transfer.models.calibration.Calibration`.
         ax: Where to draw; new axes if omitted.
 
     Returns:
-        The axes; their title says how many intervals hold their outcome.
+        The axes; their title says how many intervals of target points hold their outcome.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -276,6 +397,8 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     Example:
         >>> ax = plot_calibration(model)
     """
+    if isinstance(model, Calibration):
+        return _plot_tasks(model, ax)
     _check_single(model)
     if model.num_target_points < 2:
         raise ValueError("Leave-one-out predictions need two target points or more.")
@@ -294,6 +417,65 @@ def plot_calibration(model: TargetGP, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("outcome")
     ax.set_ylabel("prediction without it")
     ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %")
+    return ax
+
+
+def _plot_tasks(calibration: Calibration, ax: Axes | None) -> Axes:
+    """Draws the standardized errors of each left-out source task, by points seen."""
+    runs = calibration.runs[calibration.runs["model"] == MODEL]
+    table = runs.pivot(index="task", columns="points", values="z").iloc[::-1]
+    ax = _axes(ax, figsize=(5, 1.2 + 0.3 * len(table)))
+    for (color, _), marker, points in zip(SOURCE_LINES, "osD^v", table.columns, strict=False):
+        z = table[points].to_numpy()
+        ax.plot(z, range(len(table)), marker, color=color, label=f"{points} points seen")
+    ax.axvline(1.0, color=BLACK, linestyle=":", linewidth=1)
+    ax.set_xscale("log")
+    ax.set_yticks(range(len(table)), [str(name) for name in table.index])
+    ax.set_xlabel("standardized error (1: calibrated, above: too sure)")
+    ax.legend(frameon=False)
+    return ax
+
+
+_VERDICTS = {"helpful": GREEN, "partly helpful": SKY, "inverted": VERMILLION}
+"""Colours of verdicts; grey for others."""
+
+
+def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) -> Axes:
+    """Draws what ``transfer_report`` tells: how much of the prediction is each source's, and more.
+
+    Args:
+        report: The table that ``model.transfer_report()`` returns.
+        ax: Where to draw; new axes if omitted.
+        max_tasks: The most tasks to show: those with the largest shares.
+
+    Returns:
+        The axes; each bar has the verdict on its task, the title that on all of them.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        TypeError: If this is no report.
+
+    Example:
+        >>> ax = plot_report(model.transfer_report())
+        >>> ax.get_title()
+        'all sources: used, not yet tested'
+    """
+    if not isinstance(report, DataFrame) or not {"prediction", "verdict"} <= {*report.columns}:
+        raise TypeError(
+            f"This is a {type(report).__name__}: draw the table that model.transfer_report() gives."
+        )
+    tasks = report.drop(index=ALL, errors="ignore").fillna({"prediction": 0.0})
+    tasks = tasks.sort_values("prediction", ascending=False, kind="stable")[:max_tasks][::-1]
+    ax = _axes(ax, figsize=(6, 1.2 + 0.3 * len(tasks)))
+    colors = [_VERDICTS.get(verdict, GREY) for verdict in tasks["verdict"]]
+    bars = ax.barh(range(len(tasks)), tasks["prediction"], color=colors)
+    ax.bar_label(bars, labels=list(tasks["verdict"]), padding=3)
+    ax.set_yticks(range(len(tasks)), [str(name) for name in tasks.index])
+    ax.margins(x=0.35)
+    ax.set_xlim(left=0.0)
+    ax.set_xlabel("share of the prediction")
+    if ALL in report.index:
+        ax.set_title(f"{ALL}: {report['verdict'][ALL]}")
     return ax
 
 
@@ -355,8 +537,20 @@ def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
         yield sources.task_names[task], posterior
 
 
-def _band(ax: Axes, x: Tensor, posterior: Any, label: str, color: str, line: Any) -> None:
-    mean, variance = posterior.mean.squeeze(-1).cpu(), posterior.variance.squeeze(-1).cpu()
-    x, half = x.cpu(), WIDTH_95 * variance.sqrt()
-    ax.plot(x, mean, color=color, linestyle=line, label=label)
-    ax.fill_between(x, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)
+def _band(
+    ax: Axes, line: _Line, posterior: Any, label: str, color: str, style: Any, sign: float
+) -> tuple[Tensor, Tensor]:
+    """Draws a posterior, and returns its mean and half the width of its band."""
+    mean, variance = sign * posterior.mean.squeeze(-1).cpu(), posterior.variance.squeeze(-1).cpu()
+    half = WIDTH_95 * variance.sqrt()
+    if line.joined:
+        ax.plot(line.x, mean, color=color, linestyle=style, label=label)
+        # Bands of sources are light: several lie upon one another.
+        alpha = 0.25 if label == "target" else 0.08
+        ax.fill_between(line.x, mean - half, mean + half, color=color, alpha=alpha, linewidth=0)
+    else:  # between choices there is nothing; side by side, not upon one another
+        x = line.x + 0.08 * (len(ax.containers) - 1)
+        bars = ax.errorbar(x, mean, half, fmt="o", color=color, capsize=3, label=label)
+        for bar in bars[2]:
+            bar.set_linestyle(style)
+    return mean, half

@@ -278,8 +278,12 @@ PICTURES = {
         ValueError,
         "no input 2: bounds are",
     ),
-    "no bounds": (lambda model: plot_slice(model, None), ValueError, "NoneType: give a 2 x d"),
-    "one bound": (lambda model: plot_slice(model, BOUNDS[0]), ValueError, "give a 2 x d tensor"),
+    "no bounds": (
+        lambda model: plot_slice(model, None),
+        ValueError,
+        "NoneType: give a search space, or a 2 x d",
+    ),
+    "one bound": (lambda model: plot_slice(model, BOUNDS[0]), ValueError, "or a 2 x d tensor"),
     "anchor": (
         lambda model: plot_slice(model, BOUNDS, anchor=torch.zeros(3)),
         ValueError,

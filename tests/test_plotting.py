@@ -2,31 +2,42 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
 
 import benchmarks.styles
 import botorch_transfer
 from botorch_transfer import (
+    CategoricalParameter,
+    FloatParameter,
     GuardedTransferGP,
+    IntegerParameter,
     MeanHierarchicalGP,
     PopulationGP,
     RankWeightedGP,
     ScaMLGP,
+    SearchSpace,
+    SimplexParameter,
     SourceGPs,
     TransferGP,
     TwoStageTransferGP,
     plotting,
 )
+from botorch_transfer.models.calibration import Calibration
 from botorch_transfer.plotting import (
     NAMES,
     PAPER,
     STYLES,
     Style,
     plot_calibration,
+    plot_report,
     plot_slice,
     plot_weights,
     style_of,
@@ -157,6 +168,103 @@ def test_slice_of_raw_inputs():
     for line, twin in zip(ax.get_lines(), expected.get_lines(), strict=True):
         assert line.get_ydata() == pytest.approx(twin.get_ydata(), rel=1e-4)
     assert ax.get_lines()[-1].get_xdata()[[0, -1]].tolist() == [100.0, 300.0]
+
+
+SPACE = SearchSpace(
+    [
+        FloatParameter("lr", 1e-4, 1.0, log=True),
+        IntegerParameter("depth", 1, 5),
+        CategoricalParameter("kind", ("relu", "tanh", "none")),
+    ]
+)
+
+
+def _of_space() -> ScaMLGP:
+    X = SPACE.encode(SPACE.sample(12, seed=1))
+    return ScaMLGP(X[:5], X[:5, :1], {"usual": (X, X.sum(-1, keepdim=True))})
+
+
+def test_slice_in_the_users_parameters():
+    model = _of_space()
+    anchor = SPACE.sample(1, seed=2)
+    ax = plot_slice(model, SPACE, "lr", anchor, num_points=3, goal="min", outcome_name="loss")
+    assert (ax.get_xlabel(), ax.get_xscale(), ax.get_ylabel()) == ("lr", "log", "loss")
+    line = next(line for line in ax.get_lines() if line.get_label() == "target")
+    assert line.get_xdata() == pytest.approx([1e-4, 1e-2, 1.0])
+    rows = pd.concat([anchor] * 3).assign(lr=line.get_xdata())
+    with torch.no_grad():
+        mean = model.posterior(SPACE.encode(rows)).mean.squeeze(-1)
+    assert line.get_ydata() == pytest.approx(-mean.numpy())
+    depth = plot_slice(model, SPACE, "depth")
+    assert depth.get_lines()[0].get_xdata() == pytest.approx([1, 2, 3, 4, 5])
+    kind = plot_slice(model, SPACE, 3)  # a column of the choice
+    assert kind.get_xlabel() == "kind"
+    assert [label.get_text() for label in kind.get_xticklabels()] == ["relu", "tanh", "none"]
+
+
+def test_data_of_a_single_parameter_are_at_its_values():
+    space = SearchSpace([SPACE.parameters[0]])
+    runs = pd.DataFrame({"lr": [1e-3, 1e-2, 0.5]})
+    X = space.encode(runs)
+    ax = plot_slice(ScaMLGP(X, X, {"a": (X, X)}), space, "lr")
+    data = next(line for line in ax.get_lines() if line.get_label() == "target data")
+    assert data.get_xdata() == pytest.approx(runs["lr"].to_numpy(), rel=1e-2)
+
+
+@pytest.mark.parametrize("level", [0.0, 5e3])
+def test_a_task_of_three_rows_does_not_swamp_the_slice(monkeypatch, level):
+    def wild(model, points, max_tasks):
+        posterior = model.posterior(points)
+        mvn = MultivariateNormal(posterior.mean.squeeze(-1) + level, 1e6 * torch.eye(len(points)))
+        yield "three rows", GPyTorchPosterior(mvn)
+
+    monkeypatch.setattr(plotting, "_source_slices", wild)
+    ax = plot_slice(_of_space(), SPACE, "lr", num_points=5)
+    odd, target = (np.ptp(c.get_paths()[0].vertices[:, 1]) for c in ax.collections)
+    low, high = ax.get_ylim()
+    assert target < high - low < 2.3 * target < odd
+
+
+def test_slices_that_there_are_not():
+    model = _of_space()
+    for dimension, message in (("rate", "no parameter 'rate': use one of lr, depth, kind"),):
+        with pytest.raises(ValueError, match=message):
+            plot_slice(model, SPACE, dimension)
+    with pytest.raises(ValueError, match="goal is 'low'"):
+        plot_slice(model, SPACE, "lr", goal="low")
+    mixture = SearchSpace([SimplexParameter("mix", ("a", "b", "c"))])
+    X = mixture.encode(mixture.sample(4, seed=0))
+    with pytest.raises(ValueError, match="'mix' is a composition"):
+        plot_slice(ScaMLGP(X, X[:, :1], {"a": (X, X[:, :1])}), mixture, "mix")
+
+
+def test_report_is_drawn_by_name_with_verdicts():
+    report = pd.DataFrame(
+        {"prediction": [0.1, 0.6, np.nan, 0.7], "verdict": ["inverted", "helpful", "x", "good"]},
+        index=["low", "high", "unknown", "all sources"],
+    )
+    ax = plot_report(report, max_tasks=2)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["low", "high"]
+    assert [bar.get_width() for bar in ax.patches] == [0.1, 0.6]
+    assert [text.get_text() for text in ax.texts] == ["inverted", "helpful"]
+    assert ax.get_title() == "all sources: good"
+    assert plot_report(_two_inputs().transfer_report()).get_title()
+    with pytest.raises(TypeError, match="draw the table that model"):
+        plot_report(_two_inputs())
+
+
+def test_calibration_of_sources_is_drawn_by_name():
+    rows = [
+        (task, points, model, 0.0, z, 0.9)
+        for task, z in (("monday", 0.5), ("tuesday", 2.0))
+        for points in (0, 3)
+        for model in ("model", "plain GP")
+    ]
+    columns = ["task", "points", "model", "log_density", "z", "coverage"]
+    ax = plot_calibration(Calibration(pd.DataFrame(rows, columns=columns)))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["tuesday", "monday"]
+    assert [line.get_label() for line in ax.get_lines()][:2] == ["0 points seen", "3 points seen"]
+    assert ax.get_lines()[0].get_xdata().tolist() == [2.0, 0.5]
 
 
 def test_a_model_has_its_methods_colour_and_no_source_has_it():

@@ -13,6 +13,7 @@ except ImportError as error:
 
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
 from botorch_transfer.ax.history import attach_history
+from botorch_transfer.ax.model_inputs import locate_prior
 from botorch_transfer.ax.registration import TransferGenerators, register
 from botorch_transfer.ax.reporting import transfer_report
 from botorch_transfer.ax.strategy import transfer_generation_strategy
@@ -25,6 +26,7 @@ __all__ = [
     "attach_history",
     "domain_from_ax",
     "encode_history",
+    "locate_prior",
     "transfer_generation_strategy",
     "transfer_report",
 ]

@@ -299,10 +299,31 @@ def load_prior_file(described: dict[str, Any]) -> TransferPrior:
     return _loaded.recall(expected, lambda: _load(path, expected))
 
 
+def locate_prior(path: str | os.PathLike[str]) -> None:
+    """Tells where a prior's file is now, if it has moved since an experiment was started with it.
+
+    Call it before the experiment goes on, in each process. The file is known by its content.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+    _places[_sha256(path)] = str(Path(path).absolute())
+
+
+_places: dict[str, str] = {}
+
+
 def _load(path: str, expected: str) -> TransferPrior:
+    path = _places.get(expected, path)
     if not Path(path).is_file():
         raise UserInputError(
-            f"The experiment was started with the prior file {path!r}, which is gone: put it back."
+            f"The experiment was started with the prior file {path!r}, which is gone: put it "
+            "back, or say where it is by botorch_transfer.ax.locate_prior(path)."
         )
     if _sha256(path) != expected:
         raise UserInputError(

@@ -24,12 +24,14 @@ from botorch_transfer import (
     SourcePopulation,
     WeightedSourceGP,
 )
+from botorch_transfer.ax import model_inputs
 from botorch_transfer.ax.model_inputs import (
     TransferDataset,
     Transferred,
     describe_prior_file,
     guarded_class,
     load_prior_file,
+    locate_prior,
     prior_class_of,
     transfer_model_inputs,
 )
@@ -306,6 +308,19 @@ def test_which_model_takes_which_prior(path):
         describe_prior_file(path, PretrainedGP)
     with pytest.raises(UserInputError, match="JointScaMLGP takes no prior"):
         describe_prior_file(path, JointScaMLGP)
+
+
+def test_a_file_that_moved_is_found_again(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_inputs, "_places", {})
+    described, new = describe_prior_file(path, ScaMLGP), tmp_path / "elsewhere.safetensors"
+    path.rename(new)
+    clear_memos()
+    with pytest.raises(UserInputError, match="say where it is by botorch_transfer"):
+        load_prior_file(described)
+    with pytest.raises(FileNotFoundError, match="no prior file"):
+        locate_prior(path)
+    locate_prior(new)
+    assert isinstance(load_prior_file(described), SourceGPs)
 
 
 def test_missing_and_damaged_files_are_refused(path, tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -34,9 +34,12 @@ from botorch_transfer.pretraining.source_gps.conditioned_prior import Conditione
 from botorch_transfer.pretraining.source_gps.source_gps import (
     as_named,
     distinct,
-    refuse_taken,
+    untaken,
 )
 from botorch_transfer.pretraining.tasks import PaddedTasks
+
+if TYPE_CHECKING:  # it stands on source_gps, as this room does
+    from botorch_transfer.pretraining.hyperprior import Hyperprior
 
 _PSEUDO_TASKS = 2.0
 """How many tasks the hyperprior of scales and levels counts as."""
@@ -81,6 +84,7 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
+        hyperpriors: Hyperprior | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -93,6 +97,9 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
+            hyperpriors: A :class:`Hyperprior` that was learned from other search spaces, of the
+                same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
+                the noise, then have the moments of its logarithms.
             **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points``, ``max_points``
                 and ``seed``.
 
@@ -101,7 +108,8 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the source data are invalid; the message names the task.
-            ValueError: If the transform is not frozen, or an argument is out of range.
+            ValueError: If the transform is not frozen, an argument is out of range, or the
+                hyperprior is of another kernel or in other units.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -113,13 +121,18 @@ class SourcePopulation(ConditionedPrior):
         warn_outside_unit_cube(padded.X, "the source tasks")
         mean, std = padded.moments()
         tasks = _stacked(padded.standardize(mean, std).double())
-        found, _ = fit_population(tasks, kernel, chosen)
+        learned = None
+        if hyperpriors is not None:
+            learned = hyperpriors.gp_hyperparameters(tasks.X.shape[-1], kernel)
+        found, _ = fit_population(tasks, kernel, chosen, learned)
         gps = _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, names)
         return cls(gps, mean, std, names, "per_task", transform)
 
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
+        *,
+        replace: bool = False,
         **options: Any,
     ) -> Self:
         """Adds source tasks; the hyperparameters stay as they are.
@@ -127,6 +140,7 @@ class SourcePopulation(ConditionedPrior):
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
+            replace: Whether a new task takes the place of an old one of its name, at the end.
             **options: As in :meth:`fit`.
 
         Returns:
@@ -134,7 +148,7 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task.
+                of an old task without ``replace``; or if no old task would be left.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -143,7 +157,11 @@ class SourcePopulation(ConditionedPrior):
             ('monday', 'tuesday')
         """
         new = as_named(source_data, default=f"source task {self.num_tasks}")
-        refuse_taken(self.task_names, new)
+        kept = untaken(self.task_names, new, replace)
+        if not kept:
+            raise InputDataError("All old tasks would be replaced: fit a new prior.")
+        if len(kept) < self.num_tasks:
+            return self.select(kept).append(new, **options)
         datasets, chosen = as_datasets(new), PopulationOptions(**options)
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(

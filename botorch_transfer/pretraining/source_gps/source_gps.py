@@ -7,7 +7,7 @@ of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``map_fit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -33,6 +33,9 @@ from botorch_transfer.pretraining.tasks import (
     check_padded_size,
     outcome_scales,
 )
+
+if TYPE_CHECKING:  # it stands on this room
+    from botorch_transfer.pretraining.hyperprior import Hyperprior
 
 
 class SourceGPs(ConditionedPrior):
@@ -69,7 +72,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperpriors: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -83,7 +86,9 @@ class SourceGPs(ConditionedPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperpriors: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                those of ScaML-GP. ``None`` gives maximum likelihood.
+                those of ScaML-GP. ``None`` gives maximum likelihood. A :class:`Hyperprior` that was
+                learned from other search spaces, with its own ``kernel``, helps tasks of a few
+                points each, see :meth:`Hyperprior.gp_hyperparameters`.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -97,7 +102,8 @@ class SourceGPs(ConditionedPrior):
         Raises:
             InputDataError: If the source data are invalid, or too large for the memory; the message
                 names the task.
-            ValueError: If the transform is not frozen, or an argument is out of range.
+            ValueError: If the transform is not frozen, an argument is out of range, or a
+                :class:`Hyperprior` is of another kernel or in other units.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -113,6 +119,9 @@ class SourceGPs(ConditionedPrior):
         tasks = tasks.standardize(mean, std)
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
+        elif not isinstance(hyperpriors, GPHyperparameters):
+            dim = tasks.X.shape[-1]
+            hyperpriors = hyperpriors.gp_hyperparameters(dim, kernel, outcome_scale)
         result = fit_map(tasks, kernel, hyperpriors, map_options)
         gps = result.condition(tasks, kernel, names)
         log_posterior = result.log_posterior.to(tasks.X)
@@ -163,7 +172,9 @@ class SourceGPs(ConditionedPrior):
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperpriors: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
+        *,
+        replace: bool = False,
         **options: Any,
     ) -> Self:
         """Adds source tasks without fitting the others again.
@@ -172,6 +183,7 @@ class SourceGPs(ConditionedPrior):
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
             hyperpriors: As in :meth:`fit`.
+            replace: Whether a new task takes the place of an old one of its name, at the end.
             **options: As in :meth:`fit`.
 
         Returns:
@@ -179,7 +191,7 @@ class SourceGPs(ConditionedPrior):
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task.
+                of an old task without ``replace``.
             ValueError: If ``outcome_scale="pooled"``, as new outcomes would change the scale.
 
         Example:
@@ -194,7 +206,7 @@ class SourceGPs(ConditionedPrior):
                 "their units: fit all tasks again by SourceGPs.fit."
             )
         tasks = as_named(source_data, default=f"source task {self.num_tasks}")
-        refuse_taken(self.task_names, tasks)
+        kept = untaken(self.task_names, tasks, replace)
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
             raise InputDataError(
@@ -212,6 +224,13 @@ class SourceGPs(ConditionedPrior):
             )
             .to(self.outcome_mean)
         )
+        if not kept:
+            return new
+        if len(kept) < self.num_tasks:
+            return self.select(kept)._join(new, options)
+        return self._join(new, options)
+
+    def _join(self, new: Self, options: Mapping[str, Any]) -> Self:
         names = distinct(self.task_names, new.task_names)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
         check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
@@ -345,13 +364,28 @@ def as_named(
     return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
 
 
-def refuse_taken(old: Sequence[str], new: Any) -> None:
-    """Refuses tasks that the user has named as old tasks are: they might be the same runs again."""
-    if isinstance(new, Mapping) and (taken := [name for name in new if str(name) in old]):
+def untaken(old: Sequence[str], new: Any, replace: bool) -> list[int]:
+    """The old tasks whose names the user has not given to new ones, which might be the same runs.
+
+    Args:
+        old: Names of the old tasks.
+        new: The new tasks; only those of a mapping have names by the user.
+        replace: Whether new tasks may take the place of old ones.
+
+    Returns:
+        Indices of the old tasks to keep.
+
+    Raises:
+        InputDataError: If a name is taken, and ``replace`` is not set.
+    """
+    names = [str(name) for name in new] if isinstance(new, Mapping) else []
+    taken = [name for name in names if name in old]
+    if taken and not replace:
         raise InputDataError(
-            f"The prior has a source task {str(taken[0])!r} already: give the new one another "
-            "name, or leave the old one out first, by select."
+            f"The prior has a source task {taken[0]!r} already: give the new one another name, or "
+            "say replace=True if it takes the place of the old one."
         )
+    return [index for index, name in enumerate(old) if name not in taken]
 
 
 def distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:
