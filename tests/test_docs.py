@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,7 +29,8 @@ def _blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-PAGES = [page for page in sorted(DOCS.glob("**/*.md")) if _blocks(page)]
+STORES = DOCS / "concepts" / "stores.md"
+PAGES = [page for page in sorted(DOCS.glob("**/*.md")) if _blocks(page) and page != STORES]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -36,10 +40,38 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pytest.importorskip("ax")
     if "import TransferSampler" in page.read_text(encoding="utf-8"):
         pytest.importorskip("optuna")
+    if "import matplotlib" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     for block in _blocks(page):
         exec(compile(block, page.name, "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_old_runs_of_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("ax")
+    from tests.old_stores import FAILED, LOSSES, fill_ax, search_runs
+
+    monkeypatch.chdir(tmp_path)
+    stand_in = ModuleType("mlflow")
+    vars(stand_in).update(search_runs=search_runs, set_tracking_uri=lambda uri: None)
+    monkeypatch.setitem(sys.modules, "mlflow", stand_in)
+    fill_ax(Path("ax.db"))
+    names: dict[str, Any] = {"__name__": "page"}
+    common, *of_stores = _blocks(STORES)
+    exec(common, names)
+    assert len(of_stores) == 2
+    for block in of_stores:
+        exec(block, names)
+        runs = names["old_runs"]
+        losses = runs.dropna(subset="loss").groupby("task")
+        found = [dict(zip(rows["lr"], rows["loss"], strict=True)) for _, rows in losses]
+        assert found == [pytest.approx(expected) for expected in LOSSES.values()]
+        failed = runs[runs["status"] == "FAILED"]
+        assert failed[["lr", "optimizer"]].to_dict("records") == [FAILED] * 2
+        assert names["rows"]["lr"].between(3e-4, 1e-2).all()
+        assert set(names["rows"]["optimizer"]) == {"adam"}
 
 
 def _documented() -> list[str]:
