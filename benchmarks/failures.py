@@ -6,6 +6,7 @@ A bowl in three inputs is minimized by nine trials, after three old tasks whose 
 and never failed. In the first scenario a strip of a tenth of the learning rate's range fails, that
 begins at the target's optimum; in the second, each trial fails with a probability of .2. Both are
 run with the model of failures and without it (failed runs are then left out, and not repeated).
+Finished studies are not repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -77,30 +79,43 @@ def study(scenario: str, model: str, seed: int) -> pd.DataFrame:
     return runs
 
 
+def scores(scenario: str, model: str, seed: int, learns: bool) -> dict[str, float]:
+    """The number of failures, the best regret and the processor time of a study.
+
+    Args:
+        scenario: As :func:`study` takes it.
+        model: As :func:`study` takes it.
+        seed: As :func:`study` takes it.
+        learns: Whether there is a model of failures.
+    """
+    start = time.process_time()
+    if learns:
+        runs = study(scenario, model, seed)
+    else:
+        with patch("botorch_transfer.suggestion._learn_failures", lambda *_: None):
+            runs = study(scenario, model, seed)
+    failures, regret = int((runs["status"] == "failed").sum()), float(runs["loss"].min())
+    return {"failures": failures, "regret": regret, "seconds": time.process_time() - start}
+
+
 def main() -> None:
     """Runs all studies, and writes one row each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--scenarios", nargs="+", default=["strip", "random"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/failures"))
-    arguments = parser.parse_args()
-    rows = []
-    for seed in range(FIRST_SEED, FIRST_SEED + arguments.seeds):
-        for scenario in ("strip", "random"):
-            for model in MODELS:
-                for learns in (True, False):
-                    start = time.process_time()
-                    if learns:
-                        runs = study(scenario, model, seed)
-                    else:
-                        with patch("botorch_transfer.suggestion._learn_failures", lambda *_: None):
-                            runs = study(scenario, model, seed)
-                    row = {"scenario": scenario, "model": model, "seed": seed, "learns": learns}
-                    row["failures"] = int((runs["status"] == "failed").sum())
-                    row["regret"] = runs["loss"].min()
-                    rows.append(row | {"seconds": time.process_time() - start})
-    table = pd.DataFrame(rows)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    table.round(6).to_csv(arguments.out / "runs.csv", index=False)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    path, key = given.out / "runs.csv", ["scenario", "model", "seed", "learns"]
+    table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=key)
+    finished = set(table[key].itertuples(index=False, name=None))
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    for case in product(given.scenarios, given.models, seeds, (True, False)):
+        if case not in finished:
+            row = pd.DataFrame([dict(zip(key, case, strict=True)) | scores(*case)])
+            table = pd.concat([table, row], ignore_index=True) if len(table) else row
+            table.round(6).to_csv(path, index=False)
     print(table.groupby(["scenario", "model", "learns"])[["failures", "regret"]].mean())
 
 

@@ -124,6 +124,8 @@ def _pool(space: SearchSpace, anchors: Tensor, seed: int) -> Tensor:
 
 @torch.no_grad()
 def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
+    if len(X) == 0:  # nothing but taken rows was found
+        return X.new_empty(0)
     return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)]).nan_to_num(
         nan=-math.inf
     )

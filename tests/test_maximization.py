@@ -44,3 +44,18 @@ def test_all_rows_of_a_finite_space_are_found_once():
         taken = torch.cat([taken, x.unsqueeze(0)])
     with pytest.raises(ExhaustedSpaceError, match="All configurations"):
         maximize(Peak(), space, taken, none, is_logarithm=True, seed=0)
+
+
+def test_an_acquisition_never_gets_no_rows():
+    """Where the best row found is taken, nothing found is left but the pool."""
+
+    class NotEmpty(AcquisitionFunction):
+        def forward(self, X):
+            assert len(X)
+            return -(X[..., 0, 0] - 0.5).square()
+
+    space = SearchSpace([FloatParameter("x", 0.0, 1.0)])
+    taken = torch.tensor([[0.5]], dtype=torch.double)
+    acquisition = NotEmpty(SingleTaskGP(taken, taken))
+    x, _ = maximize(acquisition, space, taken, taken, is_logarithm=True, seed=0)
+    assert abs(float(x) - 0.5) < 0.1
