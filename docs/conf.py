@@ -80,7 +80,7 @@ def leave_as_text(app: Any, env: Any, node: Any, content: Any) -> Any:
 
 
 # Equations become MathML when the site is built: every browser shows it by itself, without scripts
-# or a network. docutils knows a subset of LaTeX; what it does not know is a warning, and so an error.
+# or a network. docutils knows a part of LaTeX; the rest stops the build with a message.
 def _mathml(node: nodes.Element, **options: Any) -> str:
     try:
         return tex2mathml(node.astext(), **options)

@@ -213,8 +213,9 @@ def _parts(model: TargetGP, X: Tensor, names: Sequence[str]) -> Tensor:
             total = total + share * scale * _parts(member, X, names)
         return total
     prior = getattr(model, "prior", None)
-    if isinstance(prior, SourceGPs):
-        return cast(Tensor, cast(Any, model).weights).unsqueeze(-1) * prior.gps.mean(X)
+    weights: Tensor | None = getattr(model, "weights", None)
+    if isinstance(prior, SourceGPs) and weights is not None:
+        return weights.unsqueeze(-1) * prior.gps.mean(X)
     if isinstance(prior, SourcePopulation) and list(prior.task_names) == list(names):
         gps = prior.gps
         of_rows = gps.flat_cross(X.double())[0] * gps.alpha[0]
