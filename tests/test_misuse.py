@@ -214,6 +214,7 @@ DATA = {
     "integers": ({"a": (X.long(), Y)}, "convert it by"),
     "NaN": ({"a": (X, Y * torch.nan)}, "drop failed runs"),
     "no points": ({"a": (X[:0], Y[:0])}, "leave it out"),
+    "astronomic outcomes": ({"a": (X, 1e200 * Y)}, r"Y has a value beyond 1e\+100, .*another unit"),
 }
 
 TARGETS = {
@@ -224,6 +225,7 @@ TARGETS = {
     "integers": (X.long(), Y, "pass float64, or float32"),
     "one point": (X[0], Y[0], "needs a dimension of points"),
     "NaN": (X * torch.nan, Y, "leave out failed evaluations"),
+    "astronomic outcomes": (X, 1e200 * Y, r"train_Y has a value beyond 1e\+100, .*another unit"),
 }
 
 MODELS = [

@@ -24,6 +24,9 @@ MAX_JOINT_BYTES = 8 * 2**30
 _MATRICES_IN_FLIGHT = 10
 """Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured)."""
 
+LARGEST = 1e100
+"""The largest magnitude of inputs, outcomes and noise variances; squares of more may overflow."""
+
 
 def as_datasets(
     sources: Sequence[SourceData] | Mapping[str, SourceData],
@@ -243,10 +246,23 @@ def _check_agreement(
 
 def _is_sound(dataset: SupervisedDataset) -> Tensor:
     """Whether all values are valid, as a tensor: all tasks need one synchronization only."""
-    sound = dataset.X.isfinite().all() & dataset.Y.isfinite().all()
+    sound = are_in_range(dataset.X) & are_in_range(dataset.Y)
     if dataset.Yvar is None:
         return sound
-    return sound & dataset.Yvar.isfinite().all() & (dataset.Yvar > 0).all()
+    return sound & are_in_range(dataset.Yvar) & (dataset.Yvar > 0).all()
+
+
+def are_in_range(values: Tensor) -> Tensor:
+    """Whether all values are finite, and so small that their variance is, too.
+
+    Args:
+        values: The values.
+
+    Returns:
+        A tensor without dimensions.
+    """
+    # The bound is infinite in single precision.
+    return (values.isfinite() & (values.abs() <= LARGEST)).all()
 
 
 def _check_values(name: str, dataset: SupervisedDataset) -> None:
@@ -255,6 +271,11 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
             raise InputDataError(
                 f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
                 "failed runs, or give them a finite outcome (from_dataframe does both)."
+            )
+        if not are_in_range(tensor):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} has a value beyond {LARGEST:g}, whose square is no "
+                "number of double precision: give it in another unit, or as a logarithm."
             )
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(
