@@ -454,7 +454,14 @@ def _variances(
             "inferred."
         )
     errors = np.where(measured, errors, errors[measured].max())
-    return torch.from_numpy(errors**2)[:, None]
+    with np.errstate(over="ignore", under="ignore"):
+        variances = errors**2
+    if not (np.isfinite(variances) & (variances > 0)).all():
+        raise InputDataError(
+            f"Task {name!r} has a standard error in the column {noise!r} whose square is no "
+            "number of double precision: correct it."
+        )
+    return torch.from_numpy(variances)[:, None]
 
 
 def _numbers(column: Series) -> NDArray[np.float64]:
