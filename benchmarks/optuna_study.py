@@ -6,6 +6,7 @@
 The black box is real: each evaluation cross-validates a classifier. Every seed has its own draw of
 ten old studies on other data sets, which are Optuna studies like the new one. Samplers have their
 own defaults. Each run is one file in DIR, so a study that is interrupted goes on where it stopped.
+All evaluations are in `evaluations.csv.gz` there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import METRIC, draw_old_runs
-from benchmarks.studies.metrics import average, normalized, regrets
+from benchmarks.studies.metrics import average, complete, normalized, regrets
 from benchmarks.studies.run import isolated, revision
 from benchmarks.studies.statistics import LEVEL, ratio_of_means, resampled_means
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
@@ -194,8 +195,7 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
         a paired bootstrap over problems and seeds.
     """
     frame = evaluations_table(results)
-    regret = normalized(regrets(frame), frame, "median")
-    regret = regret.apply(lambda column: column.fillna(regret.iloc[:, 0].max()))
+    regret = complete(normalized(regrets(frame), frame, "median"))
     steps = list(regret.columns)
     curves = regret.unstack("method").swaplevel(axis=1)
     drawn = resampled_means(curves, np.random.default_rng(0))
@@ -263,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (options.out / f"{name}.part").rename(options.out / name)
         print(seed, space, task, method, f"{min(filter(None, result['values'])):.4f}", flush=True)
     results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
+    evaluations_table(results).to_csv(options.out / "evaluations.csv.gz", index=False)
     print(report(results))
 
 
