@@ -189,6 +189,11 @@ SPACES = {
         "needs a positive",
     ),
     "unknown scale": (lambda: bt.FloatParameter("a", 0, 1, log="x"), ValueError, "use True, False"),
+    "integer scale": (
+        lambda: bt.IntegerParameter("a", 0, 1, log="1-x"),
+        ValueError,
+        "log='1-x': an integer parameter has True or False",
+    ),
     "a bare parent": (
         lambda: bt.FloatParameter("a", 0, 1, active_if="b"),
         TypeError,

@@ -331,7 +331,7 @@ class IntegerParameter(_RangeParameter):
 
     Raises:
         ValueError: If the bounds are not integers, the range is empty, or not positive with
-            ``log=True``.
+            ``log=True``, or ``log`` is neither true nor false.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -351,6 +351,11 @@ class IntegerParameter(_RangeParameter):
             raise ValueError(
                 f"Parameter {self.name!r} has the bounds {self.lower} and {self.upper}: an integer "
                 "parameter needs whole numbers; use FloatParameter otherwise."
+            )
+        if self.log not in (True, False):
+            raise ValueError(
+                f"Parameter {self.name!r} has log={self.log!r}: an integer parameter has True or "
+                "False."
             )
 
     @property
