@@ -197,8 +197,8 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
     frame = evaluations_table(results)
     regret = complete(normalized(regrets(frame), frame, "median"))
     steps = list(regret.columns)
-    curves = regret.unstack("method").swaplevel(axis=1)
-    drawn = resampled_means(curves, np.random.default_rng(0))
+    wide: Any = regret.unstack("method")
+    drawn = resampled_means(wide.swaplevel(axis=1), np.random.default_rng(0))
     of_method = {m: np.stack([drawn[m, n] for n in steps]) for m in regret.index.unique("method")}
     means = {str(method): row.to_numpy() for method, row in average(regret).iterrows()}
     times = pd.DataFrame(results).groupby("method")["suggesting"].mean() / len(steps)
