@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from botorch.exceptions.errors import BotorchError
+from botorch.exceptions.errors import BotorchError, InputDataError
 
 from botorch_transfer import models
 from botorch_transfer.data import tables
+from botorch_transfer.models.calibration import calibrate
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.suggestion import Proposal, moments, propose
 
@@ -275,6 +276,7 @@ def report_page(
         sign = 1.0 if goal == "max" else -1.0
         title = html.escape(outcome)
         parts += [f"<h2>Around the first row: {title}</h2>"]
+        parts += _foresight(proposal.models[outcome])
         parts += [_image(figure) for figure in _slices(space, proposal, outcome, sign)]
         if runs is not None and outcome in runs.columns:
             parts += [f"<h2>Runs so far: {title}</h2>", _image(_progress(runs[outcome], sign))]
@@ -286,6 +288,15 @@ def report_page(
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Next rows</title>'
         f"<style>{style}</style></head><body>\n{body}\n</body></html>\n"
     )
+
+
+def _foresight(model: Any) -> list[str]:
+    """How well the source tasks predict one another; nothing where none can be left out."""
+    try:
+        calibration = calibrate(getattr(model, "prior", None), type(model))
+    except (InputDataError, TypeError):
+        return []
+    return [f"<p>{html.escape(str(calibration))}</p>"]
 
 
 def _table(frame: pd.DataFrame) -> str:

@@ -95,6 +95,7 @@ def test_a_report_is_one_page(folder):
     assert page.count("data:image/png;base64,") == 3  # two parameters, and the runs
     assert "http" not in page
     assert "Runs so far: log_loss" in page
+    assert "3 source tasks predict one another" in page
 
 
 def test_what_the_history_lacks_is_told(folder):

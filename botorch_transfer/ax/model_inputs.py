@@ -29,6 +29,7 @@ from botorch_transfer.data import SourceData, default_context
 from botorch_transfer.models import GuardedTransferGP, ScaMLGP, TransferGP
 from botorch_transfer.models.inputs import split_target_and_sources
 from botorch_transfer.models.target import TargetGP
+from botorch_transfer.models.transfer import MEMBERS
 from botorch_transfer.pretraining import (
     Hyperprior,
     PretrainedPrior,
@@ -213,6 +214,8 @@ def _pretrained(
         return sources
     if isinstance(sources, TransferPrior) or not given.pretraining:
         return sources
+    if issubclass(model_class, TransferGP):
+        return _pretrained_by_member(sources, given, transform)
     prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
@@ -223,6 +226,23 @@ def _pretrained(
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
+
+
+def _pretrained_by_member(
+    sources: Any, given: Transferred, transform: InputTransform
+) -> dict[str, TransferPrior]:
+    """Pre-trains a prior for each default member of a ``TransferGP``."""
+    if unknown := set(given.pretraining) - set(MEMBERS):
+        raise UserInputError(
+            f"{sorted(unknown)[0]!r} is no member of TransferGP: give its options of pre-training "
+            "by member, such as {'scaml': {'num_restarts': 0}}."
+        )
+    return {
+        name: member.prior_class.fit_once(
+            sources, input_transform=transform, **given.pretraining.get(name, {})
+        )
+        for name, member in MEMBERS.items()
+    }
 
 
 def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
@@ -269,15 +289,15 @@ def describe_prior_file(
         raise UserInputError(
             f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
         )
+    prior, one = load_prior_file(described), prior_class_of(model_class)
+    expected = [one] if one is not None else []
     if issubclass(model_class, TransferGP):
-        raise UserInputError(
-            f"{model_class.__name__} takes a prior for each of its models: give a history."
-        )
-    prior, expected = load_prior_file(described), prior_class_of(model_class)
-    if expected is not None and not isinstance(prior, expected):
+        expected = [member.prior_class for member in MEMBERS.values()]
+    if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
-            f"{expected.__name__}: choose another model, or make that prior."
+            f"{' or a '.join(each.__name__ for each in expected)}: choose another model, or make "
+            "that prior."
         )
     return described
 

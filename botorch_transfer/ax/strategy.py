@@ -22,7 +22,7 @@ from ax.generators.torch.botorch_modular.surrogate import ModelConfig, Surrogate
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
-from botorch_transfer.models import ScaMLGP
+from botorch_transfer.models import TransferGP
 from botorch_transfer.models.target import TargetGP
 
 Path = str | os.PathLike[str]
@@ -38,7 +38,7 @@ OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 
 
 def transfer_generation_strategy(
-    model: type[TargetGP] = ScaMLGP,
+    model: type[TargetGP] = TransferGP,
     history: History | None = None,
     prior: Mapping[str, Path] | None = None,
     *,
@@ -65,21 +65,24 @@ def transfer_generation_strategy(
     ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
 
     Args:
-        model: The class of the models.
+        model: The class of the models; by default the average that ``suggest`` takes, too.
         history: Old runs, in the raw search space, in one of three forms. (a) A sequence of Ax
             clients, experiments, or ``AuxiliarySource``s, which also map names. (b) A table with a
             row for each run, and columns for the parameters, for metrics by their names, maybe for
             their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
             the order of the search space. Of (b) and (c), runs without a finite value are left out.
-        prior: Instead of a history, the files of saved priors, by metric. Fit them on
+        prior: Instead of a history, the files of saved priors, by metric. With the default model
+            each holds ``SourceGPs`` or a ``SourcePopulation``, and only the member that takes it is
+            averaged with a plain GP. Fit them on
             ``encode_history(...)``: they then know their parameters, and others are refused. Priors
             are about outcomes to maximize: for a metric to minimize, negate it; for one that is
             only constrained, take it as it is.
         task: The column of the table with the name of the old task.
         missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
         model_options: Further arguments of the models.
-        pretraining: Options of pre-training, as ``{"steps": 500}``; for tables and tensors only.
+        pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
+            member, as ``{"scaml": {"num_restarts": 0}}``; for tables and tensors only.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
             best of 256 raw samples. Larger numbers search wide or high-dimensional spaces more
@@ -104,7 +107,7 @@ def transfer_generation_strategy(
         >>> C = RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log")
         >>> client.configure_experiment([C])
         >>> client.configure_optimization("-loss")
-        >>> client.set_generation_strategy(transfer_generation_strategy(ScaMLGP, history=runs))
+        >>> client.set_generation_strategy(transfer_generation_strategy(history=runs))
         >>> list(client.get_next_trials(1)[0])
         ['C']
     """

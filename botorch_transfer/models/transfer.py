@@ -28,13 +28,14 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.hyperpriors import Hyperparameter
 from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.inputs import PriorOrData, check_options
+from botorch_transfer.models.modular import SourcePosteriorGP
 from botorch_transfer.models.population import PopulationGP
 from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining.prior import TransferPrior
 
-MEMBERS: Mapping[str, Callable[..., TargetGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
+MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 """The models that are averaged by default, besides a plain GP."""
 
 PATIENCE = 5

@@ -24,6 +24,7 @@ from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfiden
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.models.transfer import member_shares
+from botorch_transfer.pretraining import SourceHierarchy
 from tests.ax.conftest import FAST, mixed_loss, mixed_space, plain_loss, plain_space
 
 
@@ -157,12 +158,42 @@ def test_members_are_chosen_by_an_option_that_is_stored(make_client, runs, tmp_p
     np.testing.assert_allclose(*points, rtol=0, atol=1e-6)
 
 
-def test_a_prior_of_one_kind_and_options_of_pretraining_are_refused(make_client, runs, tmp_path):
+def test_it_is_the_default(make_client, complete, runs):
+    client = make_client()
+    client.set_generation_strategy(
+        transfer_generation_strategy(history=runs, optimizer_options=FAST)
+    )
+    complete(client)
+    client.get_next_trials(1)
+    assert type(model_of(client)) is TransferGP
+
+
+def test_of_a_saved_prior_there_is_the_model_that_takes_it(make_client, complete, runs, tmp_path):
     path = tmp_path / "prior.safetensors"
     data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
     SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
-    with pytest.raises(UserInputError, match="TransferGP takes a prior for each of its models"):
-        transfer_generation_strategy(TransferGP, prior={"loss": path}, optimizer_options=FAST)
-    client = make_client(model=TransferGP, history=runs, pretraining={"num_restarts": 0})
-    with pytest.raises(UserInputError, match="TransferGP is not pre-trained, or not by one prior"):
+    client = make_client(model=TransferGP, prior={"loss": path})
+    ((C, gamma),) = (config.values() for config in complete(client))
+    assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2
+    client.get_next_trials(1)
+    model = model_of(client)
+    assert [type(each) for each in model.others] == [ScaMLGP]
+    # All models' outcomes are in the prior's units.
+    scaml, plain = (each.train_targets for each in model.apart())
+    torch.testing.assert_close(scaml, plain)
+    SourceHierarchy.fit(data, propagate="mean", input_transform=transform).save(path)
+    with pytest.raises(UserInputError, match="takes a SourcePopulation or a SourceGPs"):
+        transfer_generation_strategy(TransferGP, prior={"loss": path})
+
+
+def test_options_of_pretraining_are_by_member(make_client, complete, runs):
+    options = {"model": TransferGP, "history": runs}
+    client = make_client(pretraining={"population": {"max_points": 12}}, **options)
+    complete(client)
+    client.get_next_trials(1)
+    population, scaml = model_of(client).prior.values()
+    assert sum(population.num_points) == 12
+    assert sum(scaml.num_points) == len(runs)
+    client = make_client(pretraining={"num_restarts": 0}, **options)
+    with pytest.raises(UserInputError, match="'num_restarts' is no member of TransferGP"):
         client.get_next_trials(1)

@@ -15,7 +15,7 @@ import torch
 
 pytest.importorskip("sqlalchemy")
 
-from botorch_transfer import SourceGPs
+from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import FAST, plain_space
@@ -34,9 +34,9 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     old = old_clients(runs, plain_space(), database)
     experiments = [experiment_of(client) for client in old]
     forms: dict[str, Any] = {
-        "experiments": {"history": experiments},
+        "experiments": {"model": ScaMLGP, "history": experiments},
         "table": {"history": runs},
-        "file": {"prior": {"loss": folder / "prior.safetensors"}},
+        "file": {"model": ScaMLGP, "prior": {"loss": folder / "prior.safetensors"}},
     }
     paths, clients, going_on = {}, {}, {}
     for form, options in forms.items():
