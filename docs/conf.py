@@ -111,7 +111,7 @@ def visit_displayed_math(writer: Any, node: nodes.Element) -> None:
 def short_types(*event: Any) -> tuple[str | None, str | None]:
     """Writes aliases within other types as their names, and leaves a private type out."""
     signature, returns = event[-2:]
-    pattern = re.compile(r"TypeAliasForwardRef\('(\w+)'\)| \| _DefaultType")
+    pattern = re.compile(r"TypeAliasForwardRef\('(\w+)'\)| \| ~?[\w.]*_DefaultType")
     return tuple(text and pattern.sub(r"\1", text) for text in (signature, returns))  # type: ignore
 
 
