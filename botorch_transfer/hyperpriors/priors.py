@@ -151,6 +151,36 @@ def log_density_prior(prior: Prior) -> Prior:
     return LogDensityGammaPrior(shape, rate, validate_args=False)
 
 
+def log_moments(prior: Prior) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of a positive hyperparameter's logarithm.
+
+    Args:
+        prior: A Gamma, log-normal or uniform hyperprior, univariate or of ``d`` hyperparameters.
+
+    Returns:
+        Two double tensors of the hyperprior's shape.
+
+    Raises:
+        ValueError: If it is another hyperprior.
+
+    Example:
+        >>> log_moments(LogDensityLogNormalPrior(-6.0, 1.0))
+        (tensor(-6., dtype=torch.float64), tensor(1., dtype=torch.float64))
+    """
+    if isinstance(prior, GammaPrior):
+        shape, rate = prior.concentration.detach().double(), prior.rate.detach().double()
+        return torch.digamma(shape) - rate.log(), torch.polygamma(1, shape).sqrt()
+    if isinstance(prior, LogNormalPrior):
+        return prior.loc.detach().double(), prior.scale.detach().double()
+    if isinstance(prior, UniformPrior):
+        low, high = (torch.as_tensor(end).double() for end in (prior.low, prior.high))
+        log_low, log_high = low.clamp_min(torch.finfo(low.dtype).tiny).log(), high.log()
+        mean = (high * log_high - low * log_low) / (high - low) - 1
+        square = (high * (log_high - 1).square() - low * (log_low - 1).square()) / (high - low) + 1
+        return mean, (square - mean.square()).sqrt()
+    raise ValueError(f"The logarithm's moments of a {type(prior).__name__} are not known.")
+
+
 class LogPrior:
     """The log densities of several hyperparameters, and their derivatives.
 

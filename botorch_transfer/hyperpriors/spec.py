@@ -89,7 +89,7 @@ class Hyperparameter:
         """Draws starting values for restarts of the optimizer.
 
         Args:
-            shape: The shape of the draws.
+            shape: The shape of the draws; its end is the hyperprior's own shape, if it has one.
             generator: A random number generator on the CPU.
 
         Returns:
@@ -105,7 +105,9 @@ class Hyperparameter:
             # Hyperpriors draw from the CPU's global generator, whose state is put back.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                draws = prior.sample(shape).double()
+                # A hyperprior of several hyperparameters draws all of them at once.
+                drawn = shape[: len(shape) - len(prior.batch_shape)]
+                draws = prior.sample(drawn).double()
         return draws.clamp(self.lower, self.upper)
 
 

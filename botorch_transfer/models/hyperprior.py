@@ -19,7 +19,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self, cast
 
 import torch
@@ -39,24 +38,25 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
-from gpytorch.priors import Prior, UniformPrior
+from gpytorch.priors import UniformPrior
 from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import Domain
 from botorch_transfer.hyperpriors import Hyperparameter
-from botorch_transfer.hyperpriors.priors import log_density_prior, make_prior
+from botorch_transfer.hyperpriors.priors import log_density_prior
 from botorch_transfer.hyperpriors.spec import start_and_bounds
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.models.inputs import PriorOrData, check_target
 from botorch_transfer.models.modular import ModularTransferGP, resolve_prior
 from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
-from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
+from botorch_transfer.pretraining.hyperprior.hyperprior import (
+    LEAST_NOISE,
+    Hyperprior,
+    learned_hyperparameter,
+)
 from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
-
-_LEAST_NOISE = 1e-6
-"""The lowest noise variance, relative to the signal's."""
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
@@ -126,20 +126,9 @@ def hyperprior_kernel(
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
     """Builds hyperprior, start and bounds of the noise variance."""
-    prior = hyperprior.hyperprior_of("noise")
-    start, lower, upper = (float(value) for value in start_and_bounds(prior))
-    least = _LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    make = partial(_noise_prior, hyperprior.families["noise"], hyperprior.noise_parameters)
-    return Hyperparameter(
-        make_prior=None if hyperprior.kind == "empirical" else make,
-        start=max(start, least),
-        lower=max(lower, least),
-        upper=max(upper, least),
-    )
-
-
-def _noise_prior(family: str, parameters: Tensor) -> Prior:
-    return log_density_prior(make_prior(family, parameters))
+    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
+    has_density = hyperprior.kind != "empirical"
+    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least, has_density)
 
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]

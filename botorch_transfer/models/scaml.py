@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -25,16 +26,19 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.hyperpriors.spec import Hyperpriors, weight_prior
+from botorch_transfer.hyperpriors import GPHyperparameters
+from botorch_transfer.hyperpriors.spec import Hyperpriors, residual_kernel, weight_prior
 from botorch_transfer.kernels import TaskWeights, WeightedSumKernel
 from botorch_transfer.kernels.cache import Cache
 from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.means import WeightedSumMean
 from botorch_transfer.models.inputs import PriorOrData
-from botorch_transfer.models.modular import SourcePosteriorGP
+from botorch_transfer.models.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.models.report import transfer_report
 from botorch_transfer.models.screening import screened_tasks
 from botorch_transfer.models.target import TargetGP
+from botorch_transfer.pretraining.hyperprior import Hyperprior
+from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.pretraining.source_gps import ConditionedPrior, SourceGPs
 
 
@@ -64,11 +68,15 @@ class ScaMLGP(SourcePosteriorGP):
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
+        hyperpriors: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned from
+            other search spaces: the residual has its kernel, lengthscales and noise, and a cautious
+            variance; raw source data are pre-trained with it, too. A :class:`SourceGPs` has its
+            own, see :meth:`SourceGPs.fit`.
         max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
-            not positive.
+            not positive, or a hyperprior is in other units than the source GPs.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -96,14 +104,41 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors = "cautious",
+        hyperpriors: Hyperpriors | Hyperprior = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
+        self._learned: tuple[Hyperprior, ...] = ()  # no part of the model's state
+        if isinstance(hyperpriors, Hyperprior):
+            if not isinstance(prior, TransferPrior):
+                learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}
+                prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
+            self._learned, hyperpriors = (hyperpriors,), "cautious"
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperpriors)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
+        own = super().target_hyperparameters_for(prior, hyperpriors)
+        for learned in self._learned:
+            found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
+            # It knows the variance of whole functions, not that of differences between tasks.
+            own = replace(found, outputscale=own.outputscale)
+        return own
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> Kernel:
+        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
+
+    @property
+    def _residual_name(self) -> str:
+        """The default residual kernel's name."""
+        return self._learned[0].kernel if self._learned else "rbf"
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
@@ -132,7 +167,9 @@ class ScaMLGP(SourcePosteriorGP):
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         residual = Stationary(
-            "rbf", X.new_tensor([[own.lengthscale.start]]), X.new_tensor(own.outputscale.start)
+            self._residual_name,
+            X.new_tensor([[own.lengthscale.start]]),
+            X.new_tensor(own.outputscale.start),
         )
         most = cast(int, self._max_sources)
 

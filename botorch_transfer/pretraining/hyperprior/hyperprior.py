@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Literal, Self
 
 import torch
@@ -27,12 +28,15 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from botorch_transfer.data import Domain, default_context
+from botorch_transfer.hyperpriors import GPHyperparameters, Hyperparameter
 from botorch_transfer.hyperpriors.priors import (
     describe_prior,
     fit_gamma,
     fit_normal,
+    log_density_prior,
     make_prior,
 )
+from botorch_transfer.hyperpriors.spec import start_and_bounds
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining.hyperprior.domain_fit import DomainFitOptions, fit_domains
@@ -54,6 +58,9 @@ from botorch_transfer.pretraining.tasks import OutcomeScale, check_choice
 Kind = Literal["mphd", "universal", "empirical"]
 
 _SHARED = ("constant", "outputscale", "noise")
+
+LEAST_NOISE = 1e-6
+"""The lowest noise variance of a fit, relative to the signal's."""
 _ESTIMATES = "estimates_"
 
 
@@ -369,6 +376,74 @@ class Hyperprior(TransferPrior):
             return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
         return ContextGammaPrior(self.network, self.resolve_context(dim, context))
 
+    def gp_hyperparameters(
+        self,
+        dim: int,
+        kernel: str | None = None,
+        outcome_scale: OutcomeScale = "per_task",
+        context: Tensor | None = None,
+    ) -> GPHyperparameters:
+        """Says what this hyperprior means for GPs of another search space's tasks.
+
+        :meth:`SourceGPs.fit` and :meth:`SourcePopulation.fit` call it for the hyperprior that they
+        are given; do so yourself where inputs have a context. MAP counts the density of the
+        logarithm, as :class:`~.models.HyperpriorGP` does. Such GPs have a mean of zero, so the
+        constant's hyperprior has no part in it.
+
+        Args:
+            dim: The number of inputs ``d``.
+            kernel: The stationary kernel's name; by default the hyperprior's own.
+            outcome_scale: The units of the GPs' outcomes. Estimates in raw units are divided by
+                their domains' typical variances for ``"per_task"``.
+            context: As in :meth:`lengthscale_prior`.
+
+        Returns:
+            Hyperpriors, starts and bounds.
+
+        Raises:
+            InputDataError: If the context is of another shape, or needed and not given.
+            ValueError: If the hyperprior is of another kernel, is empirical, or is in other units.
+
+        Example:
+            >>> from gpytorch.priors import GammaPrior, NormalPrior
+            >>> positive, noise = GammaPrior(2.0, 4.0), GammaPrior(1.0, 100.0)
+            >>> hyperprior = Hyperprior.specified(
+            ...     NormalPrior(0.0, 1.0), positive, positive, noise, outcome_scale="per_task"
+            ... )
+            >>> hyperprior.gp_hyperparameters(dim=3).lengthscale.start
+            0.5
+        """
+        if kernel not in (None, self.kernel):
+            raise ValueError(
+                f"The hyperprior is that of a {self.kernel!r} kernel, whose lengthscales mean "
+                f"something else for {kernel!r}: give kernel={self.kernel!r}."
+            )
+        if self.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "Hyperprior.refit(kind='universal')."
+            )
+        outputscale, noise = (
+            self._variance_prior(name, outcome_scale) for name in ("outputscale", "noise")
+        )
+        return GPHyperparameters(
+            lengthscale=learned_hyperparameter(self.lengthscale_prior(dim, context)),
+            outputscale=learned_hyperparameter(outputscale),
+            noise=learned_hyperparameter(noise, least=LEAST_NOISE * float(outputscale.mean)),
+        )
+
+    def _variance_prior(self, name: str, outcome_scale: OutcomeScale) -> Prior:
+        """The hyperprior of a variance, in the units of other GPs' outcomes."""
+        if outcome_scale == self.outcome_scale:
+            return self.hyperprior_of(name)
+        if outcome_scale != "per_task" or self.domain_names is None:
+            raise ValueError(
+                f"The hyperprior is in units of outcome_scale={self.outcome_scale!r}, which can't "
+                f"be brought to {outcome_scale!r} ones: learn or specify it in these."
+            )
+        units = self.estimates_outcome_std.square()
+        return GammaPrior(*fit_gamma(getattr(self.estimates, name) / units, name))
+
     def resolve_context(self, dim: int, context: Tensor | None) -> Tensor:
         """Checks a target's context, or makes the default one."""
         if context is None:
@@ -508,6 +583,34 @@ class Hyperprior(TransferPrior):
             network.load_state_dict(state)
         options = config["default_contexts"], config["outcome_scale"], input_transform
         return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
+
+
+def learned_hyperparameter(
+    prior: Prior, least: float = 0.0, has_density: bool = True
+) -> Hyperparameter:
+    """Builds a hyperparameter from its hyperprior, which counts by the density of the logarithm.
+
+    Args:
+        prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters,
+            which then share start and bounds.
+        least: The lowest value of start and bounds.
+        has_density: Whether a fit is to know the hyperprior.
+
+    Returns:
+        The hyperparameter, which starts at the hyperprior's mean.
+    """
+    starts, lower, upper = (part.double() for part in start_and_bounds(prior))
+    start = float(starts) if starts.ndim == 0 else float(starts.log().mean().exp())
+    return Hyperparameter(
+        make_prior=partial(_copy_for_fit, prior) if has_density else None,
+        start=max(start, least),
+        lower=max(float(lower.min()), least),
+        upper=max(float(upper.max()), least),
+    )
+
+
+def _copy_for_fit(prior: Prior) -> Prior:
+    return log_density_prior(deepcopy(prior))
 
 
 def _check_units(outcome_scale: str) -> None:

@@ -14,7 +14,7 @@ optimized as logarithms, with normal hyperpriors:
     log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
 
 for outcomes that are standardized task by task. Hyperpriors and their values were chosen by
-experiment.
+experiment. Those of ``ℓ_c`` and ``σ²`` may come from other search spaces instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
+from gpytorch.priors import Prior
 from torch import Tensor
 
+from botorch_transfer.hyperpriors import GPHyperparameters
+from botorch_transfer.hyperpriors.priors import log_moments
 from botorch_transfer.kernels.gaussian import stationary_nll_and_gradient
 from botorch_transfer.kernels.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.pretraining.optimizers import minimize_batched
@@ -174,12 +177,17 @@ class PopulationHyperparameters(NamedTuple):
     task_noise: Tensor
 
 
+_Moments = tuple[float | Tensor, float | Tensor]
+
+
 class PopulationObjective:
     """The negative log posterior of the hyperparameters per point, with its gradient.
 
     Args:
         tasks: The stacked tasks.
         kernel: The stationary kernel's name.
+        learned: Hyperparameters of other search spaces: lengthscales that all tasks share and noise
+            have the moments of their hyperpriors' logarithms, and start at the means.
 
     Example:
         >>> X, ones = torch.rand(9, 2).double(), torch.ones(9).double()
@@ -190,7 +198,9 @@ class PopulationObjective:
         torch.Size([1, 10])
     """
 
-    def __init__(self, tasks: StackedTasks, kernel: str) -> None:
+    def __init__(
+        self, tasks: StackedTasks, kernel: str, learned: GPHyperparameters | None = None
+    ) -> None:
         self.tasks, self.kernel = tasks, kernel
         self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
@@ -198,25 +208,37 @@ class PopulationObjective:
         self._sizes = d, d, 1, 1, 1, M
         eye = torch.eye(2 * d + 3 + M, dtype=torch.double)
         common, own, (s_c, s_h, noise), of_tasks = eye.split((d, d, 3, M))
+        lengthscale, noise_variance = _log_moments(learned, d)
+        self._starts: _Moments = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
+        if learned is not None:
+            self._starts = lengthscale[0], noise_variance[0]
         by_mean = [  # combinations of the parameters, their means and standard deviations
-            (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
+            (common, *lengthscale),
             (own - common, 0.0, 0.7),
             (s_c[None], math.log(0.8), 1.0),
             (s_h[None], math.log(0.7), 1.0),
             ((s_h - s_c)[None], 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
-            (noise[None], math.log(0.01), 1.5),
+            (noise[None], *noise_variance),
             (of_tasks, 0.0, 0.7),
         ]
         device = tasks.Y.device
-        self._combinations = torch.cat([rows / std for rows, _, std in by_mean]).to(device)
-        centers = [torch.full((len(rows),), mean / std).double() for rows, mean, std in by_mean]
-        self._centers = torch.cat(centers).to(device)
+        stds = [_column(std) for _, _, std in by_mean]
+        self._combinations = torch.cat(
+            [rows / std for (rows, _, _), std in zip(by_mean, stds, strict=True)]
+        ).to(device)
+        centers = [
+            (_column(mean) / std).expand(len(rows), 1)
+            for (rows, mean, _), std in zip(by_mean, stds, strict=True)
+        ]
+        self._centers = torch.cat(centers).squeeze(-1).to(device)
 
     def start(self) -> Tensor:
         """The parameters that the optimization starts from."""
         d, M = self._dim, self._num_tasks
-        start = torch.full((2 * d + 3 + M,), math.log(0.5) + 0.25 * math.log(d)).double()
-        start[2 * d :] = torch.tensor([math.log(0.8), math.log(0.7), math.log(0.02)] + [0.0] * M)
+        lengthscale, noise = self._starts
+        start = torch.zeros(2 * d + 3 + M, dtype=torch.double)
+        start[:d] = start[d : 2 * d] = torch.as_tensor(lengthscale)
+        start[2 * d : 2 * d + 3] = torch.tensor([math.log(0.8), math.log(0.7), float(noise)])
         return start.clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
@@ -299,8 +321,24 @@ class PopulationObjective:
         return value / len(tasks.Y), gradient / len(tasks.Y)
 
 
+def _log_moments(learned: GPHyperparameters | None, dim: int) -> tuple[_Moments, _Moments]:
+    """Means and deviations of the logarithms of common lengthscales and noise variance."""
+    if learned is None:
+        return (math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)), (math.log(0.01), 1.5)
+    priors = (cast(Prior, part.prior()).cpu() for part in (learned.lengthscale, learned.noise))
+    lengthscale, noise = map(log_moments, priors)
+    return lengthscale, noise
+
+
+def _column(value: float | Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=torch.double).reshape(-1, 1)
+
+
 def fit_population(
-    tasks: StackedTasks, kernel: str, options: PopulationOptions
+    tasks: StackedTasks,
+    kernel: str,
+    options: PopulationOptions,
+    learned: GPHyperparameters | None = None,
 ) -> tuple[PopulationHyperparameters, Tensor]:
     """Fits the hyperparameters by maximum a posteriori.
 
@@ -308,6 +346,7 @@ def fit_population(
         tasks: The stacked tasks.
         kernel: The stationary kernel's name.
         options: How to fit.
+        learned: See :class:`PopulationObjective`.
 
     Returns:
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
@@ -316,7 +355,7 @@ def fit_population(
     # Of thousands of tasks, only those that are left have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
-    objective = PopulationObjective(sample, kernel)
+    objective = PopulationObjective(sample, kernel, learned)
     with single_threaded_scipy():
         theta, value = minimize_batched(
             objective,
