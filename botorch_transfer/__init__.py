@@ -40,7 +40,7 @@ from botorch_transfer.suggestion import suggest
 
 _moved.install()
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "BoostedHierarchicalGP",
