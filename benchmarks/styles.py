@@ -23,12 +23,14 @@ __all__ = ["STYLES", "style_of"]
 STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
-        "suggest": Style(GREY, "-.", "v"),
+        "suggest": Style(BLUE, "-.", "v"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),
         "RM-GP-UCB": Style(SKY, "-.", "*"),
         "GC3P": Style(GREEN, "--", "X"),
+        "MIMO": Style(BLUE, "-.", "d"),
+        "RFGP": Style(VERMILLION, ":", "P"),
         "multi-task GP": Style(VERMILLION, "-.", "h"),
     }
 )

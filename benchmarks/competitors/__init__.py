@@ -7,7 +7,17 @@ A competitor is made by `build(history, bounds, seed)`, and then suggests points
 
 from benchmarks.competitors.competitor import Competitor, History
 from benchmarks.competitors.copula_process import CopulaProcess
+from benchmarks.competitors.mimo import SharedSubnetworks
+from benchmarks.competitors.rfgp import RandomFeatureGP
 from benchmarks.competitors.robust_meta_ucb import RobustMetaUCB
 from benchmarks.competitors.stboh import HandTunedGP
 
-__all__ = ["Competitor", "CopulaProcess", "HandTunedGP", "History", "RobustMetaUCB"]
+__all__ = [
+    "Competitor",
+    "CopulaProcess",
+    "HandTunedGP",
+    "History",
+    "RandomFeatureGP",
+    "RobustMetaUCB",
+    "SharedSubnetworks",
+]

@@ -44,9 +44,9 @@ def informed(hyperprior: Hyperprior, domain: Domain) -> Build:
     def build(X: Tensor, Y: Tensor, last: Any) -> HyperpriorGP:
         model = HyperpriorGP(X, Y, hyperprior, context=domain.context, warm_start=last)
         if last is None:
-            return _fitted(model, num_restarts=2)
+            return fitted(model, num_restarts=2)
         # One more point moves the optimum a little; what is left to go, the next step goes.
-        return _fitted(model, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 25}})
+        return fitted(model, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 25}})
 
     return build
 
@@ -70,10 +70,11 @@ def default(X: Tensor, Y: Tensor, last: Any) -> SingleTaskGP:
     with warnings.catch_warnings():
         # Outcomes that have not varied yet cannot be standardized.
         warnings.simplefilter("ignore", InputDataWarning)
-        return _fitted(SingleTaskGP(X, Y))
+        return fitted(SingleTaskGP(X, Y))
 
 
-def _fitted(model: Any, **options: Any) -> Any:
+def fitted(model: Any, **options: Any) -> Any:
+    """Fits a model, and returns it."""
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
     return model
 
@@ -83,13 +84,14 @@ def improvement(model: Any, Y: Tensor) -> LogExpectedImprovement:
     return LogExpectedImprovement(model, best_f=Y.max())
 
 
-def learn(domains: Sequence[Domain], folder: Path) -> Hyperprior:
-    """Step 1 of all domains, once."""
-    path = folder / "step-1" / f"real-{_digest(domains)}.safetensors"
+def learn(domains: Sequence[Domain], folder: Path, kernel: str = "matern52") -> Hyperprior:
+    """Step 1 of all domains, once a kernel."""
+    suffix = "" if kernel == "matern52" else f"-{kernel}"
+    path = folder / "step-1" / f"real-{digest(domains)}{suffix}.safetensors"
     return remembered_hyperprior(
         path,
         lambda: Hyperprior.fit(
-            domains, kind="universal", kernel="matern52", num_restarts=1, progress=True
+            domains, kind="universal", kernel=kernel, num_restarts=1, progress=True
         ),
     )
 
@@ -115,12 +117,12 @@ def regrets(
     Returns:
         For each domain and method, the regrets of every run after each evaluation.
     """
-    everything, learned_from = learn(domains, folder), _digest(domains)
+    everything, learned_from = learn(domains, folder), digest(domains)
     builds = {
         str(domain.name): _builds(everything, number, domain, folder / "step-2" / learned_from)
         for number, domain in enumerate(targets)
     }
-    runs = folder / "unseen" / _digest([domains, targets])
+    runs = folder / "unseen" / digest([domains, targets])
     found: dict[str, dict[str, list[list[float]]]] = {
         name: {label: [] for label in METHODS} for name in builds
     }
@@ -134,7 +136,7 @@ def regrets(
     return found
 
 
-def _digest(content: Sequence[Any]) -> str:
+def digest(content: Sequence[Any]) -> str:
     """Part of the names of files: other data, or others of their points, have other results."""
     return content_key(content)[:12]
 
@@ -171,7 +173,7 @@ def _run(
     data = domain.datasets[task]
 
     def compute() -> list[float]:
-        X, rows = _distinct(data.X)
+        X, rows = distinct_points(data.X)
         Y = data.Y[rows]
         start = 1_000 * task + seed
         score = random_score(len(X), start)
@@ -183,7 +185,7 @@ def _run(
     return remembered(folder / name, compute)
 
 
-def _distinct(X: Tensor) -> tuple[Tensor, Tensor]:
+def distinct_points(X: Tensor) -> tuple[Tensor, Tensor]:
     """Different points, and the first row of each."""
     points, inverse = torch.unique(X, dim=0, return_inverse=True)
     rows = torch.full((len(points),), len(X)).scatter_reduce(

@@ -63,6 +63,14 @@ SVM = (
 GUARD = Claim(
     "this package's: guarded ScaML-GP is as good as ScaML-GP", [("guarded", "ScaML-GP")], JOINT_BEST
 )
+EMBEDDED = (
+    Claim("MIMO is ahead of STBOH", [("MIMO", "STBOH")]),
+    Claim(
+        "RFGP is no better than a single-task GP",
+        [("STBOH", "RFGP"), ("plain GP", "RFGP")],
+        JOINT_BEST,
+    ),
+)
 ELSEWHERE = (_scaml(" (said of other data)"), MOST_TRANSFER, GUARD)
 
 CLAIMS: Mapping[str, Sequence[Claim]] = {
@@ -74,13 +82,14 @@ CLAIMS: Mapping[str, Sequence[Claim]] = {
     "hartmann6-8": (_scaml(), MOST_TRANSFER, GUARD),
     "svm": (*SVM, *ELSEWHERE),
     "fcnet": (_scaml(", but on Protein"), MOST_TRANSFER, GUARD),
-    "mlp": (_scaml(), MOST_TRANSFER, GUARD),
+    "mlp": (_scaml(), MOST_TRANSFER, GUARD, *EMBEDDED),
     "rf": ELSEWHERE,
     "rnn_optimizer": (
         Claim(
             "HyperBO (H-NLL) is ahead of FSBO, ABLR and the plain GP",
             _against(("H-NLL",), ("FSBO", "ABLR", "plain GP")),
         ),
+        *EMBEDDED,
         *ELSEWHERE,
     ),
     "direct_arylation": ELSEWHERE,

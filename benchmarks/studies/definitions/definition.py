@@ -14,6 +14,7 @@ from benchmarks.studies.run import Budget
 MODULAR = ("ScaML-GP", "guarded", "RGPE", "SGPT", "MHGP", "BHGP", "SHGP")
 PRETRAINED = ("H-NLL", "FSBO", "ABLR")
 COMPETITORS = ("STBOH", "GC3P", "RM-GP-UCB")
+EMBEDDED = ("MIMO", "RFGP")
 BASELINES = ("plain GP", "best of history", "random search")
 JOINT = ("WSGP", "HGP", "MTKGP", "MTGP", "ScaML-GP, joint", "multi-task GP")
 

@@ -12,6 +12,7 @@ import torch
 from benchmarks.studies.definitions.definition import (
     BASELINES,
     COMPETITORS,
+    EMBEDDED,
     JOINT,
     MODULAR,
     PRETRAINED,
@@ -129,7 +130,7 @@ TABLES = {
         64,
         20,
         5,
-        CHEAP,
+        (*CHEAP, *EMBEDDED),
         "balanced accuracy below the best",
     ),
     "rf": _study(
@@ -149,7 +150,7 @@ TABLES = {
         60,
         20,
         3,
-        (*CHEAP, "H-EKL"),
+        (*CHEAP, "H-EKL", *EMBEDDED),
         "loss above the best",
         "median",
     ),

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.competitors import CopulaProcess, HandTunedGP, RobustMetaUCB
+from benchmarks.competitors import (
+    CopulaProcess,
+    HandTunedGP,
+    RandomFeatureGP,
+    RobustMetaUCB,
+    SharedSubnetworks,
+)
 from benchmarks.studies.methods.acquisitions import (
     COMMON,
     Acquire,
@@ -119,6 +125,8 @@ OTHERS: dict[str, Method] = {
     "STBOH": CompetitorMethod(HandTunedGP),
     "GC3P": CompetitorMethod(CopulaProcess),
     "RM-GP-UCB": CompetitorMethod(RobustMetaUCB),
+    "MIMO": CompetitorMethod(SharedSubnetworks),
+    "RFGP": CompetitorMethod(RandomFeatureGP),
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
 }

@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "hierarchical": ("population", "MHGP", "BHGP", "SHGP", "HGP"),
     "joint": ("ScaML-GP, joint", "WSGP", "MTGP", "MTKGP", "multi-task GP"),
+    "task embeddings": ("MIMO", "RFGP"),
     "pre-trained": ("H-NLL", "H-EKL", "FSBO", "ABLR", "MPHD", "STBOH", "GC3P"),
 }
 IN_ALL = ("ScaML-GP", "plain GP", "random search")

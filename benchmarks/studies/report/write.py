@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmarks.studies.claims import FEW, claims_list
 from benchmarks.studies.definitions.claims import CLAIMS
-from benchmarks.studies.definitions.definition import COMPETITORS, PRETRAINED
+from benchmarks.studies.definitions.definition import COMPETITORS, EMBEDDED, PRETRAINED
 from benchmarks.studies.estimate import core_hours
 from benchmarks.studies.methods.models import PRETRAINING_STEPS
 from benchmarks.studies.metrics import areas, complete, failures, normalized, regrets
@@ -142,7 +142,10 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
         f"{core_hours(shown):.2f} core-hours; {', '.join(sorted(set(shown['versions'])))}. "
         f"{_origin(about, results)}",
     ]
-    notes = ((COMPETITORS, COMPETITORS_NOTE), ((*PRETRAINED, "H-EKL"), PRETRAINING_NOTE))
+    notes = (
+        ((*COMPETITORS, *EMBEDDED), COMPETITORS_NOTE),
+        ((*PRETRAINED, "H-EKL"), PRETRAINING_NOTE),
+    )
     for names, note in notes:
         if told := [name for name in names if name in regret.index.unique("method")]:
             lines += ["", note.format(", ".join(told), PRETRAINING_STEPS)]

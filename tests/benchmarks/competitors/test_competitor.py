@@ -6,9 +6,27 @@ import pytest
 import torch
 from botorch.optim import optimize_acqf
 
-from benchmarks.competitors import Competitor, CopulaProcess, HandTunedGP, RobustMetaUCB
+from benchmarks.competitors import (
+    Competitor,
+    CopulaProcess,
+    HandTunedGP,
+    RandomFeatureGP,
+    RobustMetaUCB,
+    SharedSubnetworks,
+)
 
-COMPETITORS = [CopulaProcess, HandTunedGP, RobustMetaUCB]
+
+class BriefNetworks(SharedSubnetworks):
+    steps = ((1e-2, 400),)
+    more_steps = (1e-3, 30)
+
+
+class BriefFeatures(RandomFeatureGP):
+    steps = ((3e-2, 100),)
+    more_steps = (1e-2, 10)
+
+
+COMPETITORS = [CopulaProcess, HandTunedGP, RobustMetaUCB, BriefNetworks, BriefFeatures]
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +35,8 @@ def built(history, bounds) -> dict[type[Competitor], Competitor]:
         CopulaProcess: CopulaProcess.build(history, bounds, 0, steps=150),
         HandTunedGP: HandTunedGP.build(history, bounds, 0),
         RobustMetaUCB: RobustMetaUCB.build(history, bounds, 0),
+        BriefNetworks: BriefNetworks.build(history, bounds, 0),
+        BriefFeatures: BriefFeatures.build(history, bounds, 0),
     }
 
 
@@ -70,7 +90,7 @@ def test_acquisitions_can_be_optimized(competitor, built, bounds, target):
     assert value >= acquisition(pool(bounds).unsqueeze(-2)).max() - 0.05 * value.abs()
 
 
-@pytest.mark.parametrize("competitor", [CopulaProcess, RobustMetaUCB])
+@pytest.mark.parametrize("competitor", [CopulaProcess, RobustMetaUCB, BriefNetworks])
 def test_the_first_point_is_near_the_histories_best(competitor, built, bounds):
     empty = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
     candidates = pool(bounds)

@@ -8,6 +8,7 @@ from botorch.acquisition import (
 )
 
 import botorch_transfer
+from benchmarks.competitors import RandomFeatureGP, SharedSubnetworks
 from benchmarks.studies.methods import METHODS, MODELS, OTHERS, methods, models
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.styles import STYLES, style_of
@@ -20,6 +21,9 @@ NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.d
 @pytest.fixture(autouse=True)
 def _quick_pretraining(monkeypatch):
     monkeypatch.setattr(models, "PRETRAINING_STEPS", 3)
+    for each in (SharedSubnetworks, RandomFeatureGP):
+        monkeypatch.setattr(each, "steps", ((1e-2, 3),))
+        monkeypatch.setattr(each, "more_steps", (1e-2, 3))
 
 
 @pytest.mark.parametrize("name", METHODS)
