@@ -90,6 +90,8 @@ class ScaMLGP(SourcePosteriorGP):
 
     prior: SourceGPs
     task_weights: TaskWeights
+    # No part of the state; pickles of earlier versions have none.
+    _learned: tuple[Hyperprior, ...] = ()
 
     transfer_report = transfer_report
 
@@ -110,7 +112,6 @@ class ScaMLGP(SourcePosteriorGP):
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        self._learned: tuple[Hyperprior, ...] = ()  # no part of the model's state
         if isinstance(hyperpriors, Hyperprior):
             if not isinstance(prior, TransferPrior):
                 learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}

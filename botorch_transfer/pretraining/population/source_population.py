@@ -34,6 +34,7 @@ from botorch_transfer.pretraining.source_gps.conditioned_prior import Conditione
 from botorch_transfer.pretraining.source_gps.source_gps import (
     as_named,
     distinct,
+    learned_elsewhere,
     untaken,
 )
 from botorch_transfer.pretraining.tasks import PaddedTasks
@@ -123,7 +124,7 @@ class SourcePopulation(ConditionedPrior):
         tasks = _stacked(padded.standardize(mean, std).double())
         learned = None
         if hyperpriors is not None:
-            learned = hyperpriors.gp_hyperparameters(tasks.X.shape[-1], kernel)
+            learned = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel)
         found, _ = fit_population(tasks, kernel, chosen, learned)
         gps = _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, names)
         return cls(gps, mean, std, names, "per_task", transform)

@@ -120,8 +120,7 @@ class SourceGPs(ConditionedPrior):
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
         elif not isinstance(hyperpriors, GPHyperparameters):
-            dim = tasks.X.shape[-1]
-            hyperpriors = hyperpriors.gp_hyperparameters(dim, kernel, outcome_scale)
+            hyperpriors = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel, outcome_scale)
         result = fit_map(tasks, kernel, hyperpriors, map_options)
         gps = result.condition(tasks, kernel, names)
         log_posterior = result.log_posterior.to(tasks.X)
@@ -351,6 +350,18 @@ class SourceGPs(ConditionedPrior):
     @classmethod
     def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedGPs]:
         return ConditionedGPs
+
+
+def learned_elsewhere(
+    hyperprior: Hyperprior, dim: int, kernel: str, outcome_scale: OutcomeScale = "per_task"
+) -> GPHyperparameters:
+    """Asks a hyperprior what it means for GPs of ``dim`` inputs; refuses what is none."""
+    if not hasattr(hyperprior, "gp_hyperparameters"):
+        raise TypeError(
+            "hyperpriors must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. It "
+            f"is {hyperprior!r}."
+        )
+    return hyperprior.gp_hyperparameters(dim, kernel, outcome_scale)
 
 
 def as_named(

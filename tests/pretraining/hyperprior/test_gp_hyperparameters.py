@@ -103,6 +103,9 @@ def test_other_refusals(learned):
         SourceGPs.fit(DATA, hyperpriors=learned.refit("empirical"))
     with pytest.raises(ValueError, match="give kernel='rbf'"):
         SourcePopulation.fit(DATA, hyperpriors=learned)
+    for prior_class in (SourceGPs, SourcePopulation):
+        with pytest.raises(TypeError, match="must be a Hyperprior"):
+            prior_class.fit(DATA, hyperpriors="paper")
 
 
 def test_contexts_have_lengthscales_of_their_own():
@@ -171,6 +174,12 @@ def test_scaml_gp_by_hand_has_the_same_fit():
     torch.testing.assert_close(model.posterior(X).mean, twin.posterior(X).mean)
     copy = pickle.loads(pickle.dumps(model))
     torch.testing.assert_close(copy.posterior(X).mean, model.posterior(X).mean)
+
+
+def test_screening_knows_the_residual():
+    model = ScaMLGP(*draw_data([5])["task 0"], DATA, hyperpriors=known("matern52"), max_sources=1)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    assert (model.weights > 0).sum() == 1
 
 
 def test_scaml_gp_refuses_other_units():
