@@ -22,8 +22,9 @@ from torch import Tensor
 
 from benchmarks.studies.methods import Method
 from benchmarks.studies.problems import UNKNOWN, Problem, ProblemSource
+from botorch_transfer import __version__
 
-PACKAGES = ("botorch_transfer", "botorch", "gpytorch", "torch")
+PACKAGES = ("botorch", "gpytorch", "torch")
 
 Record = dict[str, Any]
 
@@ -93,7 +94,8 @@ def run(
 
 def versions() -> str:
     """The packages' versions, and the revision of this repository where there is one."""
-    found = " ".join(f"{package} {version(package)}" for package in PACKAGES)
+    others = " ".join(f"{package} {version(package)}" for package in PACKAGES)
+    found = f"botorch_transfer {__version__} {others}"  # a working copy need not be installed
     return f"{found} revision {revision()}" if revision() else found
 
 
