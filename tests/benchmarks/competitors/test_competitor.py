@@ -22,8 +22,8 @@ class BriefNetworks(SharedSubnetworks):
 
 
 class BriefFeatures(RandomFeatureGP):
-    steps = ((3e-2, 100),)
-    more_steps = (1e-2, 10)
+    steps = ((5e-2, 50),)
+    more_steps = (1e-2, 5)
 
 
 COMPETITORS = [CopulaProcess, HandTunedGP, RobustMetaUCB, BriefNetworks, BriefFeatures]

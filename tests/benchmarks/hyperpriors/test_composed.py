@@ -13,7 +13,8 @@ from botorch_transfer import Hyperprior
 
 
 def test_command(tables, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(composed, "AT", (2, 3))
+    monkeypatch.setattr(composed, "AT", (1, 2))
+    monkeypatch.setattr(composed, "CONTEXT", (0, 2))
     monkeypatch.setattr(composed, "NUM_SOURCES", (2,))
     monkeypatch.setattr(composed, "SPACES", ("SVC",))
     left_out = []
@@ -26,7 +27,7 @@ def test_command(tables, tmp_path, capsys, monkeypatch):
     arguments = [str(tables), "--out", str(tmp_path / "out"), "--tasks", "1", "--points", "8"]
     main(arguments)
     first = capsys.readouterr().out
-    for name in ("ScaML-GP, hyperprior", "population", "NLL @ 5", "regret @ 3", "plain GP"):
+    for name in ("ScaML-GP, hyperprior", "population", "NLL @ 2", "regret @ 2", "plain GP"):
         assert name in first
     # A space is left out together with the same algorithm in another table.
     assert left_out == [["SVC", "svm"]] * 2
