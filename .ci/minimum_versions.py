@@ -25,7 +25,7 @@ def minimum_versions() -> Iterator[str]:
     for requirement in [*project["dependencies"], *(r for name in EXTRAS for r in extras[name])]:
         match = BOUND.match(requirement)
         if match is None:
-            raise ValueError(f"{requirement!r} has no lower bound of the form name>=version,<version.")
+            raise ValueError(f"{requirement!r} does not look like name>=version[,<version].")
         # 1.26 stands for 1.26.0, which is how the release is called.
         yield f"{match[1]}=={match[2]}" if match[2].count(".") > 1 else f"{match[1]}=={match[2]}.0"
 
