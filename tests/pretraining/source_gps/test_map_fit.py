@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from botorch_transfer.data import datasets
 from botorch_transfer.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
@@ -179,7 +180,8 @@ def test_neither_graph_nor_change_of_arguments() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
-def test_only_the_row_that_cannot_be_factorized_is_undefined() -> None:
+def test_only_the_row_that_cannot_be_factorized_is_undefined(monkeypatch) -> None:
+    monkeypatch.setattr(datasets, "LARGEST", math.inf)
     data = draw_data([4, 4, 4])
     data["task 1"][0][2] = 1e200
     tasks = padded(data)
@@ -452,7 +454,8 @@ def test_outcomes_of_any_size(size: float) -> None:
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_task_that_cannot_be_fitted_leaves_the_others_alone() -> None:
+def test_task_that_cannot_be_fitted_leaves_the_others_alone(monkeypatch) -> None:
+    monkeypatch.setattr(datasets, "LARGEST", math.inf)
     data = draw_data([6, 6, 6])
     data["task 1"][0][2] = 1e200
     result = fit(padded(data))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from botorch_transfer.data import datasets
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.kernels.tasks import plain_kernel, points
@@ -253,7 +254,8 @@ def test_bad_data(message: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter", "ignore:overflow encountered")
-def test_task_that_cannot_be_factorized_is_named() -> None:
+def test_task_that_cannot_be_factorized_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(datasets, "LARGEST", math.inf)
     data = {**DATA, "huge": (1e200 * points(4, 2), points(4, 1))}
     with pytest.raises(InputDataError, match="source task 'huge' is not positive definite: check"):
         fit(data)
