@@ -11,6 +11,7 @@ from botorch_transfer.plotting import (
     BLUE,
     GREEN,
     GREY,
+    PURPLE,
     SKY,
     STYLES,
     VERMILLION,
@@ -23,14 +24,14 @@ __all__ = ["STYLES", "style_of"]
 STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
-        "suggest": Style(BLUE, "-.", "v"),
+        "suggest": Style(BLACK, "-.", "v"),
         "best of history": Style(GREEN, "-.", "^"),
         "StackGP": Style(BLACK, "--", "D"),
         "STBOH": Style(GREY, "-", "p"),
         "RM-GP-UCB": Style(SKY, "-.", "*"),
         "GC3P": Style(GREEN, "--", "X"),
-        "MIMO": Style(BLUE, "-.", "d"),
-        "RFGP": Style(VERMILLION, ":", "P"),
+        "MIMO": Style(GREY, "-.", "d"),
+        "RFGP": Style(PURPLE, ":", "P"),
         "multi-task GP": Style(VERMILLION, "-.", "h"),
     }
 )

@@ -52,6 +52,9 @@ from botorch_transfer.search_space import SearchSpace
 
 Goal = Literal["min", "max"]
 
+FIRST_BETA = 1.0
+"""The weight of the variance in rows after the first, while there is no outcome."""
+
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
 
@@ -492,7 +495,12 @@ def _fit(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
 
 
 def make_acquisition(
-    models: Sequence[Any], targets: Sequence[Target], X_known: Tensor, reference: Tensor, seed: int
+    models: Sequence[Any],
+    targets: Sequence[Target],
+    X_known: Tensor,
+    reference: Tensor,
+    seed: int,
+    is_first: bool = False,
 ) -> AcquisitionFunction:
     """Makes the acquisition function of one further row.
 
@@ -503,6 +511,8 @@ def make_acquisition(
             improve on all of them. Outcomes that are not known yet are averaged over.
         reference: An ``r x d`` tensor of inputs all over the space, for scales.
         seed: The seed of samples.
+        is_first: Whether there is no outcome yet. The expected improvement would then be largest
+            where the target may be the sources' opposite, which no outcome has ruled out.
 
     Returns:
         The acquisition function of single inputs.
@@ -517,11 +527,12 @@ def make_acquisition(
     objectives = [i for i, target in enumerate(targets) if target.limit is None]
     limits = [(i, target.limit) for i, target in enumerate(targets) if target.limit is not None]
     weights = torch.eye(len(targets), dtype=torch.double)
-    if len(X_known) == 0:
+    if is_first or len(X_known) == 0:
         A, b = -weights[[i for i, _ in limits]], torch.tensor([[-limit] for _, limit in limits])
         bounds = (A, b.to(A)) if limits else None
+        beta, pending = (FIRST_BETA, X_known) if len(X_known) else (0.0, None)
         return PriorUpperConfidenceBound(
-            model, weights[objectives], bounds, beta=0.0, X_reference=reference
+            model, weights[objectives], bounds, pending, beta, X_reference=reference
         )
     if len(targets) == 1:
         improvement = noisy_improvement(model, weights, X_known, seed, reference)
@@ -605,12 +616,12 @@ def _search(
     reference = space.encode(space.sample(NUM_REFERENCE, seed=0))
     awaited, values = runs.awaited, list[float]()
     for number in range(n):
-        acquisition = make_acquisition(models, targets, awaited, reference, seed)
+        is_first = len(runs.X) == 0
+        acquisition = make_acquisition(models, targets, awaited, reference, seed, is_first)
         if feasibility is not None:
             acquisition = FeasibleAcquisition(acquisition, feasibility)
-        is_logarithm = len(awaited) > 0  # without runs, it is the prior's mean
         taken = torch.cat([awaited, runs.failed])
-        x, value = maximize(acquisition, space, taken, anchors, is_logarithm, seed + number)
+        x, value = maximize(acquisition, space, taken, anchors, not is_first, seed + number)
         awaited = torch.cat([awaited, x.unsqueeze(0)])
         values.append(value)
     return awaited[len(awaited) - n :], values

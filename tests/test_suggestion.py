@@ -161,6 +161,20 @@ def test_batches_spread_and_pending_rows_count_as_under_way():
     pd.testing.assert_frame_equal(pending, without_column)
 
 
+def test_the_first_batch_is_near_the_best_of_the_sources():
+    """Far away the target may be the sources' opposite, and no outcome has ruled that out."""
+    space = SearchSpace([FloatParameter("x", 0.0, 1.0), FloatParameter("z", 0.0, 1.0)])
+    tasks = []
+    for number in range(3):
+        X = space.sample(20, seed=number)
+        off = (X["x"] - 0.4 - 0.1 * number) ** 2 + (X["z"] - 0.4 + 0.1 * number) ** 2
+        tasks.append(X.assign(loss=5 * off, task=str(number)))
+    rows = suggest(space, pd.concat(tasks), n=4)
+    points = rows[["x", "z"]].to_numpy()
+    assert np.linalg.norm(points - [0.5, 0.3], axis=1).max() < 0.35
+    assert torch.pdist(torch.from_numpy(points)).min() > 0.1
+
+
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("how", ["status", "infinite"])
 def test_failed_rows_are_not_tried_again(how, others):

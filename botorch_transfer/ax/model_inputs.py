@@ -329,6 +329,11 @@ def locate_prior(path: str | os.PathLike[str]) -> None:
 
     Raises:
         FileNotFoundError: If there is no such file.
+
+    Example:
+        >>> X = torch.rand(9, 1, dtype=torch.double)
+        >>> SourceGPs.fit({"monday": (X, X)}).save("moved.safetensors")
+        >>> locate_prior("moved.safetensors")
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")

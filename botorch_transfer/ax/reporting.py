@@ -34,6 +34,17 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         ValueError: If the model has no posterior of each old task.
 
     Example:
+        >>> from ax.api.configs import RangeParameterConfig
+        >>> from botorch_transfer.ax import transfer_generation_strategy
+        >>> runs = pd.DataFrame({"task": ["monday"] * 3, "C": [1.0, 10.0, 100.0]})
+        >>> runs["loss"] = [0.5, 0.2, 0.4]
+        >>> client = Client()
+        >>> C = RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log")
+        >>> client.configure_experiment([C])
+        >>> client.configure_optimization("-loss")
+        >>> client.set_generation_strategy(transfer_generation_strategy(ScaMLGP, history=runs))
+        >>> _ = client.complete_trial(client.attach_trial({"C": 9.0}), {"loss": 0.3})
+        >>> _ = client.get_next_trials(1)
         >>> transfer_report(client).loc["all sources", "verdict"]
         'used, not yet tested'
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from copy import deepcopy
 
@@ -28,7 +29,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import stats
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
-from botorch_transfer.data import default_context
+from botorch_transfer.data import datasets, default_context
 from botorch_transfer.models import hyperprior as room
 from botorch_transfer.models.hyperprior import (
     effective_sample_size,
@@ -106,7 +107,8 @@ def test_collapse_is_worth_a_warning():
         build(0, num_samples=4)  # all of the few there are
 
 
-def test_data_that_no_draw_explains():
+def test_data_that_no_draw_explains(monkeypatch):
+    monkeypatch.setattr(datasets, "LARGEST", math.inf)
     X, Y = data(3)
     with pytest.warns(RuntimeWarning, match=r"worth only 0\.0 draws of 64"):
         model = FullyBayesianHyperpriorGP(X, 1e200 * Y, hyperprior(), num_samples=64)
