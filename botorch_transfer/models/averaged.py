@@ -230,8 +230,9 @@ class AveragedGP(TargetGP):
         return mixed(members, shares[..., used])
 
     def _used(self) -> list[bool]:
-        """Which models may have a share, the plain GP last; the others are not evaluated."""
-        return [True] * self.shares.shape[-1]
+        """Which models have a share, the plain GP last; the others are not evaluated."""
+        shares = self.shares
+        return (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         if self.is_alone:

@@ -254,10 +254,6 @@ class GuardedTransferGP(AveragedGP):
         """The weights of the transfer model and of the plain GP, a ``batch_shape x 2`` tensor."""
         return torch.stack([self.transfer_weight, 1 - self.transfer_weight], dim=-1)
 
-    def _used(self) -> list[bool]:
-        shares = self.shares
-        return (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
-
     @property
     def residual_covar_module(self) -> Kernel:
         """The transfer model's residual kernel."""

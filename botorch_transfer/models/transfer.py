@@ -41,8 +41,8 @@ MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "s
 PATIENCE = 5
 """After so many evaluations without improvement, all models count alike."""
 
-PLAIN_SHARE = 0.05
-"""The plain GP's share of predictions: with few points its variance is many times the others'."""
+LEADING = 0.25
+"""The first model's share of predictions, as a multiple of another transfer model's."""
 
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
 """The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
@@ -75,10 +75,10 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 def _prediction_shares(num_members: int) -> Tensor:
-    """The plain GP has a small share, and the leading model half of another one's: it is bold."""
-    counts = torch.full((num_members - 1,), 2.0)
-    counts[0] = 1.0
-    return torch.cat([(1 - PLAIN_SHARE) * counts / counts.sum(), torch.tensor([PLAIN_SHARE])])
+    """The leading model, which is bold, has less than another; the plain GP, which is vague, none."""
+    counts = torch.ones(num_members, dtype=torch.double)
+    counts[0], counts[-1] = LEADING, 0.0
+    return counts / counts.sum()
 
 
 class TransferGP(AveragedGP):
@@ -92,21 +92,21 @@ class TransferGP(AveragedGP):
         mean = Σ_k p_k μ_k
         covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
 
-    Where the models disagree, the variance is large. The shares are constants: .05 for the plain
-    GP, and of the rest twice as much for each other model as for the first, which leads the search
-    but is often too sure of itself.
+    Where the models disagree, the variance is large. The shares are constants: a quarter as much
+    for the first model, which leads the search but is often too sure of itself, as for each other.
+    The plain GP has none: with few points its variance is many times the others'.
 
-    For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the models'
-    expected improvements instead, each in units of its own maximum: a point that one model is sure
-    of, and one that only another finds promising, then count the same. ``improvement_shares``, how
-    much each counts there, are computed by :func:`member_shares` when the model is built and again
-    by each fit, and frozen in between: they depend on how long ago the last improvement was, so the
-    order of the target's data is taken as that of the evaluations.
+    For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
+    improvements of all models instead, the plain GP's too, each in units of its own maximum: a
+    point that one model is sure of, and one that only another finds promising, then count the same.
+    ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
+    the model is built and again by each fit, and frozen in between: they depend on how long ago the
+    last improvement was, so the order of the target's data is taken as that of the evaluations.
 
-    Use the class for any number
-    of source tasks, from one on, with a few up to a few hundred points each. It costs as much as
-    its models together, and uses the plain GP's observation noise. BoTorch's analytic noisy
-    expected improvement would use the plain GP only: use ``qLogNoisyExpectedImprovement``.
+    Use the class for any number of source tasks, from one on, with a few up to a few hundred points
+    each. It costs as much as its models together, and uses the plain GP's observation noise.
+    BoTorch's analytic noisy expected improvement would use the plain GP only: use
+    ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: Source data, to pre-train the models' priors from; or a mapping from the models'
