@@ -15,7 +15,11 @@ from typing import Any, ClassVar, Self, cast
 import gpytorch
 import torch
 from botorch.cross_validation import efficient_loo_cv
-from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
@@ -28,6 +32,7 @@ from gpytorch.means import Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn import Module
 
@@ -67,6 +72,16 @@ class LogLikelihoodTerm(AddedLossTerm):
 
 MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
+
+
+def _within_reach(X: Tensor) -> Tensor:
+    """Replaces inputs so far away that squared distances overflow by the farthest that are not.
+
+    The distance of two infinite values would be NaN. The GP is at its prior at either input, and
+    the cube root leaves room for division by small lengthscales.
+    """
+    farthest = torch.finfo(X.dtype).max ** (1 / 3)
+    return X.clamp(-farthest, farthest)
 
 
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
@@ -178,7 +193,10 @@ class TargetGP(ConstructedFromDatasets):
         Returns:
             The distribution in the model's own units.
         """
-        return (self.exact_gp if self.training else self._predict)(*args, **kwargs)
+        if self.training:
+            return self.exact_gp(*args, **kwargs)
+        X, *others = args
+        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
@@ -202,6 +220,10 @@ class TargetGP(ConstructedFromDatasets):
         Returns:
             Its posterior, or without target points the transferred prior; the prior in training
             mode.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite, even with
+                some jitter, because they are of very different orders of magnitude.
         """
         (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
@@ -216,7 +238,15 @@ class TargetGP(ConstructedFromDatasets):
         # BoTorch would evaluate joint covariances of up to 4096 points.
         size = 0 if X.shape[-2:-1].numel() > MAX_JOINT_POINTS else eager.value()
         with prior_mode, self._as_exact_gp(), eager(size):
-            mvn = super().__call__(X, **kwargs)
+            try:
+                mvn = super().__call__(X, **kwargs)
+            except NotPSDError as error:
+                if self.training:  # a fit tries other hyperparameters
+                    raise
+                raise InputDataError(
+                    "The covariance matrix of the target's data is not positive definite: give "
+                    "inputs in the unit cube, and outcomes in the unit of the source tasks'."
+                ) from error
         if not no_data:
             return mvn
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.

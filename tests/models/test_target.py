@@ -11,6 +11,7 @@ import torch
 from botorch.cross_validation import efficient_loo_cv, loo_cv
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
+    InputDataError,
     ModelFittingError,
     UnsupportedError,
 )
@@ -28,8 +29,10 @@ from torch import Tensor
 from botorch_transfer import (
     BoostedHierarchicalGP,
     GuardedTransferGP,
+    PopulationGP,
     RankWeightedGP,
     ScaMLGP,
+    SequentialHierarchicalGP,
     TransferGP,
     TwoStageTransferGP,
 )
@@ -38,6 +41,29 @@ from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior, copy_hyperparameters
 
 FAMILY = ShiftedSines()
+
+
+@pytest.mark.parametrize("model_class", [PopulationGP, SequentialHierarchicalGP, TransferGP])
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_however_far_away_predictions_are_the_priors(model_class: Any, dtype: torch.dtype) -> None:
+    X = torch.linspace(0, 1, 5, dtype=dtype).unsqueeze(-1)
+    model = model_class(X[1:3], X[1:3].cos(), {"a": (X, X.sin()), "b": (X, X.cos())})
+    with torch.no_grad():
+        far = model.posterior(torch.full((1, 1), 1e10, dtype=dtype))
+        for end in (torch.finfo(dtype).max / 2, -torch.finfo(dtype).max):
+            posterior = model.posterior(torch.full((1, 1), end, dtype=dtype))
+            torch.testing.assert_close(posterior.mean, far.mean)
+            torch.testing.assert_close(posterior.variance, far.variance)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_predicts_in_the_dtype_of_the_data() -> None:
+    X = torch.linspace(0, 1, 5).unsqueeze(-1)
+    model = ScaMLGP(X[1:3], X[1:3].cos(), {"a": (X, X.sin())})
+    for dtype in (torch.double, torch.long):
+        assert model.posterior(X[-1:].to(dtype)).mean.dtype == torch.float
+        assert_same_posterior(model.posterior(X[-1:].to(dtype)), model.posterior(X[-1:]))
 
 
 class PlainTarget(TargetGP):
@@ -274,3 +300,16 @@ def test_left_out_predictions_of_other_models_are_refused():
     model = ShiftedPredictions(*FAMILY.target(3), FAMILY.sources())
     with pytest.raises(UnsupportedError, match="loo_posterior"):
         efficient_loo_cv(model.eval())
+
+
+class _Indefinite(Kernel):
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        return (x1 * x2).sum(dim=-1) if diag else -x1 @ x2.mT
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+def test_refuses_data_whose_covariance_cannot_be_factorized() -> None:
+    X = torch.ones(2, 1, dtype=torch.double)
+    model = PlainTarget(X, X, covar_module=_Indefinite())
+    with pytest.raises(InputDataError, match=r"target's data is not positive definite: give inpu"):
+        model.posterior(X)
