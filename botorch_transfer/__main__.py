@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from botorch.exceptions.errors import BotorchError, InputDataError
+from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer import models
 from botorch_transfer.data import tables
-from botorch_transfer.models.calibration import calibrate
+from botorch_transfer.models.calibration import calibrate, can_be_calibrated
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.suggestion import Proposal, moments, propose
 
@@ -292,11 +292,9 @@ def report_page(
 
 def _foresight(model: Any) -> list[str]:
     """How well the source tasks predict one another; nothing where none can be left out."""
-    try:
-        calibration = calibrate(getattr(model, "prior", None), type(model))
-    except (InputDataError, TypeError):
+    if not can_be_calibrated(model):
         return []
-    return [f"<p>{html.escape(str(calibration))}</p>"]
+    return [f"<p>{html.escape(str(calibrate(model.prior, type(model))))}</p>"]
 
 
 def _table(frame: pd.DataFrame) -> str:

@@ -20,8 +20,11 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from botorch_transfer.models.guarded import GuardedTransferGP
+from botorch_transfer.models.modular import SourcePosteriorGP
+from botorch_transfer.models.scaml import ScaMLGP
 from botorch_transfer.models.target import TargetGP
-from botorch_transfer.models.transfer import TransferGP
+from botorch_transfer.models.transfer import MEMBERS, TransferGP
 from botorch_transfer.pretraining.memo import Memo, content_key
 from botorch_transfer.pretraining.population import SourcePopulation
 from botorch_transfer.pretraining.source_gps import SourceGPs
@@ -102,8 +105,8 @@ def calibrate(
 
     Args:
         prior: The prior of the model: a :class:`SourceGPs`, a :class:`SourcePopulation`, or for
-            :class:`TransferGP` a mapping of these by the names of its members. Of two tasks or
-            more.
+            :class:`TransferGP` a mapping of these by the names of its default members. Of two tasks
+            or more.
         model: The class of the model. The members of an average, a plain GP among them, are
             calibrated one by one, too.
         points: The numbers of points of a left-out task that the model gets to see.
@@ -116,6 +119,7 @@ def calibrate(
         InputDataError: If there is a single source task, tasks have no points left to predict, or
             the priors are of different tasks.
         TypeError: If the prior is of another kind.
+        ValueError: If a prior is of no default member.
 
     Example:
         >>> X = torch.rand(12, 2, dtype=torch.double)
@@ -123,22 +127,69 @@ def calibrate(
         >>> calibrate(sources, PopulationGP, points=[0, 3]).summary().shape
         (4, 3)
     """
-    priors: dict[str, Any] = dict(prior) if isinstance(prior, Mapping) else {"": prior}
-    for each in priors.values():
-        if not isinstance(each, SourceGPs | SourcePopulation):
-            raise TypeError(
-                f"A {type(each).__name__} cannot leave a source task out: calibrate SourceGPs or a "
-                "SourcePopulation."
-            )
-    first = next(iter(priors.values()))
-    if first.num_tasks < 2:
-        raise InputDataError("Calibration leaves one source task out, and there is only one.")
-    _check_tasks(priors)
-    if isinstance(prior, Mapping) and not issubclass(model, TransferGP):
-        raise TypeError(f"{model.__name__} takes one prior, not a mapping of them.")
+    priors = _by_member(prior)
+    if (objection := _objection(priors, model)) is not None:
+        raise objection
     name = f"{model.__module__}.{model.__qualname__}"
     key = content_key("calibrate", priors, [name, tuple(points), seed])
     return _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+
+
+def can_be_calibrated(model: Any) -> bool:
+    """Whether :func:`calibrate` takes the prior and the class of a model.
+
+    It makes other models of that class, so that an average must be of the default members, and a
+    guarded model the default one.
+
+    Args:
+        model: A model.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> X = torch.rand(12, 2, dtype=torch.double)
+        >>> history = {"a": (X, X[:, :1]), "b": (X, X.sum(-1, keepdim=True))}
+        >>> can_be_calibrated(ScaMLGP(X, X[:, :1], history))
+        True
+    """
+    if isinstance(model, TransferGP):
+        built = dict(cast(Mapping[str, TargetGP], model.members))
+        usual = all(type(member) is MEMBERS.get(name) for name, member in built.items())
+    elif isinstance(model, GuardedTransferGP):
+        usual = type(model.transfer) is ScaMLGP
+    else:
+        usual = isinstance(model, SourcePosteriorGP)
+    return usual and _objection(_by_member(model.prior), type(model)) is None
+
+
+def _by_member(prior: Any) -> dict[str, Any]:
+    return dict(prior) if isinstance(prior, Mapping) else {"": prior}
+
+
+def _objection(priors: Mapping[str, Any], model: type[TargetGP]) -> Exception | None:
+    """Why a model's source tasks cannot be left out; ``None`` if they can."""
+    for each in priors.values():
+        if not isinstance(each, SourceGPs | SourcePopulation):
+            return TypeError(
+                f"A {type(each).__name__} cannot leave a source task out: calibrate SourceGPs or a "
+                "SourcePopulation."
+            )
+    if next(iter(priors.values())).num_tasks < 2:
+        return InputDataError("Calibration leaves one source task out, and there is only one.")
+    names = [sorted(each.task_names) for each in priors.values()]
+    if any(other != names[0] for other in names[1:]):
+        return InputDataError(
+            f"The priors of {', '.join(priors)} are of other source tasks: fit them to the same."
+        )
+    if "" not in priors and not issubclass(model, TransferGP):
+        return TypeError(f"{model.__name__} takes one prior, not a mapping of them.")
+    if "" not in priors and (unknown := sorted(priors.keys() - MEMBERS.keys())):
+        return ValueError(
+            f"{unknown[0]!r} is no default member of TransferGP: give the priors of "
+            f"{' and '.join(MEMBERS)}, or of one of them."
+        )
+    return None
 
 
 def _calibrate(
@@ -172,15 +223,6 @@ def _without(prior: Any, name: str) -> Any:
     return prior.select([i for i, other in enumerate(prior.task_names) if other != name])
 
 
-def _check_tasks(priors: Mapping[str, Any]) -> None:
-    """Refuses priors of other tasks than the first one's."""
-    names = [sorted(each.task_names) for each in priors.values()]
-    if any(other != names[0] for other in names[1:]):
-        raise InputDataError(
-            f"The priors of {', '.join(priors)} are of other source tasks: fit them to the same."
-        )
-
-
 def _fitted(
     X: Tensor, Y: Tensor, priors: Mapping[str, Any], model: type[TargetGP]
 ) -> dict[str, TargetGP]:
@@ -188,7 +230,8 @@ def _fitted(
     is_average, single = issubclass(model, TransferGP), priors.get("")
     built: Any
     if is_average:
-        built = cast(Any, model)(X, Y, priors if single is None else single)
+        members = {"members": {name: MEMBERS[name] for name in priors}} if single is None else {}
+        built = cast(Any, model)(X, Y, priors if single is None else single, **members)
     else:
         built = TransferGP(X, Y, {MODEL: priors[""]}, members={MODEL: model})
     fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))

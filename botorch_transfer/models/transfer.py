@@ -75,7 +75,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 def _prediction_shares(num_members: int) -> Tensor:
-    """The leading model, which is bold, has less than another; the plain GP, which is vague, none."""
+    """The leading model, which is bold, has less than another; the vague plain GP has none."""
     counts = torch.ones(num_members, dtype=torch.double)
     counts[0], counts[-1] = LEADING, 0.0
     return counts / counts.sum()
