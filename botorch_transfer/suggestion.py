@@ -136,11 +136,12 @@ def suggest(
         A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
         its unit, followed by ``_`` and its name if there are several. ``acquisition`` is what the
-        row was chosen for: the prior's mean in standard deviations if there is no outcome yet, else
-        the logarithm of the expected improvement; plus the logarithm of the probability of success,
-        if a run has failed, old ones included. ``sources`` names the old tasks that speak for the
-        row: those that expect an outcome better than their own average by more than a standard
-        deviation of that prediction, the surest first.
+        row was chosen for. If there is no outcome yet, it is the prior's mean in standard
+        deviations, to which rows after the first add a part of the standard deviation that is left;
+        else it is the logarithm of the expected improvement. If a run has failed, old ones
+        included, the logarithm of the probability of success is added. ``sources`` names the old
+        tasks that speak for the row: those that expect an outcome better than their own average by
+        more than a standard deviation of that prediction, the surest first.
 
     Raises:
         InputDataError: If a column is missing, or a value is none of the space's. The message says
@@ -615,8 +616,8 @@ def _search(
     """Chooses rows one by one, each to improve on all before it that may succeed."""
     reference = space.encode(space.sample(NUM_REFERENCE, seed=0))
     awaited, values = runs.awaited, list[float]()
+    is_first = len(runs.X) == 0
     for number in range(n):
-        is_first = len(runs.X) == 0
         acquisition = make_acquisition(models, targets, awaited, reference, seed, is_first)
         if feasibility is not None:
             acquisition = FeasibleAcquisition(acquisition, feasibility)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -149,7 +149,8 @@ def transfer_model_inputs(
         inputs["task_feature"] = task_column
     transform = _input_transform(search_space, sources, task_column).to(target.X.device)
     guarded = guarded_class(model_class, options)
-    prior = _pretrained(guarded, sources, given, transform)
+    members = options.get("members") or MEMBERS
+    prior = _pretrained(guarded, sources, given, transform, members)
     inputs[model_class.source_argument] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
@@ -204,7 +205,11 @@ def _input_transform(
 
 
 def _pretrained(
-    model_class: type[TargetGP], sources: Any, given: Transferred, transform: InputTransform
+    model_class: type[TargetGP],
+    sources: Any,
+    given: Transferred,
+    transform: InputTransform,
+    members: Mapping[str, Any],
 ) -> Any:
     """Pre-trains with the user's options; without options the model pre-trains itself."""
     if isinstance(sources, Hyperprior):
@@ -214,8 +219,8 @@ def _pretrained(
         return sources
     if isinstance(sources, TransferPrior) or not given.pretraining:
         return sources
-    if issubclass(model_class, TransferGP):
-        return _pretrained_by_member(sources, given, transform)
+    if isinstance(model_class, type) and issubclass(model_class, TransferGP):
+        return _pretrained_by_member(sources, given, transform, members)
     prior_class = prior_class_of(model_class)
     if prior_class is None:
         raise UserInputError(
@@ -229,19 +234,18 @@ def _pretrained(
 
 
 def _pretrained_by_member(
-    sources: Any, given: Transferred, transform: InputTransform
-) -> dict[str, TransferPrior]:
-    """Pre-trains a prior for each default member of a ``TransferGP``."""
-    if unknown := set(given.pretraining) - set(MEMBERS):
+    sources: Any, given: Transferred, transform: InputTransform, members: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Pre-trains the members of a ``TransferGP`` that have options."""
+    if unknown := set(given.pretraining) - set(members):
         raise UserInputError(
             f"{sorted(unknown)[0]!r} is no member of TransferGP: give its options of pre-training "
-            "by member, such as {'scaml': {'num_restarts': 0}}."
+            f"by member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
         )
+    own = {name: replace(given, pretraining=given.pretraining.get(name, {})) for name in members}
     return {
-        name: member.prior_class.fit_once(
-            sources, input_transform=transform, **given.pretraining.get(name, {})
-        )
-        for name, member in MEMBERS.items()
+        name: _pretrained(member, sources, own[name], transform, members)
+        for name, member in members.items()
     }
 
 
@@ -254,7 +258,8 @@ def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTrans
 
 def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
     """The class of priors that a model takes, by its annotation; ``None`` if there is none."""
-    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in model_class.__mro__)
+    bases = getattr(model_class, "__mro__", ())
+    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in bases)
     return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
 
 

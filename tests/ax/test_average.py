@@ -15,6 +15,7 @@ from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolu
 from botorch_transfer import (
     GuardedTransferGP,
     PopulationGP,
+    RankWeightedGP,
     ScaMLGP,
     SourceGPs,
     SourcePopulation,
@@ -196,4 +197,17 @@ def test_options_of_pretraining_are_by_member(make_client, complete, runs):
     assert sum(scaml.num_points) == len(runs)
     client = make_client(pretraining={"num_restarts": 0}, **options)
     with pytest.raises(UserInputError, match="'num_restarts' is no member of TransferGP"):
+        client.get_next_trials(1)
+
+
+def test_options_of_pretraining_are_of_the_members_given(make_client, complete, runs):
+    members = {"tasks": PopulationGP, "ranks": RankWeightedGP}
+    options = {"model": TransferGP, "history": runs, "model_options": {"members": members}}
+    client = make_client(pretraining={"tasks": {"max_points": 12}}, **options)
+    complete(client)
+    client.get_next_trials(1)
+    tasks, ranks = model_of(client).prior.values()
+    assert (sum(tasks.num_points), sum(ranks.num_points)) == (12, len(runs))
+    client = make_client(pretraining={"population": {"max_points": 12}}, **options)
+    with pytest.raises(UserInputError, match="'population' is no member of TransferGP"):
         client.get_next_trials(1)
