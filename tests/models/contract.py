@@ -306,7 +306,7 @@ def _source_data(sources: Any, input_transform: InputTransform | None = None) ->
 
 def _pretrained(sources: Any, input_transform: InputTransform | None = None) -> PretrainedPrior:
     prior = PretrainedPrior.hyperbo(2, hidden=(8, 8))
-    return prior.fit(sources, steps=200, input_transform=input_transform)
+    return prior.fit(sources, steps=40, input_transform=input_transform)
 
 
 class MinimalGP(TargetGP):
