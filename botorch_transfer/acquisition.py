@@ -25,6 +25,7 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.transforms import is_ensemble, t_batch_mode_transform
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.settings import min_variance
 from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
@@ -205,7 +206,9 @@ class NoiselessFantasies(Model):
         parts = [self._moments(part) for part in X.reshape(-1, X.shape[-1]).split(TOGETHER)]
         means, variances = (torch.cat(each) for each in zip(*parts, strict=True))
         mean, variance = means.reshape(*X.shape[:-2], -1), variances.reshape(X.shape[:-2])
-        variance = variance.clamp_min(1e-12)[..., None, None, None].expand(*mean.shape, 1, 1)
+        # Below this bound GPyTorch rounds up to it as well, but warns.
+        variance = variance.clamp_min(min_variance.value(variance.dtype))
+        variance = variance[..., None, None, None].expand(*mean.shape, 1, 1)
         return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
 
     def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:

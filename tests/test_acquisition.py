@@ -188,6 +188,7 @@ def test_a_sum_of_outcomes_and_gradients():
     assert test_X.grad.isfinite().all()
 
 
+@pytest.mark.filterwarnings("error:Negative variance")  # next to zero there
 def test_nothing_is_to_be_gained_where_the_outcome_is_known():
     model = ScaMLGP(OBSERVED, Y, {"monday": (OBSERVED, Y)}, train_Yvar=torch.full_like(Y, 1e-8))
     found = noisy_improvement(model, ONE, OBSERVED)
