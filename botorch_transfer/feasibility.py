@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.penalized import PenalizedAcquisitionFunction
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
@@ -209,13 +210,24 @@ class FeasibilityModel(torch.nn.Module):
         explained = (cross @ self._root.mT.to(X)).square().sum(dim=-1)
         return log_ndtr(mean / (1 + VARIANCE - explained).clamp_min(1).sqrt())
 
+    def forward(self, X: Tensor) -> Tensor:
+        """The logarithm of the probability that all runs of a batch succeed.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape`` tensor of negative numbers.
+        """
+        return self.log_probability(X).sum(dim=-1)
+
 
 def _joint(squares: Tensor) -> Tensor:
     """The kernel on all inputs."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
 
 
-class FeasibleAcquisition(AcquisitionFunction):
+class FeasibleAcquisition(PenalizedAcquisitionFunction):
     """An acquisition function plus the logarithm of the probability that all its runs succeed.
 
     Of the logarithm of an expected improvement, that is the logarithm of the improvement to expect
@@ -236,28 +248,4 @@ class FeasibleAcquisition(AcquisitionFunction):
     """
 
     def __init__(self, acquisition: AcquisitionFunction, feasibility: FeasibilityModel) -> None:
-        super().__init__(acquisition.model)
-        self.acquisition = acquisition
-        self.feasibility = feasibility
-        # Analytic acquisition functions have no ``X_pending``.
-        self.X_pending: Any = getattr(acquisition, "X_pending", None)
-
-    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Tells the acquisition function which points are being evaluated.
-
-        Args:
-            X_pending: A ``p x d`` tensor of inputs.
-        """
-        self.acquisition.set_X_pending(X_pending)
-        self.X_pending = X_pending
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Evaluates the acquisition.
-
-        Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape`` tensor of values.
-        """
-        return self.acquisition(X) + self.feasibility.log_probability(X).sum(dim=-1)
+        super().__init__(acquisition, feasibility, regularization_parameter=-1.0)
