@@ -17,6 +17,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from benchmarks.studies.methods.acquisitions import averaged_improvement
 from benchmarks.studies.problems import History
 from botorch_transfer import (
     GuardedTransferGP,
@@ -25,7 +26,6 @@ from botorch_transfer import (
     ScaMLGP,
     TransferGP,
 )
-from botorch_transfer.acquisition import AveragedImprovement
 from botorch_transfer.data import as_datasets
 
 Score = Callable[[Any, Tensor, Tensor], Tensor]
@@ -49,7 +49,7 @@ def log_ei(model: SingleTaskGP, Y: Tensor, pool: Tensor) -> Tensor:
     return LogExpectedImprovement(model, best_f=Y.max())(points)
 
 
-def averaged_improvement(model: TransferGP, Y: Tensor, pool: Tensor) -> Tensor:
+def averaged(model: TransferGP, Y: Tensor, pool: Tensor) -> Tensor:
     """The average of what the members expect, each in units of its largest value over the pool.
 
     Args:
@@ -62,8 +62,7 @@ def averaged_improvement(model: TransferGP, Y: Tensor, pool: Tensor) -> Tensor:
     """
     if len(Y) == 0:
         return log_ei(model, Y, pool)
-    improvements = [LogExpectedImprovement(each, best_f=Y.max()) for each in model.apart()]
-    return AveragedImprovement(improvements, model.improvement_shares, pool)(pool.unsqueeze(-2))
+    return averaged_improvement(model, Y, pool)(pool.unsqueeze(-2))
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ METHODS: Mapping[str, PoolMethod] = MappingProxyType(
         "guarded": transfer(GuardedTransferGP),
         "population": transfer(PopulationGP),
         "transfer": transfer(TransferGP),
-        "transfer_average": transfer(TransferGP, averaged_improvement),
+        "transfer_average": transfer(TransferGP, averaged),
     }
 )
 """The methods by name."""

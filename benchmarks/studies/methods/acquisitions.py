@@ -12,12 +12,17 @@ from botorch.acquisition import (
     UpperConfidenceBound,
 )
 from botorch.models import SingleTaskGP
+from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
+
+from botorch_transfer import TransferGP
+from botorch_transfer.acquisition import AveragedImprovement
 
 Acquire = Callable[[SingleTaskGP, Tensor], AcquisitionFunction]
 """Builds the acquisition of a fitted model and the `n x 1` values so far."""
 
 PRIOR_BETA = 9.0  # three standard deviations, as in ScaML-GP's and the hierarchical models' papers
+NUM_REFERENCE = 256
 PI_MARGIN = 0.1  # HyperBO's, in units of the outcomes' standard deviation
 
 
@@ -27,10 +32,31 @@ def upper_bound(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
 
 
 def log_ei_or_ucb(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
-    """The acquisition all methods share: LogEI, and UCB while there is no value to improve."""
+    """The acquisition all methods share: LogEI, and UCB while there is no value to improve.
+
+    Of a `TransferGP` it is the average of its members' improvements, as everywhere in the package.
+    """
     if len(Y) == 0:
         return upper_bound(model, Y)
+    if isinstance(model, TransferGP):
+        X_reference = draw_sobol_samples(_unit_cube(model), NUM_REFERENCE, 1, seed=0)[:, 0]
+        return averaged_improvement(model, Y, X_reference)
     return LogExpectedImprovement(model, best_f=Y.max())
+
+
+def averaged_improvement(model: TransferGP, Y: Tensor, X_reference: Tensor) -> AveragedImprovement:
+    """The average of what the members expect, each in units of its largest value.
+
+    Args:
+        model: The model.
+        Y: An `n x 1` tensor of the outcomes so far, one or more.
+        X_reference: An `r x d` tensor of inputs among which the largest values are.
+
+    Returns:
+        The acquisition function of single inputs.
+    """
+    improvements = [LogExpectedImprovement(each, best_f=Y.max()) for each in model.apart()]
+    return AveragedImprovement(improvements, model.improvement_shares, X_reference)
 
 
 def probability_of_improvement(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
@@ -41,6 +67,11 @@ def probability_of_improvement(model: SingleTaskGP, Y: Tensor) -> AcquisitionFun
     if len(Y) == 0:
         return upper_bound(model, Y)
     return ProbabilityOfImprovement(model, best_f=Y.max() + PI_MARGIN * _scale(model))
+
+
+def _unit_cube(model: SingleTaskGP) -> Tensor:
+    X = model.train_inputs[0]
+    return torch.stack([X.new_zeros(X.shape[-1]), X.new_ones(X.shape[-1])])
 
 
 def _scale(model: SingleTaskGP) -> Tensor:

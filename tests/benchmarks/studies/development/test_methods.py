@@ -4,7 +4,7 @@ from botorch.acquisition import LogExpectedImprovement
 
 from benchmarks.studies.development.methods import (
     METHODS,
-    averaged_improvement,
+    averaged,
     log_ei,
     plain_gp,
 )
@@ -49,7 +49,7 @@ def test_the_average_is_one_of_improvements_in_units_of_their_maximum():
     method = METHODS["transfer_average"]
     model = method.model(X, Y, method.pretrain(history))
     with torch.no_grad():
-        found = averaged_improvement(model, Y, pool)
+        found = averaged(model, Y, pool)
         parts = torch.stack([log_ei(each, Y, pool).exp() for each in model.apart()])
     scaled = parts / parts.amax(dim=-1, keepdim=True)
     torch.testing.assert_close(found.exp(), model.improvement_shares @ scaled)

@@ -8,6 +8,8 @@ from benchmarks.studies.methods.acquisitions import (
     probability_of_improvement,
     upper_bound,
 )
+from botorch_transfer import TransferGP
+from botorch_transfer.acquisition import AveragedImprovement
 from tests.benchmarks.studies.toy import history
 
 
@@ -24,6 +26,13 @@ def test_acquisition_is_ucb_without_data_and_log_ei_with(data):
     acquisition = log_ei_or_ucb(model, Y)
     assert isinstance(acquisition, LogExpectedImprovement)
     assert acquisition.best_f == Y.max()
+
+
+def test_of_an_average_it_is_the_members_improvements_averaged(data):
+    model = TransferGP(*data, history())
+    found = log_ei_or_ucb(model, data[1])
+    assert isinstance(found, AveragedImprovement)
+    assert found(data[0].unsqueeze(1)).isfinite().all()
 
 
 def test_upper_bound_is_three_deviations_above_the_mean(data):
