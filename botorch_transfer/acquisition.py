@@ -31,6 +31,7 @@ from torch.nn import ModuleList
 from torch.special import log_ndtr
 
 from botorch_transfer.models.averaged import AveragedGP
+from botorch_transfer.models.target import known_inputs
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
@@ -217,9 +218,12 @@ class NoiselessFantasies(Model):
         Together, they share what the model computes of the conditioning inputs.
         """
         inputs, p = torch.cat([X, self.X]), len(X)
-        posterior: Any = self.model.posterior(inputs, posterior_transform=self.posterior_transform)
-        mvn = posterior.distribution
-        covariance = mvn.covariance_matrix
+        with known_inputs(self.X):
+            posterior: Any = self.model.posterior(
+                inputs, posterior_transform=self.posterior_transform
+            )
+            mvn = posterior.distribution
+            covariance = mvn.covariance_matrix
         weights = torch.linalg.solve_triangular(self.factor, covariance[p:, :p], upper=False)
         mean = mvn.mean[:p].unsqueeze(-1) + weights.mT @ self.whitened
         return mean, covariance.diagonal()[:p] - weights.square().sum(dim=-2)

@@ -16,7 +16,13 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
+from botorch_transfer import (
+    FullyBayesianHyperpriorGP,
+    PopulationGP,
+    ScaMLGP,
+    TransferGP,
+    acquisition,
+)
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,
@@ -167,6 +173,22 @@ def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monk
     for name in ("mean", "variance"):
         expected = torch.cat([getattr(each, name) for each in alone])
         torch.testing.assert_close(getattr(found, name).flatten(0, 1), expected)
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, PopulationGP])
+def test_known_inputs_are_compared_with_the_sources_once(model_class, monkeypatch):
+    model = model_class(OBSERVED, Y, {"monday": (OBSERVED, Y.sin()), "tuesday": (OBSERVED, Y)})
+    transform = ScalarizedPosteriorTransform(ONE[0])
+    fantasies = NoiselessFantasies(model.eval(), OBSERVED[:3], transform, num_fantasies=4)
+    fantasies.posterior(TEST_X[:1])
+    rows, kind = [], type(model.prior.gps)
+    flat_whiten = kind.flat_whiten
+    monkeypatch.setattr(
+        kind, "flat_whiten", lambda self, x: rows.append(x.shape[-2]) or flat_whiten(self, x)
+    )
+    for is_tracked in (True, False, False, False):  # more often than is remembered
+        fantasies.posterior((TEST_X[1:] * (1 - 0.1 * len(rows))).requires_grad_(is_tracked))
+    assert rows == [8] * 4
 
 
 def test_it_agrees_with_botorchs_of_a_single_task():

@@ -48,7 +48,7 @@ class _Memory:
 
 
 class Cache:
-    """Remembers the values of one function, without their graph, at the last few inputs.
+    """Remembers the values of one function, without their graph, at the inputs used last.
 
     Inputs are compared by value, because GPyTorch copies and expands them on the way. The
     function's state (all other tensors it uses) is compared by identity: when a tensor of the state
@@ -109,12 +109,18 @@ class Cache:
         for inputs, value in memory.entries:
             same_kind = inputs.dtype is x.dtype and inputs.device == x.device
             if same_kind and torch.equal(inputs, x):
+                self._remember(memory, inputs, value)
                 return value
         # Tensors made in inference mode could not enter a later fit.
         with torch.inference_mode(False), torch.no_grad():
             value, inputs = function(x), x.clone()
         if not isinstance(value, Tensor) or value.numel() <= self._max_elements:
-            entries = (*memory.entries, (inputs, value))[-self._size :]
-            # Replaced as a whole: another thread sees the old memory or the new one.
-            self._memory = _Memory(state, version, entries)
+            self._remember(memory, inputs, value)
         return value
+
+    def _remember(self, memory: _Memory, inputs: Tensor, value: Any) -> None:
+        """Makes a value the one that was used last; the one used longest ago may be forgotten."""
+        others = [entry for entry in memory.entries if entry[0] is not inputs]
+        entries = (*others, (inputs, value))[-self._size :]
+        # Replaced as a whole: another thread sees the old memory or the new one.
+        self._memory = _Memory(memory.state, memory.version, entries)

@@ -327,6 +327,30 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     return left.mT @ right
 
 
+BLOCK = 512
+"""How many rows of a triangular factor are multiplied at once."""
+
+
+def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
+    """Computes ``L⁻¹ k(X, x)``; of a large factor the zeros above the diagonal take no time.
+
+    Args:
+        cross: A ``G x P x N`` tensor, ``k(x, X)``.
+        inverse_root: The ``G x N x N`` lower triangular ``L⁻¹``.
+
+    Returns:
+        A ``G x N x P`` tensor.
+    """
+    # Transposed: factors are stored by columns, and this order of a product is twice as fast.
+    if inverse_root.shape[-1] <= BLOCK:
+        return (cross @ inverse_root.mT).mT
+    parts, stop = [], 0
+    for rows in inverse_root.split(BLOCK, dim=-2):
+        stop += rows.shape[-2]
+        parts.append(cross[..., :stop] @ rows[..., :stop].mT)
+    return torch.cat(parts, dim=-1).mT
+
+
 class ConditionedBatch(Conditioned, NamedState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
@@ -441,8 +465,7 @@ class ConditionedBatch(Conditioned, NamedState):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: ``G x N x P``."""
-        # Transposed: factors are stored by columns, and this order of a product is twice as fast.
-        return (self._once(self.flat_cross, x) @ self.inverse_root.mT).mT
+        return _whitened(self._once(self.flat_cross, x), self.inverse_root)
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Evaluates the covariances before conditioning."""

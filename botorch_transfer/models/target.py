@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
@@ -72,6 +73,32 @@ class LogLikelihoodTerm(AddedLossTerm):
 
 MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
+
+
+_known_inputs: ContextVar[Tensor | None] = ContextVar("known_inputs", default=None)
+
+
+@contextmanager
+def known_inputs(X: Tensor) -> Iterator[None]:
+    """Says that the last inputs of predictions are the same again and again, without a gradient.
+
+    An acquisition that asks for covariances with given points joins them to its candidates. What
+    the sources say of these points is then remembered, as for the target's, and not computed anew
+    at every step of a gradient search. Predictions are the same.
+
+    Args:
+        X: A ``k x d`` tensor: the last rows of the inputs.
+
+    Example:
+        >>> X = torch.rand(3, 2, dtype=torch.double)
+        >>> with known_inputs(X[1:]):
+        ...     covariance = model.posterior(X).distribution.covariance_matrix
+    """
+    token = _known_inputs.set(X)
+    try:
+        yield
+    finally:
+        _known_inputs.reset(token)
 
 
 def _within_reach(X: Tensor) -> Tensor:
@@ -364,11 +391,34 @@ class TargetGP(ConstructedFromDatasets):
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
-        with self._sharing(X):
-            mean = self.mean_module(X)
-            covariance = to_linear_operator(evaluated(self.covar_module(X)))
-            cross = self.covar_module(X, train_X).evaluate_kernel()
+        free, known = self._without_known(X)
+        points = torch.cat([train_X, known], dim=-2) if known.shape[-2] else train_X
+        with self._sharing(free):
+            mean = self.mean_module(free)
+            covariance = to_linear_operator(evaluated(self.covar_module(free)))
+            cross = self.covar_module(free, points).evaluate_kernel()
+        if known.shape[-2]:
+            n = train_X.shape[-2]
+            cross, inner = cross.to_dense(), self.covar_module(points).to_dense()[..., n:, :]
+            right = cross[..., n:]
+            upper = torch.cat([covariance.to_dense(), right], dim=-1)
+            lower = torch.cat([right.mT, inner[..., n:]], dim=-1)
+            covariance = to_linear_operator(torch.cat([upper, lower], dim=-2))
+            cross = to_linear_operator(torch.cat([cross[..., :n], inner[..., :n]], dim=-2))
+            mean = torch.cat([mean, self.mean_module(points)[..., n:]], dim=-1)
         return mean, covariance, cross, batch_shape, X.shape[-2:-1], MultivariateNormal
+
+    def _without_known(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits transformed inputs into those before the :func:`known_inputs`, and these."""
+        known = _known_inputs.get()
+        if known is not None and len(known) < X.shape[-2] <= MAX_JOINT_POINTS:
+            known, rest = self.transform_inputs(known.to(X)), X.shape[-2] - len(known)
+            # A transform may have added rows, or have a gradient.
+            if not known.requires_grad and known.shape[-1] == X.shape[-1]:
+                known = known.expand(*X.shape[:-2], *known.shape[-2:])
+                if torch.equal(X[..., rest:, :], known):
+                    return X[..., :rest, :], known
+        return X, X[..., :0, :]
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances share what they compute of inputs; nothing by default."""

@@ -104,6 +104,15 @@ def test_forgets_the_oldest(size: int) -> None:
     assert function.calls == size + 2
 
 
+def test_what_is_used_again_stays() -> None:
+    function, cache = Counting(), Cache(size=2)
+    x = points(3, 2)
+    for other in range(5):
+        cache(function, x, function.state)
+        cache(function, x + other + 1, function.state)
+    assert function.calls == 1 + 5
+
+
 def test_inputs_with_a_graph_pass_through() -> None:
     function, cache = Counting(), Cache()
     x = points(3, 2).requires_grad_()

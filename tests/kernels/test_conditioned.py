@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
+from botorch_transfer.kernels import conditioned
 from botorch_transfer.kernels.conditioned import ConditionedGPs, inverse_cholesky, pad_inputs
 from botorch_transfer.kernels.stationary import stationary_function
 from tests.kernels.tasks import KERNELS, Task, condition, draw_tasks, points
@@ -117,6 +118,20 @@ def test_no_points() -> None:
     assert gps.mean(points(0, 2)).shape == gps.variance(points(0, 2)).shape == (2, 0)
     assert gps.covariance(points(0, 2)).shape == (2, 0, 0)
     assert gps.covariance(points(4, 3, 2), points(0, 2)).shape == (4, 2, 3, 0)
+
+
+def test_zeros_of_a_large_factor_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    gps, x = condition(draw_tasks([8, 8], 2)), points(5, 2).requires_grad_()
+    expected = gps.whiten(x)
+    weights = points(*expected.shape, seed=3).double()
+    (expected_gradient,) = torch.autograd.grad((weights * expected).sum(), x)
+    monkeypatch.setattr(conditioned, "BLOCK", 3)
+    above = torch.ones(8, 8).triu(1).bool() & (torch.arange(8) // 3 > torch.arange(8)[:, None] // 3)
+    gps.inverse_root = gps.inverse_root.masked_fill(above, torch.nan)
+    found = gps.whiten(x)
+    (gradient,) = torch.autograd.grad((weights * found).sum(), x)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(gradient, expected_gradient, atol=1e-12, rtol=1e-12)
 
 
 def test_whitened_inputs_are_used() -> None:
