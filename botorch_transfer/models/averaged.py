@@ -21,7 +21,7 @@ from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
-from linear_operator.operators import RootLinearOperator
+from linear_operator.operators import DiagLinearOperator, RootLinearOperator
 from torch import Tensor
 from torch.nn import ModuleDict
 
@@ -168,8 +168,8 @@ class AveragedGP(TargetGP):
 
     def apart(self) -> list[TargetGP]:
         """The models one by one, the plain GP last; they share their tensors with this one."""
-        with self._alone():
-            plain = shallow_copy(self)
+        plain = shallow_copy(self)
+        plain._modules.pop(self._others_name, None)
         return [*self.others, plain]
 
     # ------------------------------------------------------------------------------------- units
@@ -234,23 +234,40 @@ class AveragedGP(TargetGP):
         shares = self.shares
         return (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
 
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        if self.is_alone or observation_noise is False or isinstance(observation_noise, Tensor):
+            return super()._apply_noise(X, mvn, observation_noise)
+        # Observations of a mixture have its models' noise, each by its share.
+        noiseless = MultivariateNormal(mvn.mean, DiagLinearOperator(torch.zeros_like(mvn.mean)))
+        noise = torch.zeros_like(mvn.mean)
+        for model, share in zip(self.apart(), self.shares.unbind(dim=-1), strict=True):
+            if share.any():
+                own = model._apply_noise(X, noiseless, observation_noise)
+                noise = noise + share.unsqueeze(-1) * self.in_own_units(model, own).variance
+        return MultivariateNormal(mvn.mean, mvn.lazy_covariance_matrix.add_diagonal(noise))
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         if self.is_alone:
             return super()._leave_one_out()
         members, noise = self._all_left_out()
-        return *mixed_moments(members, self.shares), noise
+        mean, variance = mixed_moments(members, self.shares)
+        return mean, variance, (self.shares.unsqueeze(-2) * torch.stack(noise, dim=-1)).sum(dim=-1)
 
-    def _all_left_out(self) -> tuple[list[Moments], Tensor]:
-        """Leave-one-out moments of all models, the plain GP's last, and its noise."""
+    def _all_left_out(self) -> tuple[list[Moments], list[Tensor]]:
+        """Leave-one-out moments and noise variances of all models, the plain GP's last."""
         with self._alone():
             mean, variance, noise = super()._leave_one_out()
-        members = []
+        members, noises = [], []
         for model in self.others:
-            left_out, spread, _ = model._leave_one_out()
+            left_out, spread, own_noise = model._leave_one_out()
             if (units := self._units(model)) is not None:
                 left_out, spread = left_out * units[0] + units[1], spread * units[0].square()
+                own_noise = own_noise * units[0].square()
             members.append((left_out, spread))
-        return [*members, (mean, variance)], noise
+            noises.append(own_noise)
+        return [*members, (mean, variance)], [*noises, noise]
 
     # --------------------------------------------------------------------------------------- fit
 
@@ -379,13 +396,17 @@ class AveragedGP(TargetGP):
             Y = None if targets is None else self._in_their_units(model, targets, None)[0]
             cast(Any, model).set_train_data(inputs, Y, strict)
 
+    # The other models transform their own inputs. They are taken out only where there is something
+    # to do: each prediction asks, and predictions may be made in several threads.
     def _set_transformed_inputs(self) -> None:
-        with self._alone():  # the other models transform their own
-            super()._set_transformed_inputs()
+        if hasattr(self, "input_transform") and not self._has_transformed_inputs:
+            with self._alone():
+                super()._set_transformed_inputs()
 
     def _revert_to_original_inputs(self) -> None:
-        with self._alone():
-            super()._revert_to_original_inputs()
+        if self._has_transformed_inputs:
+            with self._alone():
+                super()._revert_to_original_inputs()
 
     def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
         super()._restore_targets_and_noise(Y, Yvar, strict)

@@ -151,9 +151,8 @@ class GuardedTransferGP(AveragedGP):
 
     Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
     has changed. If the old tasks agree with one another, the first evaluation still goes where they
-    point. It costs as much as both models together, and uses the plain GP's observation noise.
-    BoTorch's analytic noisy expected improvement would use the plain GP only: use
-    ``qLogNoisyExpectedImprovement``.
+    point. It costs as much as both models together. BoTorch's analytic noisy expected improvement
+    would use the plain GP only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
@@ -297,7 +296,7 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
-            (transfer, plain), noise = self._all_left_out()
+            (transfer, plain), (_, noise) = self._all_left_out()
             return leave_one_out_evidence(Y, transfer, plain, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
             return prior_evidence(Y, self.transfer(X), self.plain(X), self._noise_variance())

@@ -1,8 +1,9 @@
 r"""TransferGP: the average of a hierarchical GP, ScaML-GP and a plain GP; the model to start with.
 
 No single model is best on every history. A model that trusts its sources finds good points quickly,
-but can get stuck where they mislead. In an average, what one model overlooks another one tries.
-Read it for which models are averaged, and how much each counts.
+but can get stuck where they mislead; then another one of the average tries elsewhere. Read it for
+which models are averaged, and how much each counts: in predictions, and in the choice of the next
+evaluation, where the plain GP counts, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "s
 """The models that are averaged by default, besides a plain GP."""
 
 PATIENCE = 5
-"""After so many evaluations without improvement, all models count alike."""
+"""At an improvement the others count one part in so many; each evaluation after it adds one."""
 
 LEADING = 0.25
 """The first model's share of predictions, as a multiple of another transfer model's."""
@@ -58,7 +59,8 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations without improvement after which all count alike.
+        patience: The number of evaluations, the one that improved included, after which all count
+            alike.
 
     Returns:
         A ``batch_shape x K`` tensor that adds up to one.
@@ -82,10 +84,10 @@ def _prediction_shares(num_members: int) -> Tensor:
 
 
 class TransferGP(AveragedGP):
-    r"""The average of several transfer models and a plain GP; the model to start with.
+    r"""The average of several transfer models, with a plain GP in the search; where to start.
 
     The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
-    posteriors ``(μ_k, Σ_k)``,
+    posteriors ``(μ_k, Σ_k)`` of the transfer models,
 
     .. code-block:: text
 
@@ -94,7 +96,8 @@ class TransferGP(AveragedGP):
 
     Where the models disagree, the variance is large. The shares are constants: a quarter as much
     for the first model, which leads the search but is often too sure of itself, as for each other.
-    The plain GP has none: with few points its variance is many times the others'.
+    The plain GP has none: with few points its variance is many times the others'. The observation
+    noise is averaged likewise.
 
     For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
     improvements of all models instead, the plain GP's too, each in units of its own maximum: a
@@ -104,16 +107,17 @@ class TransferGP(AveragedGP):
     last improvement was, so the order of the target's data is taken as that of the evaluations.
 
     Use the class for any number of source tasks, from one on, with a few up to a few hundred points
-    each. It costs as much as its models together, and uses the plain GP's observation noise.
-    BoTorch's analytic noisy expected improvement would use the plain GP only: use
-    ``qLogNoisyExpectedImprovement``.
+    each. It costs as much as its models together. BoTorch's analytic noisy expected improvement
+    would use the plain GP only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: Source data, to pre-train the models' priors from; or a mapping from the models'
             names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
             single prior, only the models that take it are averaged with the plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
-        covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``.
+        covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``. It has a say in
+            the search only, not in predictions. For the kernel of a transfer model's residual, give
+            ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model's own; the plain GP's outcomes are then
             standardized. Any other is used by all models; ``None`` if the outcomes are in the
             priors' units already.

@@ -25,7 +25,7 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
-from botorch_transfer.models.averaged import mixed, mixed_moments
+from botorch_transfer.models.averaged import AveragedGP, mixed, mixed_moments
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
@@ -265,8 +265,35 @@ def test_leave_one_out_is_that_of_the_mixture(build):
         for p, each in zip(shares, every, strict=True)
     )
     torch.testing.assert_close(left_out.mean, mean)
-    noise = model.likelihood.noise * model.outcome_transform.stdvs.square()
-    torch.testing.assert_close(left_out.variance, variance + noise)
+    torch.testing.assert_close(left_out.variance, variance + noise_of(model))
+
+
+def noise_of(model):
+    """The models' noise in the user's units, averaged naively."""
+    noise = [each.likelihood.noise * each.outcome_transform.stdvs**2 for each in model.apart()]
+    return sum(p * each for p, each in zip(model.shares.tolist(), noise, strict=True))
+
+
+@pytest.mark.parametrize("n", [0, 5])
+def test_noise_of_observations_is_that_of_the_mixture(build, n):
+    model = build(n)
+    for number, each in enumerate(model.apart()):
+        each.likelihood.noise = 0.002 * (number + 1)
+    latent, noisy = (model.posterior(TEST_X, observation_noise=noise) for noise in (False, True))
+    torch.testing.assert_close(noisy.mean, latent.mean)
+    expected = latent.variance + noise_of(model)
+    torch.testing.assert_close(noisy.variance, expected)
+    known = model.posterior(TEST_X, observation_noise=torch.full_like(latent.mean, 0.5))
+    scale = model.outcome_transform.stdvs.square()
+    torch.testing.assert_close(known.variance, latent.variance + 0.5 * scale)
+
+
+def test_threads_predict_together(build, monkeypatch):
+    model = build(4)
+    expected = model.posterior(TEST_X).mean
+    monkeypatch.setattr(AveragedGP, "_alone", None)  # no prediction takes the other models out
+    torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
+    assert [each.is_alone for each in model.apart()[-1:]] == [True]
 
 
 def test_copies_have_members_of_their_own(build):
