@@ -265,15 +265,7 @@ class TargetGP(ConstructedFromDatasets):
         # BoTorch would evaluate joint covariances of up to 4096 points.
         size = 0 if X.shape[-2:-1].numel() > MAX_JOINT_POINTS else eager.value()
         with prior_mode, self._as_exact_gp(), eager(size):
-            try:
-                mvn = super().__call__(X, **kwargs)
-            except NotPSDError as error:
-                if self.training:  # a fit tries other hyperparameters
-                    raise
-                raise InputDataError(
-                    "The covariance matrix of the target's data is not positive definite: give "
-                    "inputs in the unit cube, and outcomes in the unit of the source tasks'."
-                ) from error
+            mvn = super().__call__(X, **kwargs)
         if not no_data:
             return mvn
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.
@@ -305,10 +297,17 @@ class TargetGP(ConstructedFromDatasets):
 
     @contextmanager
     def _as_exact_gp(self) -> Iterator[None]:
-        """Lets :meth:`forward` be called for a while."""
+        """Lets :meth:`forward` be called for a while, and refuses what cannot be factorized."""
         before, self._inside = self._inside, True
         try:
             yield
+        except NotPSDError as error:
+            if self.training:  # a fit tries other hyperparameters
+                raise
+            raise InputDataError(
+                "The covariance matrix of the target's data is not positive definite: give "
+                "inputs in the unit cube, and outcomes in the unit of the source tasks'."
+            ) from error
         finally:
             self._inside = before
 

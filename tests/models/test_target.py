@@ -4,6 +4,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -311,5 +312,6 @@ class _Indefinite(Kernel):
 def test_refuses_data_whose_covariance_cannot_be_factorized() -> None:
     X = torch.ones(2, 1, dtype=torch.double)
     model = PlainTarget(X, X, covar_module=_Indefinite())
-    with pytest.raises(InputDataError, match=r"target's data is not positive definite: give inpu"):
-        model.posterior(X)
+    for predict in (partial(model.posterior, X), model.loo_posterior):
+        with pytest.raises(InputDataError, match="target's data is not positive definite: give in"):
+            predict()
