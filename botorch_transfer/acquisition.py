@@ -32,6 +32,7 @@ from torch.special import log_ndtr
 
 from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.target import known_inputs
+from botorch_transfer.models.transfer import member_shares
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
@@ -269,6 +270,9 @@ def noisy_improvement(
     if X_reference is not None and shares is not None:
         given = objective_weights, X_observed, seed
         each = [noisy_improvement(one, *given) for one in cast(AveragedGP, model).apart()]
+        if bool(objective_weights[0, 0] < 0):  # the last improvement was the last lower outcome
+            targets = cast(AveragedGP, model).train_targets
+            shares = member_shares(-targets, shares.shape[-1])
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
         return AveragedImprovement(known, shares, points) if len(known) == len(each) else None

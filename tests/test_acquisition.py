@@ -29,6 +29,7 @@ from botorch_transfer.acquisition import (
     PriorUpperConfidenceBound,
     noisy_improvement,
 )
+from botorch_transfer.models.transfer import member_shares
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
 NONE = torch.empty(0, 1, dtype=torch.double)
@@ -263,6 +264,16 @@ def test_improvements_are_averaged_over_the_models_of_an_average():
     single = noisy_improvement(noisy_model(), ONE, OBSERVED, X_reference=points)
     assert isinstance(single, LogExpectedImprovement)
     assert torch.equal(single(TEST_X), noisy_improvement(noisy_model(), ONE, OBSERVED)(TEST_X))
+
+
+def test_where_less_is_better_the_lowest_outcome_is_the_last_improvement():
+    model, points = average(), TEST_X.squeeze(-2)
+    found = noisy_improvement(model, -ONE, OBSERVED[:4], seed=3, X_reference=points)
+    shares = member_shares(-model.train_targets, 3)
+    assert not torch.equal(shares, model.improvement_shares)
+    each = [noisy_improvement(part, -ONE, OBSERVED[:4], seed=3) for part in model.apart()]
+    expected = AveragedImprovement(each, shares, torch.cat([points, OBSERVED[:4]]))
+    torch.testing.assert_close(found(TEST_X), expected(TEST_X))
 
 
 def test_an_average_of_improvements_has_gradients():

@@ -45,7 +45,6 @@ from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_outcomes
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.ax.units import StandardizeByHistory, moments_of, prior_moments
-from botorch_transfer.models import TransferGP
 
 logger = logging.getLogger(__name__)
 
@@ -94,16 +93,6 @@ class TransferMixin(ABC):
         if self.generator._surrogate is None and spec is not None:
             rest = {name: [plain] for name in metrics if name not in known}
             self.generator.surrogate_spec = replace(spec, metric_to_model_configs=rest)
-
-    def _set_goals(self) -> None:
-        """Tells averages of models which metrics are to be minimized: their shares depend on it."""
-        surrogate = self.generator.surrogate
-        signs = experiments.directions(self._optimization_config)
-        models = getattr(surrogate.model, "models", [surrogate.model])
-        for metric, model in zip(surrogate.outcomes, models, strict=True):
-            for part in model.modules():
-                if isinstance(part, TransferGP):
-                    part.set_goal(maximize=signs.get(metric, 1.0) > 0)
 
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
@@ -223,7 +212,6 @@ class TransferAdapter(TransferMixin, TorchAdapter):
             experiments.refuse_other_metrics([name], experiments.metrics_of(self._experiment))
         self._model_metrics_without_history(ModelConfig(name="without history"))
         super()._fit(search_space, experiment_data, **kwargs)
-        self._set_goals()
 
     def _convert_experiment_data(
         self,
@@ -363,7 +351,6 @@ class AuxiliaryTransferAdapter(TransferMixin, TransferLearningAdapter):
         elif not self._fit_tracking_metrics:
             self.outcomes = self._optimized()
         super()._fit(search_space, experiment_data, **kwargs)
-        self._set_goals()
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
         """Fixes parameters of old experiments that the new one lacks.

@@ -143,7 +143,6 @@ class TransferGP(AveragedGP):
     source_argument = "prior"
     members: ModuleDict
     member_weights: Parameter
-    goal: Tensor
     _shares: Tensor
 
     _others_name = "members"
@@ -199,7 +198,6 @@ class TransferGP(AveragedGP):
             outcome_transform,
             PLAIN_NOISE,
         )
-        self.register_buffer("goal", torch.ones(()))
         self._member_names = tuple(built)
         self._set_others(list(built.values()))
         start = torch.ones(*batch_shape, len(built) + 1)
@@ -226,7 +224,11 @@ class TransferGP(AveragedGP):
 
     @property
     def improvement_shares(self) -> Tensor:
-        """How much each model's improvement counts, a ``batch_shape x (K + 1)`` tensor."""
+        """How much each model's improvement counts, a ``batch_shape x (K + 1)`` tensor.
+
+        Outcomes are to be maximized; where they are not, :func:`member_shares` of their negatives
+        takes the place.
+        """
         return self.member_weights
 
     @property
@@ -234,20 +236,10 @@ class TransferGP(AveragedGP):
         """The plain GP's kernel, which ``covar_module`` sets; each other model has its own."""
         return self.covar_module
 
-    def set_goal(self, maximize: bool) -> None:
-        """Says whether larger outcomes are better, as they are by default.
-
-        Args:
-            maximize: Whether they are. ``improvement_shares``, which depend on how long ago the
-                last improvement was, are computed anew.
-        """
-        self.goal.fill_(1.0 if maximize else -1.0)
-        self.update_weights()
-
     @torch.no_grad()
     def update_weights(self) -> None:
         """Computes ``improvement_shares`` anew from the outcomes; building and fitting do so."""
-        shares = member_shares(self.goal * self.train_targets, self.member_weights.shape[-1])
+        shares = member_shares(self.train_targets, self.member_weights.shape[-1])
         self.member_weights.data = shares.to(self.member_weights)
 
 

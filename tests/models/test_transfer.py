@@ -293,20 +293,6 @@ def test_shares_are_computed_by_fits_and_kept_in_between():
     assert model.improvement_shares[0] < before[0]
 
 
-def test_where_less_is_better_the_shares_follow_the_lowest():
-    X, Y = target(5)
-    up, down = TransferGP(X, Y, PRIOR), TransferGP(X, -Y, PRIOR)
-    down.set_goal(maximize=False)
-    assert not torch.equal(up.improvement_shares, TransferGP(X, -Y, PRIOR).improvement_shares)
-    assert torch.equal(up.improvement_shares, down.improvement_shares)
-    assert torch.equal(fit(down).improvement_shares, up.improvement_shares)
-    again = TransferGP(X, -Y, PRIOR)
-    again.load_state_dict(down.state_dict())
-    assert torch.equal(fit(again).improvement_shares, up.improvement_shares)
-    down.set_goal(maximize=True)
-    assert not torch.equal(up.improvement_shares, down.improvement_shares)
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [("a", [1.0, 0.0]), ("ab", [0.2, 0.8, 0.0]), ("abc", [1 / 9, 4 / 9, 4 / 9, 0.0])],
