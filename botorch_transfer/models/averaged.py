@@ -48,8 +48,8 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
     mean = sum(share * member.mean for member, share in parts)
     if skip_posterior_variances.on():
         return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
-    # What is multiplied may be an operator: on the left, it is its own product with a tensor. A sum
-    # that starts at zero is no operator.
+    # A covariance may be a lazy operator. It has to stand to the left of the tensor that it is
+    # multiplied by, and the sum has to start with one of them rather than with zero.
     first, *others = (
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
     )
