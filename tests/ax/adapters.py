@@ -6,6 +6,7 @@ from typing import Any
 
 from ax.adapter.torch import TorchAdapter
 from ax.api.client import Client
+from ax.core.generator_run import GeneratorRun
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.utils.datasets import SupervisedDataset
@@ -13,6 +14,7 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax.experiments import experiment_of
+from tests.ax.conftest import FAST
 
 
 def adapter_of(
@@ -28,3 +30,8 @@ def datasets_of(adapter: TorchAdapter) -> dict[str, SupervisedDataset]:
     """What the models were made of, by metric."""
     surrogate = adapter.generator.surrogate
     return dict(zip(adapter.outcomes, surrogate.training_data, strict=True))
+
+
+def generated(adapter: TorchAdapter) -> GeneratorRun:
+    """One suggestion by a brief search."""
+    return adapter.gen(1, model_gen_options={"optimizer_kwargs": dict(FAST)})

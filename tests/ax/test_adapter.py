@@ -35,7 +35,7 @@ from botorch_transfer.ax.history import (
     auxiliary_outcomes,
 )
 from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
-from tests.ax.adapters import adapter_of, datasets_of
+from tests.ax.adapters import adapter_of, datasets_of, generated
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space, plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters
@@ -103,7 +103,7 @@ def test_before_any_outcome_only_what_has_history_is_looked_at(make_client, runs
     client = make_client(objective="-loss, score", constraints=["time <= 5"])
     adapter = adapter_of(client, history=TransferHistory.from_frame(runs))
     assert adapter.outcomes == ["loss"]
-    made = adapter.gen(1)
+    made = generated(adapter)
     assert made.optimization_config.objective.expression == "-1.0*loss"
     assert made.optimization_config.outcome_constraints == []
 
@@ -408,7 +408,7 @@ def test_what_only_old_experiments_have_stays_where_it_is(make_client, monkeypat
         BoTorchGenerator, "gen", lambda self, **kw: given.update(kw) or gen(self, **kw)
     )
     shown = list(adapter.parameters)
-    (arm,) = adapter.gen(1).arms
+    (arm,) = generated(adapter).arms
     assert set(arm.parameters) == {"C", "gamma"}
     assert adapter.parameters == shown
     position = given["search_space_digest"].feature_names.index("cost")
@@ -464,7 +464,7 @@ def test_a_standard_error_of_zero_is_a_small_one(make_client, datasets, of_targe
     for name, sem in {"loss": of_target, "old_loss": 0.0, "b_loss": 0.2}.items():
         expected = pytest.approx([max((sem / std) ** 2, 1e-6)])
         assert datasets[name].Yvar.unique().tolist() == expected
-    assert len(adapter.gen(1).arms) == 1
+    assert len(generated(adapter).arms) == 1
 
 
 @pytest.mark.parametrize(
@@ -477,7 +477,7 @@ def test_infinite_outcomes_are_left_out(make_client, datasets, odd, of_target):
     adapter = with_history(client, old_experiment([C, GAMMA], odd=odd))
     assert len(datasets["old_loss"].Y) == 9
     assert len(datasets["loss"].Y) == int(np.isfinite(of_target))
-    assert len(adapter.gen(1).arms) == 1
+    assert len(generated(adapter).arms) == 1
 
 
 def test_noise_that_an_old_experiment_knows_of_some_runs_is_inferred(make_client, datasets):
