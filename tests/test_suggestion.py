@@ -281,7 +281,7 @@ def mixed_loss(frame: pd.DataFrame) -> pd.Series:
 
 @pytest.mark.usefixtures("_brief_search")
 def test_a_mixed_and_conditional_space():
-    parts = [MIXED.sample(60, seed=i).assign(task=f"t{i}") for i in range(3)]
+    parts = [MIXED.sample(30, seed=i).assign(task=f"t{i}") for i in range(3)]
     history = pd.concat(parts, ignore_index=True)
     history["loss"] = mixed_loss(history)
     runs = tune(MIXED, history, mixed_loss, 4)
@@ -520,7 +520,7 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
