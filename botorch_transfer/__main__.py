@@ -18,7 +18,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from botorch.exceptions.errors import BotorchError
 from botorch_transfer import models
 from botorch_transfer.data import tables
 from botorch_transfer.models.calibration import calibrate, can_be_calibrated
-from botorch_transfer.search_space import SearchSpace, guess_space
+from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
 from botorch_transfer.suggestion import Proposal, moments, propose
 
 MAX_PICTURES = 12
@@ -109,9 +109,15 @@ def _sentence(error: Exception) -> str:
     return text if text else type(error).__name__
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
+    """Reads a CSV file; in text and in columns of ``choices`` only an empty cell is empty."""
     try:
-        return pd.read_csv(path, skipinitialspace=True)
+        frame = pd.read_csv(path, skipinitialspace=True)
+        text = pd.read_csv(path, skipinitialspace=True, keep_default_na=False, na_values=[""])
+        for name in frame.columns:
+            if name in choices or not pd.api.types.is_numeric_dtype(frame[name]):
+                frame[name] = text[name]  # "None", "null" and "nan" are words
+        return frame
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty: it needs a line of column names.") from error
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
@@ -134,8 +140,10 @@ def _suggest(options: argparse.Namespace) -> None:
             "from the one that 'python -m botorch_transfer space' guesses."
         )
     space = SearchSpace.from_dict(spec)
-    history = _read(options.history)
-    runs = _read(options.runs) if options.runs is not None and options.runs.exists() else None
+    choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
+    history, runs = _read(options.history, choices), None
+    if options.runs is not None and options.runs.exists():
+        runs = _read(options.runs, choices)
     if options.runs is not None and runs is None and not options.append:
         raise ValueError(
             f"There is no table {options.runs}: leave it out, or start it with --append."
@@ -154,18 +162,21 @@ def _suggest(options: argparse.Namespace) -> None:
         constraints=dict(map(_constraint, options.constraint)),
         noise={name: str(column) for name, column in noise.items()} or None,
         status=options.status,
-        missing={name: _value(text) for name, text in _pairs(options.missing, "--missing").items()},
+        missing={
+            name: _value(text, space, name)
+            for name, text in _pairs(options.missing, "--missing").items()
+        },
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
         seed=options.seed,
     )
     print(proposal.rows.to_string(index=False))
-    if options.append:
-        _append(options.runs, proposal, space)
-        print(f"Added to {options.runs}.")
     if options.report is not None:
         page = report_page(space, proposal, runs, options.outcome, goals)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
+    if options.append:  # last: after an error the command can be given again
+        _append(options.runs, proposal, space)
+        print(f"Added to {options.runs}.")
 
 
 def _append(path: Path, proposal: Proposal, space: SearchSpace) -> None:
@@ -201,8 +212,12 @@ def _constraint(text: str) -> tuple[str, str]:
     raise ValueError(f"--constraint has {text!r}: write it as 'memory <= 5'.")
 
 
-def _value(text: str | None) -> Any:
-    """A number where the text is one."""
+def _value(text: str | None, space: SearchSpace, name: str) -> Any:
+    """One of the parameter's values where the text is one, else a number where it is one."""
+    for parameter in space.parameters:
+        for value in getattr(parameter, "values", ()):
+            if parameter.name == name and str(value) == text:
+                return value
     for read in (int, float):
         try:
             return read(text)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
-from botorch_transfer.data.tables import failed_inputs, has_failed, likely_column
+from botorch_transfer.data.tables import failed_inputs, has_failed, likely_column, renamed
 from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.maximization import maximize
 from botorch_transfer.models import TransferGP
@@ -193,6 +193,8 @@ def propose(
     """
     space = _as_space(space)
     targets = _targets(outcome, goal, constraints, noise)
+    if isinstance(history, DataFrame):
+        history = renamed(history, rename or {})
     _check_arguments(space, history, runs, n, model, prior, targets)
     sources: dict[str, Any] = {}
     for target in targets:
@@ -207,14 +209,13 @@ def propose(
                 goal="max" if target.sign > 0 else "min",
                 noise=target.noise if target.noise in history.columns else None,
                 missing=missing,
-                rename=rename,
                 changed=True,
             )
     options: dict[str, Any] = {"model": model, "status": status, "seed": seed}
     if history is not None:
         names = [target.name for target in targets]
         options["old_failed"] = failed_inputs(
-            history, space, names, task, status=status, missing=missing, rename=rename
+            history, space, names, task, status=status, missing=missing
         )
     return propose_from(space, sources, runs, targets, n, **options)
 
@@ -254,7 +255,7 @@ def propose_from(
     """
     found = _read_runs(space, runs, targets, status)
     with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         make = DEFAULT_MODEL if model is None else model
         models = {t.name: _fit(make, found, i, sources[t.name]) for i, t in enumerate(targets)}
         anchors = _anchors(space, sources[targets[0].name], found)
@@ -385,7 +386,7 @@ def _check_arguments(
             raise TypeError(
                 f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
             )
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     if model is not None and not callable(model):
         raise TypeError(f"model is {model!r}: give a model class, such as TransferGP.")

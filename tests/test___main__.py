@@ -109,6 +109,34 @@ def test_a_report_is_one_page(folder):
     assert "3 source tasks predict one another" in page
 
 
+def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
+    arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
+    assert main([*arguments, "--model", "ScaMLGP"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert not (folder / "runs.csv").exists()
+
+
+def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
+    choices, losses = ["None", "sqrt"] * 6, [0.1, 0.9] * 6
+    old = pd.DataFrame({"features": choices, "bag": [True, False] * 6, "loss": losses})
+    old.assign(task="a", depth=range(1, 13)).to_csv("old.csv", index=False)
+    assert main(["space", "old.csv"]) == 0
+    guessed = json.loads(capsys.readouterr().out)
+    assert guessed["features"]["choices"] == ["None", "sqrt"]
+    (folder / "space.json").write_text(json.dumps(guessed))
+    for _ in range(2):
+        assert main([*COMMAND, "runs.csv", "--append", "--model", "ScaMLGP"]) == 0
+    assert set((folder / "runs.csv").read_text().replace(",", " ").split()) & set(choices)
+
+
+def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, capsys):
+    spec = json.loads((folder / "space.json").read_text())
+    spec["bag"] = {"type": "categorical", "choices": [True, False]}
+    (folder / "space.json").write_text(json.dumps(spec))
+    assert main([*COMMAND, *LOSS, "--missing", "bag=True", "--model", "ScaMLGP"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("name", models.__all__)
 def test_there_is_a_report_on_every_model(name):
     pytest.importorskip("matplotlib")

@@ -242,6 +242,27 @@ def test_a_constraint_moves_the_only_objective():
     assert second["depth"].item() >= 6
 
 
+def test_a_renamed_column_may_be_the_noise(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        suggestion,
+        "from_dataframe",
+        lambda *a, **k: seen.append(k["noise"]) or from_dataframe(*a, **k),
+    )
+    history = HISTORY.assign(err=0.1)
+    rows = suggest(SPACE, history, noise="sem", rename={"err": "sem"}, model=ScaMLGP)
+    assert seen == ["sem"]
+    assert len(rows) == 1
+    assert "sem" not in history
+
+
+def test_random_numbers_of_devices_are_left_alone(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", pytest.fail)
+    before = torch.get_rng_state()
+    assert len(suggest(SPACE, HISTORY, n=np.int64(1), model=ScaMLGP)) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_known_noise_is_used():
     history = HISTORY.assign(sem=0.01)
     runs = SPACE.sample(4, seed=2)
