@@ -76,6 +76,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         X_reference: Tensor | None = None,
     ) -> None:
         super().__init__(model)
+        _check_weights(objective_weights)
         self.models: list[Any] = list(model.models) if isinstance(model, ModelList) else [model]
         self.objective_weights = objective_weights
         self.outcome_constraints = outcome_constraints
@@ -230,6 +231,14 @@ class NoiselessFantasies(Model):
         return mean, covariance.diagonal()[:p] - weights.square().sum(dim=-2)
 
 
+def _check_weights(objective_weights: Tensor) -> None:
+    if objective_weights.dim() != 2:
+        raise ValueError(
+            f"objective_weights has the shape {tuple(objective_weights.shape)}: give a row of the "
+            "outcomes' weights for each objective."
+        )
+
+
 def noisy_improvement(
     model: Model,
     objective_weights: Tensor,
@@ -263,6 +272,7 @@ def noisy_improvement(
         >>> improvement(torch.rand(5, 1, 2, dtype=torch.double)).shape
         torch.Size([5])
     """
+    _check_weights(objective_weights)
     transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None

@@ -39,6 +39,13 @@ def prior_model(sign: float = 1.0) -> ScaMLGP:
     return ScaMLGP(NONE, NONE, {"monday": (X, sign * (5 * X).sin())})
 
 
+def test_weights_are_a_row_for_each_objective():
+    model, weights = prior_model(), torch.ones(1, dtype=torch.double)
+    for make in (PriorUpperConfidenceBound, lambda m, w: noisy_improvement(m, w, X)):
+        with pytest.raises(ValueError, match=r"has the shape \(1,\): give a row of the outcomes'"):
+            make(model, weights)
+
+
 def test_one_objective_is_the_upper_confidence_bound():
     model = prior_model()
     test_X = torch.rand(7, 1, 1, dtype=torch.double)

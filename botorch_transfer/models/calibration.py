@@ -132,7 +132,8 @@ def calibrate(
         raise objection
     name = f"{model.__module__}.{model.__qualname__}"
     key = content_key("calibrate", priors, [name, tuple(points), seed])
-    return _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+    return Calibration(remembered.runs.copy())
 
 
 def can_be_calibrated(model: Any) -> bool:
@@ -198,7 +199,9 @@ def _calibrate(
     generator = torch.Generator().manual_seed(seed)
     first = next(iter(priors.values()))
     rows = []
-    for task in torch.randperm(first.num_tasks, generator=generator)[:MAX_TASKS].tolist():
+    enough = [i for i in range(first.num_tasks) if len(first.observations(i)[1]) > min(points)]
+    for number in torch.randperm(len(enough), generator=generator)[:MAX_TASKS].tolist():
+        task = enough[number]
         X, Y = first.observations(task)
         order = torch.randperm(len(Y), generator=generator).to(X.device)
         left_out = first.task_names[task]

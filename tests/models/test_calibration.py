@@ -6,10 +6,8 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import (
     GuardedTransferGP,
@@ -21,6 +19,7 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
+from botorch_transfer.models import calibration
 from botorch_transfer.models.calibration import PLAIN, Calibration, calibrate, can_be_calibrated
 from botorch_transfer.pretraining import PretrainedPrior
 
@@ -88,10 +87,24 @@ def test_the_sentence_follows_the_gain(difference, words):
     assert f"one another {words}: {difference:+.2f} nats" in str(calibration)
 
 
-def test_equal_priors_are_calibrated_once():
+def test_equal_priors_are_calibrated_once(monkeypatch):
     first = calibrate(POPULATION, PopulationGP, points=[0])
-    assert calibrate(SourcePopulation.fit(history()), PopulationGP, points=[0]) is first
-    assert calibrate(POPULATION, PopulationGP, points=[0], seed=1) is not first
+    expected = first.runs.copy()
+    first.runs["z"] = 0.0  # it is a copy of what is remembered
+    monkeypatch.setattr(calibration, "_calibrate", pytest.fail)
+    again = calibrate(SourcePopulation.fit(history()), PopulationGP, points=[0])
+    pd.testing.assert_frame_equal(again.runs, expected)
+    with pytest.raises(pytest.fail.Exception):
+        calibrate(POPULATION, PopulationGP, points=[0], seed=1)
+
+
+def test_tasks_without_data_are_not_drawn(monkeypatch):
+    monkeypatch.setattr(calibration, "MAX_TASKS", 1)
+    X = torch.rand(3, 1, dtype=torch.double)
+    tasks = {f"task {i}": (X, X + i) for i in range(12)}
+    prior = SourcePopulation.fit(tasks, max_points=6)
+    assert min(len(prior.observations(i)[1]) for i in range(12)) == 0
+    assert calibrate(prior, PopulationGP, points=[0]).runs["task"].nunique() == 1
 
 
 def test_the_prior_stays_as_it_is_and_so_does_its_input_transform():
@@ -107,7 +120,7 @@ def test_the_prior_stays_as_it_is_and_so_does_its_input_transform():
 
 
 @pytest.mark.parametrize("model", [ScaMLGP])
-def test_sources_of_scaml_are_left_out(model):
+def test_sources_of_scaml_are_left_out(model, monkeypatch):
     sources = SourceGPs.fit(history())
     found = calibrate(sources, model, points=[2]).runs
     task = found[found["model"] == "model"]["task"].iloc[0]
@@ -115,9 +128,13 @@ def test_sources_of_scaml_are_left_out(model):
     torch.testing.assert_close(X, history()[task][0])
     torch.testing.assert_close(Y, history()[task][1])
     left = sources.select([i for i, name in enumerate(NAMES) if name != task])
-    built = model(X[:2], Y[:2], left)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))
     assert left.task_names == tuple(name for name in NAMES if name != task)
+    seen = []
+    monkeypatch.setattr(calibration, "_fitted", lambda *given: seen.append(given[2][""]) or {})
+    with pytest.raises(InputDataError, match="ask for fewer"):
+        calibrate(sources, model, points=[2], seed=5)
+    assert sorted({prior.task_names for prior in seen}) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert all(prior.num_tasks == 2 for prior in seen)
 
 
 def test_a_single_task_cannot_be_left_out():
