@@ -134,7 +134,8 @@ class SourcePopulation(ConditionedPrior):
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         *,
         replace: bool = False,
-        **options: Any,
+        max_points: int = PopulationOptions.max_points,
+        seed: int = PopulationOptions.seed,
     ) -> Self:
         """Adds source tasks; the hyperparameters stay as they are.
 
@@ -142,7 +143,9 @@ class SourcePopulation(ConditionedPrior):
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
             replace: Whether a new task takes the place of an old one of its name, at the end.
-            **options: As in :meth:`fit`.
+            max_points: The most points of all tasks that are kept, old ones included. Give again
+                what :meth:`fit` was given.
+            seed: The seed of the points that are kept where there are more.
 
         Returns:
             A new prior with the old tasks first; this one stays as it is.
@@ -162,8 +165,8 @@ class SourcePopulation(ConditionedPrior):
         if not kept:
             raise InputDataError("All old tasks would be replaced: fit a new prior.")
         if len(kept) < self.num_tasks:
-            return self.select(kept).append(new, **options)
-        datasets, chosen = as_datasets(new), PopulationOptions(**options)
+            return self.select(kept).append(new, max_points=max_points, seed=seed)
+        datasets, chosen = as_datasets(new), PopulationOptions(max_points=max_points, seed=seed)
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(
                 f"The new source task {task_names(new)[0]!r} has {datasets[0].X.shape[-1]} inputs, "
