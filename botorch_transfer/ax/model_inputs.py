@@ -271,13 +271,16 @@ def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> ty
 
 
 def describe_prior_file(
-    path: str | os.PathLike[str], model_class: type[TargetGP]
+    path: str | os.PathLike[str],
+    model_class: type[TargetGP],
+    members: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Makes the reference to a prior's file that a generation strategy stores.
 
     Args:
         path: The file, as ``prior.save(path)`` wrote it.
         model_class: The model that the prior is for.
+        members: The members of a ``TransferGP``, if they are not the default ones.
 
     Returns:
         Its absolute ``"path"`` and the ``"sha256"`` of its content.
@@ -294,10 +297,10 @@ def describe_prior_file(
         raise UserInputError(
             f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
         )
-    prior, one = load_prior_file(described), prior_class_of(model_class)
-    expected = [one] if one is not None else []
+    prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
-        expected = [member.prior_class for member in MEMBERS.values()]
+        models = list((members or MEMBERS).values())
+    expected = [kind for kind in map(prior_class_of, models) if kind is not None]
     if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "

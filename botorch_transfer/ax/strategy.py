@@ -133,7 +133,10 @@ def transfer_generation_strategy(
     adapter_options: dict[str, Any]
     if history is None:
         guarded, files = guarded_class(model, options), dict(prior or {})
-        priors = {metric: describe_prior_file(path, guarded) for metric, path in files.items()}
+        members = options.get("members")
+        priors = {
+            metric: describe_prior_file(path, guarded, members) for metric, path in files.items()
+        }
         adapter_options = {"priors": priors}
     else:
         adapter_options = {"history": _read(history, task, missing)}

@@ -13,6 +13,7 @@ from botorch.acquisition import qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 
 from botorch_transfer import (
+    MeanHierarchicalGP,
     PopulationGP,
     RankWeightedGP,
     ScaMLGP,
@@ -179,6 +180,10 @@ def test_of_a_saved_prior_there_is_the_model_that_takes_it(make_client, complete
     SourceHierarchy.fit(data, propagate="mean", input_transform=transform).save(path)
     with pytest.raises(UserInputError, match="takes a SourcePopulation or a SourceGPs"):
         transfer_generation_strategy(TransferGP, prior={"loss": path})
+    members = {"mhgp": MeanHierarchicalGP}
+    client = make_client(model=TransferGP, prior={"loss": path}, model_options={"members": members})
+    client.get_next_trials(1)
+    assert [type(each) for each in model_of(client).others] == [MeanHierarchicalGP]
 
 
 def test_options_of_pretraining_are_by_member(make_client, complete, runs):
