@@ -32,7 +32,7 @@ from torch.special import log_ndtr
 
 from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.target import known_inputs
-from botorch_transfer.models.transfer import member_shares
+from botorch_transfer.models.transfer import TransferGP, member_shares
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
@@ -330,6 +330,30 @@ class AveragedImprovement(AcquisitionFunction):
     """
 
     _offsets: Tensor
+
+    @classmethod
+    def from_model(
+        cls, model: TransferGP, best_f: float | Tensor, X_reference: Tensor
+    ) -> AveragedImprovement:
+        """Averages the logarithms of the expected improvements of a model's members.
+
+        Args:
+            model: The model.
+            best_f: The largest outcome so far.
+            X_reference: An ``m x d`` tensor of inputs all over the search space.
+
+        Returns:
+            The acquisition function of single inputs.
+
+        Example:
+            >>> X = torch.rand(30, 2, dtype=torch.double)
+            >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+            >>> model = TransferGP(X[:3], X[:3, :1], history)
+            >>> AveragedImprovement.from_model(model, 0.9, X)(X.unsqueeze(-2)).shape
+            torch.Size([30])
+        """
+        improvements = [LogExpectedImprovement(each, best_f=best_f) for each in model.apart()]
+        return cls(improvements, model.improvement_shares, X_reference)
 
     def __init__(
         self, acquisitions: Sequence[AcquisitionFunction], shares: Tensor, X_reference: Tensor

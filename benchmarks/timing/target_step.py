@@ -220,12 +220,10 @@ def improvement(model: Any, bounds: torch.Tensor, X: torch.Tensor, Y: torch.Tens
     Returns:
         The acquisition function.
     """
-    shares = getattr(model, "improvement_shares", None)
-    if shares is None:
+    if not isinstance(model, TransferGP):
         return LogExpectedImprovement(model, best_f=Y.max())
-    each = [LogExpectedImprovement(part, best_f=Y.max()) for part in model.apart()]
     reference = torch.cat([draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2), X])
-    return AveragedImprovement(each, shares, reference)
+    return AveragedImprovement.from_model(model, Y.max(), reference)
 
 
 def _split(steps: list[list[float]]) -> str:

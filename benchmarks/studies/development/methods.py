@@ -17,7 +17,6 @@ from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.studies.methods.acquisitions import averaged_improvement
 from benchmarks.studies.problems import History
 from botorch_transfer import (
     GuardedTransferGP,
@@ -26,6 +25,7 @@ from botorch_transfer import (
     ScaMLGP,
     TransferGP,
 )
+from botorch_transfer.acquisition import AveragedImprovement
 from botorch_transfer.data import as_datasets
 
 Score = Callable[[Any, Tensor, Tensor], Tensor]
@@ -62,7 +62,7 @@ def averaged(model: TransferGP, Y: Tensor, pool: Tensor) -> Tensor:
     """
     if len(Y) == 0:
         return log_ei(model, Y, pool)
-    return averaged_improvement(model, Y, pool)(pool.unsqueeze(-2))
+    return AveragedImprovement.from_model(model, Y.max(), pool)(pool.unsqueeze(-2))
 
 
 @dataclass(frozen=True)

@@ -40,23 +40,8 @@ def log_ei_or_ucb(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
         return upper_bound(model, Y)
     if isinstance(model, TransferGP):
         X_reference = draw_sobol_samples(_unit_cube(model), NUM_REFERENCE, 1, seed=0)[:, 0]
-        return averaged_improvement(model, Y, X_reference)
+        return AveragedImprovement.from_model(model, Y.max(), X_reference)
     return LogExpectedImprovement(model, best_f=Y.max())
-
-
-def averaged_improvement(model: TransferGP, Y: Tensor, X_reference: Tensor) -> AveragedImprovement:
-    """The average of what the members expect, each in units of its largest value.
-
-    Args:
-        model: The model.
-        Y: An `n x 1` tensor of the outcomes so far, one or more.
-        X_reference: An `r x d` tensor of inputs among which the largest values are.
-
-    Returns:
-        The acquisition function of single inputs.
-    """
-    improvements = [LogExpectedImprovement(each, best_f=Y.max()) for each in model.apart()]
-    return AveragedImprovement(improvements, model.improvement_shares, X_reference)
 
 
 def probability_of_improvement(model: SingleTaskGP, Y: Tensor) -> AcquisitionFunction:
