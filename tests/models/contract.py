@@ -48,6 +48,7 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
+from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourcePopulation
@@ -232,6 +233,15 @@ def outcome_scale(model: Any) -> Tensor | float:
     """The factor between the user's units and the model's own."""
     transform = getattr(model, "outcome_transform", None)
     return 1.0 if transform is None else transform.stdvs
+
+
+def noise_in_users_units(model: Any) -> Tensor:
+    """The observation noise; of an average its models', each by its share."""
+    if not isinstance(model, AveragedGP):
+        return model.likelihood.noise * outcome_scale(model) ** 2
+    noise = [each.likelihood.noise * outcome_scale(each) ** 2 for each in model.apart()]
+    shares = model.shares.unbind(dim=-1)
+    return sum(share * each for share, each in zip(shares, noise, strict=True))
 
 
 def in_users_units(model: Any, posterior: Any) -> Any:

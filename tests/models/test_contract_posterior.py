@@ -14,7 +14,7 @@ from linear_operator.operators import DenseLinearOperator
 
 from botorch_transfer.models import target
 from tests.families import SCALE, ShiftedSines
-from tests.models.contract import outcome_scale, variants
+from tests.models.contract import noise_in_users_units, outcome_scale, variants
 
 FAMILY = ShiftedSines()
 on_few_points = variants("n", everywhere=[0, 5], representatives=[1])
@@ -175,7 +175,7 @@ def test_observation_noise(case, n):
     noisy = model.posterior(X, observation_noise=True)
     assert torch.equal(latent.mean, noisy.mean)
     added = noisy.variance - latent.variance
-    expected = model.likelihood.noise * outcome_scale(model) ** 2
+    expected = noise_in_users_units(model)
     torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
 
 

@@ -21,6 +21,7 @@ from tests.models.contract import (
     assert_same_posterior,
     copy_hyperparameters,
     in_users_units,
+    noise_in_users_units,
     own_units,
     variants,
     where,
@@ -273,7 +274,7 @@ def test_leave_one_out(case, n, known_noise):
         twin = case.rebuild(model, X[rows], targets[rows], own_noise[rows] if known_noise else None)
         latent = twin.posterior(X[left_out : left_out + 1])
         expected = in_users_units(model, latent)
-        added = in_users_units_variance(model, own_noise[left_out])
+        added = noise[left_out] if known_noise else noise_in_users_units(model)
         mean, variance = predictions.mean[left_out], predictions.variance[left_out]
         torch.testing.assert_close(mean, expected.mean, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(variance, expected.variance + added, rtol=1e-4, atol=1e-7)
@@ -292,11 +293,6 @@ def test_botorchs_leave_one_out_is_right_or_refused(case):
             with pytest.raises(UnsupportedError, match=message):
                 loo_cv(mode())
     assert torch.equal(own.mean, model.loo_posterior().mean)
-
-
-def in_users_units_variance(model, variance):
-    transform = getattr(model, "outcome_transform", None)
-    return variance if transform is None else variance * transform.stdvs.square()
 
 
 def test_an_outcome_transform_of_the_users_own(representative):
