@@ -11,30 +11,22 @@ with empty outcomes. Errors are one sentence; the exit code is then 2.
 from __future__ import annotations
 
 import argparse
-import base64
-import html
 import io
 import json
 import logging
-import math
 import sys
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer import models
 from botorch_transfer.data import tables
-from botorch_transfer.models.calibration import calibrate, can_be_calibrated
+from botorch_transfer.page import suggestion_page
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
-from botorch_transfer.suggestion import Proposal, moments, propose
-
-MAX_PICTURES = 12
-"""The most parameters that a report draws."""
+from botorch_transfer.suggestion import Proposal, propose
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,7 +163,7 @@ def _suggest(options: argparse.Namespace) -> None:
     )
     print(proposal.rows.to_string(index=False))
     if options.report is not None:
-        page = report_page(space, proposal, runs, options.outcome, goals)
+        page = suggestion_page(space, proposal, runs, options.outcome, goals)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
@@ -252,130 +244,6 @@ def _space(options: argparse.Namespace) -> None:
         for name, entries in space.to_dict()["params"].items()
     ]
     print("{\n" + ",\n".join(lines) + "\n}")
-
-
-# ----------------------------------------------------------------------------------------- report
-
-
-def report_page(
-    space: SearchSpace,
-    proposal: Proposal,
-    runs: pd.DataFrame | None,
-    outcomes: Sequence[str],
-    goals: Sequence[str],
-) -> str:
-    """Writes a page about suggested rows: tables, and what the model predicts around them.
-
-    Args:
-        space: The search space.
-        proposal: The rows and the models.
-        runs: The runs so far.
-        outcomes: The columns of the objectives.
-        goals: ``"min"`` or ``"max"`` for each.
-
-    Returns:
-        The page as HTML, pictures included.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-
-    Example:
-        >>> from pandas import DataFrame
-        >>> space = SearchSpace.from_dict({"C": {"type": "float", "low": 0.1, "high": 10}})
-        >>> old = DataFrame({"task": "monday", "C": [1.0, 3.0, 9.0], "loss": [0.5, 0.2, 0.4]})
-        >>> report_page(space, propose(space, old), None, ["loss"], ["min"])[:15]
-        '<!DOCTYPE html>'
-    """
-    parts = ["<h2>Next rows</h2>", _table(proposal.rows)]
-    for outcome, goal in zip(outcomes, goals, strict=True):
-        sign = 1.0 if goal == "max" else -1.0
-        title = html.escape(outcome)
-        parts += [f"<h2>Around the first row: {title}</h2>"]
-        parts += _foresight(proposal.models[outcome])
-        parts += [_image(figure) for figure in _slices(space, proposal, outcome, sign)]
-        if runs is not None and outcome in runs.columns:
-            parts += [f"<h2>Runs so far: {title}</h2>", _image(_progress(runs[outcome], sign))]
-    if runs is not None:
-        parts += ["<h2>All runs</h2>", _table(runs)]
-    style = "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}"
-    body = "\n".join(parts)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Next rows</title>'
-        f"<style>{style}</style></head><body>\n{body}\n</body></html>\n"
-    )
-
-
-def _foresight(model: Any) -> list[str]:
-    """How well the source tasks predict one another; nothing where none can be left out."""
-    if not can_be_calibrated(model):
-        return []
-    return [f"<p>{html.escape(str(calibrate(model.prior, type(model))))}</p>"]
-
-
-def _table(frame: pd.DataFrame) -> str:
-    return frame.to_html(index=False, border=0, float_format="{:.4g}".format, na_rep="")
-
-
-@torch.no_grad()
-def _slices(space: SearchSpace, proposal: Proposal, outcome: str, sign: float) -> list[Any]:
-    """Predictions along each parameter that is active in the first row, the others as there."""
-    from matplotlib.figure import Figure
-
-    figures = []
-    row = proposal.rows[space.columns].iloc[[0]]
-    for parameter in space.parameters[:MAX_PICTURES]:
-        if len(parameter.columns) > 1 or row[parameter.name].isna().all():
-            continue
-        unit = torch.linspace(0, 1, 101, dtype=torch.double).unsqueeze(-1).numpy()
-        grid = unit if parameter.size is None else parameter.unit_grid()
-        points = proposal.X[:1].repeat(len(grid), 1)
-        points[:, space.feature_indices[parameter.name]] = torch.from_numpy(grid)
-        points = space.round(points)  # other choices may switch parameters on and off
-        values = space.decode(points)[parameter.name].to_numpy()
-        mean, std = (part.numpy() for part in moments(proposal.models[outcome], points))
-        mean, half = sign * mean, 2 * std
-        figure = Figure(figsize=(4, 3), layout="constrained")
-        axes = figure.subplots()
-        if parameter.size is None:
-            axes.plot(values, mean)
-            axes.fill_between(values, mean - half, mean + half, alpha=0.25)
-            axes.axvline(row[parameter.name].item(), linestyle=":", color="black")
-            if getattr(parameter, "log", False) is True:
-                axes.set_xscale("log")
-        else:
-            axes.errorbar([str(value) for value in values], mean, half, fmt="o")
-            if len(values) > 10:
-                axes.set_xticks(range(0, len(values), math.ceil(len(values) / 10)))
-        axes.set_xlabel(parameter.name)
-        axes.set_ylabel(f"predicted {outcome}, ± 2 std")
-        figures.append(figure)
-    return figures
-
-
-def _progress(outcomes: pd.Series, sign: float) -> Any:
-    """The outcomes in the table's order, and the best so far."""
-    from matplotlib.figure import Figure
-
-    values = pd.to_numeric(outcomes, errors="coerce").to_numpy(dtype=float)
-    finite = pd.Series(sign * values).where(np.isfinite(values))
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.subplots()
-    steps = range(1, len(values) + 1)
-    axes.plot(steps, sign * finite, "o", label="run")
-    axes.step(steps, sign * finite.cummax().ffill(), where="post", label="best so far")
-    axes.set_xlabel("run")
-    axes.set_ylabel(str(outcomes.name))
-    axes.legend(frameon=False)
-    return figure
-
-
-def _image(figure: Any) -> str:
-    """An image tag with the picture inside."""
-    stored = io.BytesIO()
-    figure.savefig(stored, format="png", dpi=110)
-    return (
-        f'<img alt="" src="data:image/png;base64,{base64.b64encode(stored.getvalue()).decode()}">'
-    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from torch.nn import ModuleList
 from torch.special import log_ndtr
 
 from botorch_transfer.models.averaged import AveragedGP
-from botorch_transfer.models.target import known_inputs
+from botorch_transfer.models.target import known_inputs, predicted_moments
 from botorch_transfer.models.transfer import TransferGP, member_shares
 
 
@@ -122,13 +122,9 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
     def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of one outcome; the variance is also given the pending inputs."""
         if self.X_pending is None:
-            posterior = model.posterior(X)
-            mean, variance = posterior.mean[..., 0, 0], posterior.variance[..., 0, 0]
+            mean, variance = (part[..., 0] for part in predicted_moments(model.posterior(X)))
         else:
             mean, variance = _given_pending(model, X, self.X_pending.to(X))
-        if is_ensemble(model):  # the moments of a mixture
-            variance = variance.mean(dim=-1) + mean.var(dim=-1, correction=0)
-            mean = mean.mean(dim=-1)
         return mean, variance.clamp_min(1e-12)
 
 
@@ -141,7 +137,11 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     scale = inner.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
     factor = torch.linalg.cholesky_ex(inner + 1e-4 * scale * torch.eye(len(X_pending)).to(X)).L
     reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
-    return mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+    mean, variance = mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+    if is_ensemble(model):  # the moments of a mixture
+        variance = variance.mean(dim=-1) + mean.var(dim=-1, correction=0)
+        mean = mean.mean(dim=-1)
+    return mean, variance
 
 
 TOGETHER = 64

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from pandas import DataFrame
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from botorch_transfer.models.calibration import MODEL, Calibration
 from botorch_transfer.models.report import ALL, member_on_sources
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.models.target import TargetGP, predicted_moments
 from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
 
@@ -200,7 +201,7 @@ def plot_slice(
     there is a single input: of several inputs, the points do not lie on the slice.
 
     Args:
-        model: A model without a batch.
+        model: A model without a batch; any BoTorch model of one outcome.
         bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
             lower and upper bounds of the inputs.
         dimension: The parameter that varies, by name; or the index of an input.
@@ -230,7 +231,8 @@ def plot_slice(
         >>> ax.get_xlabel(), ax.get_xscale()
         ('lr', 'log')
     """
-    _check_single(model)
+    if not is_ensemble(model):
+        _check_single(model)
     space = bounds if isinstance(bounds, SearchSpace) else None
     if goal not in ("max", "min"):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
@@ -262,6 +264,8 @@ def plot_slice(
         line = _number_line(dimension % dim, lower, upper, num_points)
     points = anchor.repeat(len(line.values), 1)
     points[:, line.columns] = line.values.to(points)
+    if space is not None:
+        points = space.round(points)  # a choice may switch other parameters on and off
     sign = 1.0 if goal == "max" else -1.0
     look = _look(model)
     looks = [style for style in SOURCE_LINES if style[0] != look.color]
@@ -514,6 +518,8 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
     (X,) = model.train().train_inputs
     model.train(training)
     Y = model.train_targets.unsqueeze(-1)
+    if is_ensemble(model):  # its members have the same points
+        X, Y = X[0], Y[0]
     transform: Any = getattr(model, "outcome_transform", None)
     return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
 
@@ -541,8 +547,8 @@ def _band(
     ax: Axes, line: _Line, posterior: Any, label: str, color: str, style: Any, sign: float
 ) -> tuple[Tensor, Tensor]:
     """Draws a posterior, and returns its mean and half the width of its band."""
-    mean, variance = sign * posterior.mean.squeeze(-1).cpu(), posterior.variance.squeeze(-1).cpu()
-    half = WIDTH_95 * variance.sqrt()
+    mean, variance = (part.cpu() for part in predicted_moments(posterior))
+    mean, half = sign * mean, WIDTH_95 * variance.sqrt()
     if line.joined:
         ax.plot(line.x, mean, color=color, linestyle=style, label=label)
         # Bands of sources are light: several lie upon one another.

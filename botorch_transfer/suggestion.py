@@ -47,6 +47,7 @@ from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcq
 from botorch_transfer.maximization import maximize
 from botorch_transfer.models import TransferGP
 from botorch_transfer.models.report import member_on_sources
+from botorch_transfer.models.target import predicted_moments
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace
 
@@ -265,9 +266,9 @@ def propose_from(
         rows = space.decode(X)
         for target, fitted in zip(targets, models.values(), strict=True):
             suffix = f"_{target.name}" if len(targets) > 1 else ""
-            mean, std = moments(fitted, X)
+            mean, variance = _moments(fitted, X)
             rows[f"predicted_mean{suffix}"] = (target.sign * mean).numpy()
-            rows[f"predicted_std{suffix}"] = std.numpy()
+            rows[f"predicted_std{suffix}"] = variance.clamp_min(0).sqrt().numpy()
         rows["acquisition"] = values
         rows["sources"] = _supporting_tasks(models[targets[0].name], X)
     return Proposal(rows, models, X)
@@ -547,7 +548,7 @@ def make_acquisition(
     if len(objectives) == 1:
         objective = GenericMCObjective(_take_first)
         return qLogNoisyExpectedImprovement(model, objective=objective, **options)
-    means = torch.stack([moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
+    means = torch.stack([_moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
     means = means[:, objectives]
     front = means[is_non_dominated(means)]
     nadir = front.amin(dim=0) - 0.1 * (means.amax(dim=0) - means.amin(dim=0))
@@ -560,21 +561,17 @@ def make_acquisition(
     )
 
 
+@torch.no_grad()
+def _moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+    return predicted_moments(model.posterior(X))
+
+
 def _take_first(Y: Tensor, X: Tensor | None = None) -> Tensor:
     return Y[..., 0]
 
 
 def _violation(index: int, limit: float) -> Callable[[Tensor], Tensor]:
     return lambda Y: limit - Y[..., index]
-
-
-@torch.no_grad()
-def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the latent function; of an ensemble, the mixture's."""
-    posterior: Any = model.posterior(X)
-    mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
-    variance = getattr(posterior, "mixture_variance", posterior.variance).flatten()
-    return mean, variance.clamp_min(0).sqrt()
 
 
 # ------------------------------------------------------------------------------------- searching

@@ -8,21 +8,13 @@ import sys
 
 import pandas as pd
 import pytest
-import torch
 
 from botorch_transfer import (
-    Domain,
-    FloatParameter,
-    Hyperprior,
-    PretrainedPrior,
     SearchSpace,
-    SourceGPs,
-    models,
     suggest,
 )
-from botorch_transfer.__main__ import main, report_page
+from botorch_transfer.__main__ import main
 from botorch_transfer.datasets import load_tuning_history
-from botorch_transfer.suggestion import Proposal
 
 COMMAND = ["suggest", "space.json", "old.csv"]
 LOSS = ["--outcome", "log_loss"]
@@ -135,27 +127,6 @@ def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, capsys):
     (folder / "space.json").write_text(json.dumps(spec))
     assert main([*COMMAND, *LOSS, "--missing", "bag=True", "--model", "ScaMLGP"]) == 0
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("name", models.__all__)
-def test_there_is_a_report_on_every_model(name):
-    pytest.importorskip("matplotlib")
-    kind, space = getattr(models, name), SearchSpace([FloatParameter("C", 0.0, 1.0)])
-    if not isinstance(kind, type):
-        pytest.skip("a function")
-    X = torch.tensor([[0.1], [0.4], [0.9]], dtype=torch.double)
-    prior = {"a": (X, X.sin()), "b": (X, X.cos())}
-    if name == "PretrainedGP":
-        prior = PretrainedPrior.fsbo(1)
-    elif name in ("HyperpriorGP", "FullyBayesianHyperpriorGP"):
-        prior = Hyperprior.fit([Domain(prior)], num_restarts=0)
-    elif name == "TransferGP":
-        prior = SourceGPs.fit(prior, num_restarts=0)  # an average of one member and a plain GP
-    proposal = Proposal(space.decode(X[:1]), {"loss": kind(X[:2], X[:2], prior)}, X[:1])
-    page = report_page(space, proposal, None, ["loss"], ["min"])
-    calibrated = name in ("PopulationGP", "ScaMLGP", "GuardedTransferGP", "TransferGP")
-    calibrated |= name in ("RankWeightedGP", "TwoStageTransferGP")
-    assert ("2 source tasks predict one another" in page) == calibrated
 
 
 def test_what_the_history_lacks_is_told(folder):

@@ -71,6 +71,26 @@ class LogLikelihoodTerm(AddedLossTerm):
         return type(self), (self._value.detach(),)
 
 
+def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    """Reads mean and variance of one outcome; of an ensemble they are the mixture's.
+
+    Args:
+        posterior: A posterior of the shape ``batch_shape x q x 1``.
+
+    Returns:
+        Two ``batch_shape x q`` tensors; the batch shape is without the ensemble's members.
+
+    Example:
+        >>> mvn = MultivariateNormal(torch.zeros(3), torch.eye(3))
+        >>> predicted_moments(GPyTorchPosterior(mvn))[1]
+        tensor([1., 1., 1.])
+    """
+    mixture = "mixture_" if hasattr(posterior, "mixture_mean") else ""
+    parts = (getattr(posterior, f"{mixture}{name}") for name in ("mean", "variance"))
+    mean, variance = (part.squeeze(-1) for part in parts)
+    return mean, variance
+
+
 MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 

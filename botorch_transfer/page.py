@@ -1,0 +1,132 @@
+"""One HTML page about suggested rows: tables, and pictures of what the model predicts around them.
+
+``python -m botorch_transfer suggest ... --report out.html`` writes it. Pictures are inside of the
+page, so that it can be sent to somebody as one file. They need matplotlib (extra ``plot``).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from botorch_transfer.models.calibration import calibrate, can_be_calibrated
+from botorch_transfer.plotting import BLACK, plot_slice
+from botorch_transfer.search_space import SearchSpace, SimplexParameter
+from botorch_transfer.suggestion import Goal, Proposal
+
+MAX_PICTURES = 12
+"""The most parameters that are drawn for an outcome."""
+
+
+def suggestion_page(
+    space: SearchSpace,
+    proposal: Proposal,
+    runs: pd.DataFrame | None,
+    outcomes: Sequence[str],
+    goals: Sequence[Goal],
+) -> str:
+    """Writes a page about suggested rows: tables, and what the model predicts around the first.
+
+    Args:
+        space: The search space.
+        proposal: The rows and the models.
+        runs: The runs so far.
+        outcomes: The columns of the objectives.
+        goals: ``"min"`` or ``"max"`` for each.
+
+    Returns:
+        The page as HTML, pictures included.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> from botorch_transfer.suggestion import propose
+        >>> space = SearchSpace.from_dict({"C": {"type": "float", "low": 0.1, "high": 10}})
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 3.0, 9.0], "loss": [0.5, 0.2, 0.4]})
+        >>> suggestion_page(space, propose(space, old), None, ["loss"], ["min"])[:15]
+        '<!DOCTYPE html>'
+    """
+    parts = ["<h2>Next rows</h2>", _table(proposal.rows)]
+    for outcome, goal in zip(outcomes, goals, strict=True):
+        title = html.escape(outcome)
+        parts += [f"<h2>Around the first row: {title}</h2>"]
+        parts += _foresight(proposal.models[outcome])
+        parts += [_image(figure) for figure in _slices(space, proposal, outcome, goal)]
+        if runs is not None and outcome in runs.columns:
+            picture = _image(_progress(runs[outcome], goal))
+            parts += [f"<h2>Runs so far: {title}</h2>", picture]
+    if runs is not None:
+        parts += ["<h2>All runs</h2>", _table(runs)]
+    style = "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}"
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Next rows</title>'
+        f"<style>{style}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _foresight(model: Any) -> list[str]:
+    """How well the source tasks predict one another; nothing where none can be left out."""
+    if not can_be_calibrated(model):
+        return []
+    return [f"<p>{html.escape(str(calibrate(model.prior, type(model))))}</p>"]
+
+
+def _table(frame: pd.DataFrame) -> str:
+    return frame.to_html(index=False, border=0, float_format="{:.4g}".format, na_rep="")
+
+
+def _slices(
+    space: SearchSpace, proposal: Proposal, outcome: str, goal: Literal["min", "max"]
+) -> list[Any]:
+    """Predictions along each parameter that is active in the first row, the others as there."""
+    from matplotlib.figure import Figure
+
+    figures = []
+    row = proposal.rows[space.columns].iloc[[0]]
+    for parameter in space.parameters[:MAX_PICTURES]:
+        if isinstance(parameter, SimplexParameter) or row[parameter.name].isna().all():
+            continue
+        figure = Figure(figsize=(4.5, 3), layout="constrained")
+        ax = figure.subplots()
+        options: dict[str, Any] = {"outcome_name": f"predicted {outcome}", "goal": goal}
+        plot_slice(proposal.models[outcome], space, parameter.name, proposal.X[0], ax, **options)
+        if parameter.size is None:  # else its values stand side by side
+            ax.axvline(row[parameter.name].item(), linestyle=":", color=BLACK)
+        figures.append(figure)
+    return figures
+
+
+def _progress(outcomes: pd.Series, goal: Literal["min", "max"]) -> Any:
+    """The outcomes in the table's order, and the best so far."""
+    from matplotlib.figure import Figure
+
+    values = pd.to_numeric(outcomes, errors="coerce")
+    finite = values.where(np.isfinite(values.to_numpy(dtype=float)))
+    best = finite.cummax() if goal == "max" else finite.cummin()
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    ax = figure.subplots()
+    steps = range(1, len(values) + 1)
+    ax.plot(steps, finite, "o", label="run")
+    ax.step(steps, best.ffill(), where="post", label="best so far")
+    ax.set_xlabel("run")
+    ax.set_ylabel(str(outcomes.name))
+    ax.legend(frameon=False)
+    return figure
+
+
+def _image(figure: Any) -> str:
+    """An image tag with the picture inside."""
+    stored = io.BytesIO()
+    figure.savefig(stored, format="png", dpi=110)
+    return (
+        f'<img alt="" src="data:image/png;base64,{base64.b64encode(stored.getvalue()).decode()}">'
+    )
