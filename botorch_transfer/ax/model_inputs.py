@@ -221,7 +221,7 @@ def _pretrained(
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         return _pretrained_by_member(sources, given, transform, members)
-    prior_class = prior_class_of(model_class)
+    prior_class = getattr(model_class, "prior_class", None)
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
@@ -254,13 +254,6 @@ def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTrans
     units = ToPriorUnits(given.sign, given.mean, given.std)
     default = prior.default_outcome_transform(torch.Size())
     return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
-
-
-def prior_class_of(model_class: type[TargetGP]) -> type[TransferPrior] | None:
-    """The class of priors that a model takes, by its annotation; ``None`` if there is none."""
-    bases = getattr(model_class, "__mro__", ())
-    annotated = (vars(cls).get("__annotations__", {}).get("prior") for cls in bases)
-    return next((_CLASSES[name] for name in annotated if name in _CLASSES), None)
 
 
 def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
@@ -300,7 +293,7 @@ def describe_prior_file(
     prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
         models = list((members or MEMBERS).values())
-    expected = [kind for kind in map(prior_class_of, models) if kind is not None]
+    expected = [model.prior_class for model in models if hasattr(model, "prior_class")]
     if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "

@@ -5,13 +5,12 @@ It uses what is private to Ax: ``_generation_strategy`` of a ``Client``.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pandas as pd
 from ax.api.client import Client
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 
+from botorch_transfer.models import report
 from botorch_transfer.models.target import TargetGP
 
 
@@ -70,11 +69,4 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
             f"There are transfer models of {sorted(models) or 'no metric'}, and metric is "
             f"{metric!r}: name one of them."
         )
-    model = models[metric]
-    report = getattr(model, "transfer_report", None)
-    if report is None:
-        raise ValueError(
-            f"{type(model).__name__} has no posterior of each source task to report on: use a "
-            "model on SourceGPs, TransferGP, or GuardedTransferGP."
-        )
-    return cast(pd.DataFrame, cast(Any, report)())
+    return report.transfer_report(models[metric])

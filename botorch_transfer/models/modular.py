@@ -89,6 +89,8 @@ class ModularTransferGP(TargetGP):
     """
 
     source_argument = "prior"
+    prior_class: ClassVar[type[TransferPrior]]
+    """The class of priors that the model takes."""
     has_source_covariance: ClassVar[bool] = True
     """Whether the sources' posterior covariance is a part of the model's."""
 
@@ -148,7 +150,6 @@ class SourcePosteriorGP(ModularTransferGP):
     """
 
     prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
-    """The class of priors that the model takes."""
 
     def __init__(
         self,

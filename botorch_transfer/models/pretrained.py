@@ -83,6 +83,7 @@ class PretrainedGP(ModularTransferGP):
         torch.Size([20, 1])
     """
 
+    prior_class = PretrainedPrior
     prior: PretrainedPrior
     num_restarts = 0
     max_fit_iterations = 100

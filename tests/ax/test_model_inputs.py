@@ -32,7 +32,6 @@ from botorch_transfer.ax.model_inputs import (
     guarded_class,
     load_prior_file,
     locate_prior,
-    prior_class_of,
     transfer_model_inputs,
 )
 from botorch_transfer.data import Domain
@@ -301,7 +300,7 @@ def test_another_file_in_its_place_is_refused(path):
 
 def test_which_model_takes_which_prior(path):
     classes = [ScaMLGP, PopulationGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
-    found = [prior_class_of(model) for model in classes]
+    found = [getattr(model, "prior_class", None) for model in classes]
     assert found == [SourceGPs, SourcePopulation, SourceHierarchy, None, None]
     assert describe_prior_file(path, GuardedTransferGP) == describe_prior_file(path, ScaMLGP)
     with pytest.raises(UserInputError, match="a SourceGPs, and PretrainedGP takes a Pretrained"):
