@@ -166,7 +166,7 @@ class PopulationHyperparameters(NamedTuple):
         outputscale: The signal variance of what all tasks share, without dimensions.
         own_outputscale: That of a task's own function.
         noise: The noise variance of a further task.
-        task_noise: An ``M`` tensor: the tasks' own.
+        task_noise: An ``M`` tensor: the noise variance of each source task.
     """
 
     lengthscale: Tensor

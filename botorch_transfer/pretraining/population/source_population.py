@@ -68,7 +68,7 @@ class SourcePopulation(ConditionedPrior):
         names: The tasks' names.
         outcome_scale: ``"per_task"``.
         input_transform: The frozen transform from the user's inputs to the prior's.
-        log_posterior: An ``M`` tensor; not used.
+        log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
