@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
     add.add_argument("-n", type=int, default=1, help="how many rows (1)")
     add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
-    add.add_argument("--goal", nargs="+", default=["min"], metavar="min|max", help="what is good")
+    add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
     add.add_argument("--task", default="task", help="the history's column of task names (task)")
     add.add_argument("--constraint", nargs="+", default=[], metavar="'memory <= 5'")
     add.add_argument("--noise", nargs="+", default=[], metavar="outcome=column")
@@ -106,6 +106,12 @@ def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, skipinitialspace=True)
         text = pd.read_csv(path, skipinitialspace=True, keep_default_na=False, na_values=[""])
+        separators = [sign for sign in ";\t" if sign in str(frame.columns[0])]
+        if len(frame.columns) == 1 and separators:
+            raise ValueError(
+                f"{path} has {separators[0]!r} between its cells: save it with commas, and with "
+                "points in numbers."
+            )
         for name in frame.columns:
             if name in choices or not pd.api.types.is_numeric_dtype(frame[name]):
                 frame[name] = text[name]  # "None", "null" and "nan" are words
@@ -134,13 +140,14 @@ def _suggest(options: argparse.Namespace) -> None:
     space = SearchSpace.from_dict(spec)
     choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
     history, runs = _read(options.history, choices), None
-    if options.runs is not None and options.runs.exists():
+    if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
         runs = _read(options.runs, choices)
     if options.runs is not None and runs is None and not options.append:
         raise ValueError(
-            f"There is no table {options.runs}: leave it out, or start it with --append."
+            f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
-    goals = options.goal * len(options.outcome) if len(options.goal) == 1 else options.goal
+    goals = options.goal or ["min"]
+    goals = goals * len(options.outcome) if len(goals) == 1 else goals
     noise = _pairs(options.noise, "--noise", options.outcome[0])
     proposal = propose(
         space,
@@ -161,6 +168,11 @@ def _suggest(options: argparse.Namespace) -> None:
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
         seed=options.seed,
     )
+    if options.goal is None:
+        names = " and ".join(options.outcome)
+        print(
+            f"Small values of {names} are taken to be good; else say --goal max.", file=sys.stderr
+        )
     print(proposal.rows.to_string(index=False))
     if options.report is not None:
         page = suggestion_page(space, proposal, runs, options.outcome, goals)

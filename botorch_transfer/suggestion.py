@@ -393,6 +393,12 @@ def _check_arguments(
         raise TypeError(f"model is {model!r}: give a model class, such as TransferGP.")
     if (history is None) == (prior is None):
         raise ValueError("Give either a history or a prior.")
+    limited = [target.name for target in targets if target.limit is not None]
+    if clash := [name for name in limited if name in space.columns]:
+        raise ValueError(
+            f"The constraint is on the parameter {clash[0]!r}, but constraints are on outcomes: "
+            "narrow the parameter's range in the search space."
+        )
     added = {"acquisition", "sources", "predicted_mean", "predicted_std"}
     taken = [*added, *(target.name for target in targets)]
     if clash := [name for name in space.columns if name in taken]:

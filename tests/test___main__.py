@@ -18,6 +18,7 @@ from botorch_transfer.datasets import load_tuning_history
 
 COMMAND = ["suggest", "space.json", "old.csv"]
 LOSS = ["--outcome", "log_loss"]
+GOAL = "Small values of log_loss are taken to be good; else say --goal max.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def test_from_a_table_to_suggestions(folder, capsys):
     assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
     assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS]) == 0
     found = capsys.readouterr()
-    assert found.err == ""
+    assert found.err == GOAL
     assert len(found.out.splitlines()) == 4
 
 
@@ -80,6 +81,12 @@ def test_appending_leaves_what_the_table_says(folder):
     assert lines[2].startswith(",")
     assert lines[2].endswith(",,")
     assert len(lines) == 3
+
+
+def test_an_empty_file_is_a_table_to_start(folder):
+    (folder / "runs.csv").touch()
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    assert len(pd.read_csv("runs.csv")) == 1
 
 
 def test_nothing_is_appended_after_an_error(folder, capsys):
@@ -126,7 +133,7 @@ def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, capsys):
     spec["bag"] = {"type": "categorical", "choices": [True, False]}
     (folder / "space.json").write_text(json.dumps(spec))
     assert main([*COMMAND, *LOSS, "--missing", "bag=True", "--model", "ScaMLGP"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == GOAL
 
 
 def test_what_the_history_lacks_is_told(folder):
@@ -134,7 +141,7 @@ def test_what_the_history_lacks_is_told(folder):
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
     found = run(*COMMAND, *LOSS)
-    assert found.stderr == "No old run records 'decay': sources say nothing of it\n"
+    assert found.stderr == f"No old run records 'decay': sources say nothing of it\n{GOAL}"
     assert found.returncode == 0
     assert len(found.stdout.splitlines()) == 2
 
@@ -164,7 +171,7 @@ def test_options(folder, capsys):
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
-        ([*COMMAND, "runs.csv"], "There is no table runs.csv"),
+        ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
         ([*COMMAND, "--append"], "--append needs the table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
         ([*COMMAND, *LOSS, "--constraint", "size"], "--constraint has 'size'"),
@@ -172,12 +179,14 @@ def test_options(folder, capsys):
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
+        (["suggest", "space.json", "semicolons.csv"], "has ';' between its cells: save it with"),
         (["suggest", "list.json", "old.csv"], "holds a list"),
         (["space", "old.csv"], "old.csv has no column 'loss': it has task, C, gamma"),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):
     (folder / "empty.csv").write_text("")
+    (folder / "semicolons.csv").write_text("task;C;gamma;loss\na;1,5;0,1;0,3\n")
     (folder / "list.json").write_text("[1]")
     assert main(arguments) == 2
     printed = capsys.readouterr()

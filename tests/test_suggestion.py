@@ -438,6 +438,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"outcome": "depth"}, ValueError, "parameter 'depth' has the name of another column"),
         ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
+        ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow the parameter's range"),
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
         ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),

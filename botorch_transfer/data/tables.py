@@ -358,6 +358,10 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     return frame.rename(columns=dict(rename)) if rename else frame
 
 
+ENOUGH_LETTERS = 3
+"""The fewest letters that may stand for a longer name, as ``mom`` for ``momentum``."""
+
+
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
     """Finds the column that is most likely meant by a name that a table lacks.
 
@@ -366,7 +370,8 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
         columns: The table's columns.
 
     Returns:
-        A column with a similar name, or with the name's letters as initials, if there is one.
+        A column with a similar name, a shorter or longer form of it, or the name's initials, if
+        there is one.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -377,6 +382,9 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
     plain = {str(column): _letters(str(column)) for column in columns}
     for column in plain:
         if _letters(name) in (plain[column], _initials(column)) or _initials(name) == plain[column]:
+            return column
+        shorter, longer = sorted((_letters(name), plain[column]), key=len)
+        if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
             return column
     if close := difflib.get_close_matches(_letters(name), plain.values(), n=1, cutoff=0.75):
         return next(column for column, letters in plain.items() if letters == close[0])
@@ -477,12 +485,14 @@ def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome:
     count = int((~np.isfinite(Y)).sum())
     if count == 0:
         return
-    treatment = "dropped" if failed == "drop" else "given their task's worst finite outcome"
-    message = f"{count:,} of {len(Y):,} runs failed (NaN or infinite outcome) and were {treatment}"
+    treatment = "left out" if failed == "drop" else "given their task's worst finite outcome"
+    message = (
+        f"{count:,} of {len(Y):,} runs failed (empty or infinite outcome) and were {treatment}"
+    )
     text = np.isnan(Y) & outcomes.notna().to_numpy()
     if text.any():
         example = outcomes.iloc[int(text.argmax())]
-        message += f"; {int(text.sum()):,} of them have text that is no number, as {example!r}"
+        message += f"; {int(text.sum()):,} of them with text that is no number, such as {example!r}"
     if without_outcome:
         left_out = ", ".join(map(repr, without_outcome))
         logger.warning("%s; left out without any finite outcome: %s", message, left_out)

@@ -72,7 +72,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
         datasets = read(frame)
     assert datasets["b"].Y.tolist() == [[0.1]]
     assert datasets["a"].Y.tolist() == [[0.4]]
-    assert caplog.messages == ["3 of 5 runs failed (NaN or infinite outcome) and were dropped"]
+    assert caplog.messages == ["3 of 5 runs failed (empty or infinite outcome) and were left out"]
 
 
 @pytest.mark.parametrize(("goal", "worst"), [("max", 0.1), ("min", -0.3)])
@@ -83,7 +83,7 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     assert datasets["b"].Y[2].item() == worst
     assert len(datasets["b"].X) == 3
     assert caplog.messages == [
-        "1 of 5 runs failed (NaN or infinite outcome) and were given their task's worst "
+        "1 of 5 runs failed (empty or infinite outcome) and were given their task's worst "
         "finite outcome"
     ]
 
@@ -109,7 +109,7 @@ def test_outcomes_in_words_are_failures_that_are_warned_of(caplog):
     assert read(frame)["b"].Y.tolist() == [[0.1]]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "2 of 5 runs failed" in caplog.text
-    assert "1 of them have text that is no number, as 'crashed'" in caplog.text
+    assert "1 of them with text that is no number, such as 'crashed'" in caplog.text
 
 
 def test_standard_errors_become_variances():
@@ -368,6 +368,8 @@ def test_errors_name_the_likely_column():
         ("max_depth", ["depth", "maxDepth"], "maxDepth"),
         ("gamma", ["gama", "alpha"], "gama"),
         ("gamma", ["C", "loss", "seconds"], None),
+        ("temperature", ["pressure", "Temp"], "Temp"),
+        ("C", ["Cache"], None),
         ("dropout", [], None),
     ],
 )
