@@ -25,7 +25,7 @@ from botorch.exceptions.errors import BotorchError
 from botorch_transfer import models
 from botorch_transfer.data import tables
 from botorch_transfer.page import suggestion_page
-from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
+from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
 from botorch_transfer.suggestion import Proposal, propose
 
 
@@ -44,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    # What was left out of the history, and what it does not record.
-    logging.getLogger(tables.__name__).setLevel(logging.INFO)
+    # What was left out of a table, and what the history does not record.
+    for room in (tables, guess):
+        logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         options.run(options)
     except FileNotFoundError as error:

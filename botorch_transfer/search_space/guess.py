@@ -7,6 +7,7 @@ range, and when a parameter with empty cells is active.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -25,6 +26,8 @@ from botorch_transfer.search_space.parameters import (
 )
 from botorch_transfer.search_space.space import SearchSpace, check_table
 
+logger = logging.getLogger(__name__)
+
 LOG_RATIO = 10
 """On a logarithmic scale, the largest number is at least so many times the smallest."""
 
@@ -38,8 +41,8 @@ MAX_CHOICES = 100
 def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpace:
     """Guesses the search space of a table of runs; look it over before you use it.
 
-    Columns with a single value, and text that hardly repeats, are no parameters. Ranges are those
-    of the table.
+    Columns with a single value, text that hardly repeats, and numbers of the rows themselves are no
+    parameters; the log names them. Ranges are those of the table.
 
     Args:
         frame: The table, one row a run.
@@ -76,6 +79,8 @@ def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpac
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}: there "
             "is no parameter to guess."
         )
+    if unused := [name for name in columns if name not in found]:
+        logger.info("No parameters, as their values never or always change: %s", ", ".join(unused))
     return SearchSpace(list(found.values()))
 
 
@@ -96,6 +101,8 @@ def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not _is_run(numbers):
         levels = [int(number) if whole else float(number) for number in numbers]
         return OrdinalParameter(name, levels, log or _is_geometric(numbers), active_if)
+    if whole and len(numbers) == len(column) > MAX_LEVELS and _is_run(numbers):
+        return None
     if whole:
         return IntegerParameter(name, int(numbers[0]), int(numbers[-1]), log, active_if)
     return FloatParameter(name, float(numbers[0]), float(numbers[-1]), log, active_if)

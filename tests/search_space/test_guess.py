@@ -68,3 +68,14 @@ def test_kinds_of_columns():
 def test_a_table_without_parameters_is_refused():
     with pytest.raises(InputDataError, match="no column that varies besides 'loss'"):
         guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
+
+
+def test_what_is_no_parameter_is_told(caplog):
+    n = 12
+    runs = pd.DataFrame({"lr": [0.1 * (i % 5) for i in range(n)], "id": range(100, 100 + n)})
+    runs = runs.assign(site="Basel", note=[f"note {i}" for i in range(n)], loss=0.5)
+    with caplog.at_level("INFO"):
+        assert guess_space(runs, ["loss"]).columns == ["lr"]
+    told = ["No parameters, as their values never or always change: id, site, note"]
+    assert caplog.messages == told
+    assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "id"]
