@@ -109,6 +109,14 @@ class FeasibilityModel(torch.nn.Module):
         True
     """
 
+    _X: Tensor
+    _old_X: Tensor
+    _old_succeeded: Tensor
+    _width: Tensor
+    _ordered: Tensor
+    _root: Tensor
+    _weights: Tensor
+
     def __init__(
         self,
         X: Tensor,
@@ -119,8 +127,8 @@ class FeasibilityModel(torch.nn.Module):
     ) -> None:
         super().__init__()
         d = X.shape[-1]
-        self._old = Attempts(X[:0], X[:0, 0].bool()) if old is None else old
-        for attempts in (Attempts(X, succeeded), self._old):
+        old = Attempts(X[:0], X[:0, 0].bool()) if old is None else old
+        for attempts in (Attempts(X, succeeded), old):
             if attempts.X.shape != (len(attempts.succeeded), d):
                 raise InputDataError(
                     f"There are inputs of the shape {tuple(attempts.X.shape)}, and "
@@ -129,22 +137,26 @@ class FeasibilityModel(torch.nn.Module):
                 )
             if not bool(attempts.X.isfinite().all()):
                 raise InputDataError("An input is NaN or infinite: give numbers.")
-        kept = evenly_spaced(len(self._old.X), MAX_OLD)
-        self._old = Attempts(self._old.X[kept], self._old.succeeded[kept])
+        kept = evenly_spaced(len(old.X), MAX_OLD)
         lower, upper = torch.stack([X.new_zeros(d), X.new_ones(d)]) if bounds is None else bounds
-        self._lower, self._width = lower.to(X), torch.where(upper > lower, upper - lower, 1.0).to(X)
-        self._ordered = torch.ones(d, dtype=torch.bool)
-        self._ordered[list(categorical)] = False
-        self._X = X
+        ordered = torch.ones(d, dtype=torch.bool, device=X.device)
+        ordered[list(categorical)] = False
+        tensors = {
+            "_X": X,
+            "_old_X": old.X[kept].to(X),
+            "_old_succeeded": old.succeeded[kept].to(X),
+            "_width": torch.where(upper > lower, upper - lower, 1.0).to(X),
+            "_ordered": ordered,
+        }
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
         with torch.no_grad():
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Half the squared differences of each input, in units of the widths."""
-        differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width.to(A)
-        if not bool(self._ordered.all()):
-            ordered = self._ordered.to(A.device)
-            differences = torch.where(ordered, differences, (differences != 0).to(A))
+        differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width
+        differences = torch.where(self._ordered, differences, (differences != 0).to(A))
         return differences.square() / 2
 
     def _covariance(self, A: Tensor, B: Tensor) -> Tensor:
@@ -154,8 +166,8 @@ class FeasibilityModel(torch.nn.Module):
 
     def _mean(self, X: Tensor) -> Tensor:
         """The prior mean, by which success has the probability that old runs suggest."""
-        near = _joint(self._squares(X, self._old.X.to(X)))
-        good = (near * self._old.succeeded.to(X)).sum(dim=-1)
+        near = _joint(self._squares(X, self._old_X))
+        good = (near * self._old_succeeded).sum(dim=-1)
         total = near.sum(dim=-1)
         scale = OLD_WEIGHT / (OLD_WEIGHT + total)
         rate = (scale * good + RATE_WEIGHT * SUCCESS_RATE) / (scale * total + RATE_WEIGHT)
@@ -180,8 +192,9 @@ class FeasibilityModel(torch.nn.Module):
             tau, nu = tau + DAMPING * (new_tau - tau), nu + DAMPING * (new_nu - nu)
             if len(X) == 0 or float(change.abs().max()) < TOLERANCE:
                 break
-        self._root = self._posterior(K, mean, tau, nu)[0]
-        self._weights = self._root.mT @ (self._root @ (nu / tau.clamp_min(1e-10) - mean))
+        root = self._posterior(K, mean, tau, nu)[0]
+        self.register_buffer("_root", root)
+        self.register_buffer("_weights", root.mT @ (root @ (nu / tau.clamp_min(1e-10) - mean)))
 
     @staticmethod
     def _posterior(
@@ -205,9 +218,9 @@ class FeasibilityModel(torch.nn.Module):
         Returns:
             A ``batch_shape x n`` tensor of negative numbers.
         """
-        cross = self._covariance(X, self._X.to(X))
-        mean = self._mean(X) + cross @ self._weights.to(X)
-        explained = (cross @ self._root.mT.to(X)).square().sum(dim=-1)
+        cross = self._covariance(X, self._X)
+        mean = self._mean(X) + cross @ self._weights
+        explained = (cross @ self._root.mT).square().sum(dim=-1)
         return log_ndtr(mean / (1 + VARIANCE - explained).clamp_min(1).sqrt())
 
     def forward(self, X: Tensor) -> Tensor:

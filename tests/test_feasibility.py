@@ -75,7 +75,7 @@ def test_old_runs_are_worth_a_few_runs():
     many = Attempts.of(torch.rand(3, 2).double() * 0.1, here.repeat(5_000, 1))
     none = TRIED.X[:0], TRIED.succeeded[:0]
     old = FeasibilityModel(*none, old=many)
-    assert len(old._old.X) == MAX_OLD
+    assert len(old._old_X) == MAX_OLD
     assert 0.1 < rate(old, here).item() < 0.35  # (.75 · 1) / (4 + 1) = .15
     three = here + tensor([0.0, 0.0], [0.01, 0.0], [0.0, 0.01])
     own = FeasibilityModel(three, torch.ones(3) > 0, old=many)
@@ -114,6 +114,14 @@ def test_the_logarithm_is_added_for_each_point():
         value = FeasibleAcquisition(acquisition, feasibility)(POINTS.unsqueeze(-2))
         expected = acquisition(POINTS.unsqueeze(-2)) + feasibility.log_probability(POINTS)
         torch.testing.assert_close(value, expected)
+
+
+def test_it_moves_as_a_module():
+    model = FeasibilityModel(*TRIED, old=TRIED)
+    expected = model.log_probability(TRIED.X)
+    moved = model.float().log_probability(TRIED.X.float())
+    assert moved.dtype == torch.float32
+    torch.testing.assert_close(moved.double(), expected, atol=1e-4, rtol=1e-4)
 
 
 # ------------------------------------------------------------------------------------ in suggest
