@@ -20,6 +20,13 @@ from botorch_transfer.plotting import BLACK, plot_slice
 from botorch_transfer.search_space import SearchSpace, SimplexParameter
 from botorch_transfer.suggestion import Goal, Proposal
 
+EXPLANATION = """\
+predicted_mean and predicted_std: the outcome that the model expects there, and its standard \
+deviation. acquisition: what the row was chosen for, the larger the better; compare it within this \
+table only. sources: the old tasks that expect a good outcome there. In the pictures the other \
+parameters are those of the first row (dotted line), the new task is the target, and bands hold \
+95 % of what the model deems possible."""
+
 MAX_PICTURES = 12
 """The most parameters that are drawn for an outcome."""
 
@@ -54,7 +61,7 @@ def suggestion_page(
         >>> suggestion_page(space, propose(space, old), None, ["loss"], ["min"])[:15]
         '<!DOCTYPE html>'
     """
-    parts = ["<h2>Next rows</h2>", _table(proposal.rows)]
+    parts = ["<h2>Next rows</h2>", _table(proposal.rows), f"<p>{EXPLANATION}</p>"]
     for outcome, goal in zip(outcomes, goals, strict=True):
         title = html.escape(outcome)
         parts += [f"<h2>Around the first row: {title}</h2>"]
@@ -99,8 +106,9 @@ def _slices(
         ax = figure.subplots()
         options: dict[str, Any] = {"outcome_name": f"predicted {outcome}", "goal": goal}
         plot_slice(proposal.models[outcome], space, parameter.name, proposal.X[0], ax, **options)
-        if parameter.size is None:  # else its values stand side by side
-            ax.axvline(row[parameter.name].item(), linestyle=":", color=BLACK)
+        value = row[parameter.name].item()
+        if isinstance(value, int | float) and len(space.feature_indices[parameter.name]) == 1:
+            ax.axvline(value, linestyle=":", color=BLACK)
         figures.append(figure)
     return figures
 
@@ -108,6 +116,7 @@ def _slices(
 def _progress(outcomes: pd.Series, goal: Literal["min", "max"]) -> Any:
     """The outcomes in the table's order, and the best so far."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     values = pd.to_numeric(outcomes, errors="coerce")
     finite = values.where(np.isfinite(values.to_numpy(dtype=float)))
@@ -117,6 +126,7 @@ def _progress(outcomes: pd.Series, goal: Literal["min", "max"]) -> Any:
     steps = range(1, len(values) + 1)
     ax.plot(steps, finite, "o", label="run")
     ax.step(steps, best.ffill(), where="post", label="best so far")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("run")
     ax.set_ylabel(str(outcomes.name))
     ax.legend(frameon=False)

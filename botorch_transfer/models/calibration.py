@@ -91,7 +91,8 @@ class Calibration:
         how = f"{verdict} after {self.fewest} points" if self.fewest else verdict
         return (
             f"Before any evaluation of yours, {tasks} source tasks predict one another {how}: "
-            f"{gain:+.2f} nats a point against a plain GP, standardized errors {z:.1f}."
+            f"{gain:+.2f} in log density a point against a plain GP, errors of {z:.1f} predicted "
+            "standard deviations."
         )
 
 

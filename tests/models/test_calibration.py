@@ -84,7 +84,7 @@ def test_tasks_that_resemble_each_other_gain():
 def test_the_sentence_follows_the_gain(difference, words):
     calibration = runs(("a", 0, "model", difference, 1.0, 0.9), ("a", 0, PLAIN, 0.0, 1.0, 0.9))
     assert calibration.gain() == difference
-    assert f"one another {words}: {difference:+.2f} nats" in str(calibration)
+    assert f"one another {words}: {difference:+.2f} in log density" in str(calibration)
 
 
 def test_equal_priors_are_calibrated_once(monkeypatch):
