@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -57,13 +58,16 @@ def distributions(space: str) -> dict[str, tuple[BaseDistribution, ActiveIf]]:
     return {p.name: (distribution_of(p), p.active_if or {}) for p in parameters}
 
 
-def old_studies(space: str, target: str, seed: int) -> list[optuna.Study]:
+def old_studies(
+    space: str, target: str, seed: int, scale: Callable[[float], float] = float
+) -> list[optuna.Study]:
     """The old runs as finished studies.
 
     Args:
         space: The search space.
         target: The task to tune.
         seed: The seed of the draw.
+        scale: What makes a trial's value of a loss.
 
     Returns:
         One study a task.
@@ -75,7 +79,7 @@ def old_studies(space: str, target: str, seed: int) -> list[optuna.Study]:
         for row in runs.to_dict("records"):
             own = {name: d for name, (d, _) in found.items() if pd.notna(row[name])}
             params = {name: value_of(d, row[name]) for name, d in own.items()}
-            value = row[METRIC]
+            value = scale(row[METRIC])
             trial = optuna.create_trial(params=params, distributions=own, value=value)
             study.add_trial(trial)
         studies.append(study)
@@ -95,11 +99,15 @@ def _gp(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
 
 
 TRANSFER, WARM_STARTED = "TransferSampler", "TPE, best of history enqueued"
+# TPE compares ranks, so that it does not matter for it.
+OF_LOGARITHMS = ("TransferSampler of the logarithm", "GPSampler of the logarithm")
 METHODS: dict[str, Callable[[Sequence[optuna.Study], int], BaseSampler]] = {
     TRANSFER: _transfer,
     "TPE": _tpe,
     "GPSampler": _gp,
     WARM_STARTED: _tpe,
+    OF_LOGARITHMS[0]: _transfer,
+    OF_LOGARITHMS[1]: _gp,
 }
 
 
@@ -108,7 +116,8 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
 
     Args:
         method: One of `METHODS`; `WARM_STARTED` evaluates the best configuration of each old study
-            first, in random order.
+            first, in random order. Those in `OF_LOGARITHMS` get the logarithm of the loss, of old
+            and new trials.
         space: The search space.
         target: The task.
         seed: The seed of old runs and sampler.
@@ -118,6 +127,8 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
         processor time that evaluations and all else took.
     """
     found, evaluating = distributions(space), 0.0
+    scale: Callable[[float], float] = math.log if method in OF_LOGARITHMS else float
+    losses: list[float] = []
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal evaluating
@@ -126,11 +137,11 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
             if all(config.get(parent) in values for parent, values in condition.items()):
                 config[name] = _ask(trial, name, distribution)
         start = time.process_time()
-        value = evaluate(space, target, config)[METRIC]
+        losses.append(evaluate(space, target, config)[METRIC])
         evaluating += time.process_time() - start
-        return value
+        return scale(losses[-1])
 
-    old = old_studies(space, target, seed)
+    old = old_studies(space, target, seed, scale)
     start = time.process_time()
     with isolated():
         own_seed = zlib.crc32(f"{space}/{target}/{seed}".encode())
@@ -145,7 +156,7 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
         "task": target,
         "seed": seed,
         "revision": revision(),
-        "values": [trial.value for trial in study.trials],
+        "values": [None if math.isnan(loss) else loss for loss in losses],
         "evaluating": evaluating,
         "suggesting": time.process_time() - start - evaluating,
     }

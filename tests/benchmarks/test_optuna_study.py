@@ -11,6 +11,7 @@ from benchmarks import optuna_study
 from benchmarks.optuna_study import (
     METHODS,
     METRIC,
+    OF_LOGARITHMS,
     OLD_RUNS,
     OLD_TASKS,
     TRANSFER,
@@ -52,8 +53,29 @@ def test_a_warm_start_tries_the_best_of_each_old_study(monkeypatch):
     assert result["suggesting"] >= 0.0
 
 
+def test_of_logarithms_gets_them_of_old_and_new_trials(monkeypatch):
+    seen = []
+
+    class Sampler(optuna_study.optuna.samplers.RandomSampler):
+        def after_trial(self, study, trial, state, values):
+            seen.append(values)
+
+    def sampler_of(studies, seed):
+        seen.append(studies[0].trials[0].value)
+        return Sampler(seed=seed)
+
+    monkeypatch.setitem(METHODS, OF_LOGARITHMS[0], sampler_of)
+    monkeypatch.setattr(optuna_study, "evaluate", lambda *_: {METRIC: 0.25})
+    monkeypatch.setattr(optuna_study, "EVALUATIONS", 1)
+    result = run(OF_LOGARITHMS[0], "svm", "digits_3_vs_8", seed=0)
+    of_loss = old_studies("svm", "digits_3_vs_8", seed=0)[0].trials[0].value
+    assert seen == [np.log(of_loss), [np.log(0.25)]]
+    assert result["values"] == [0.25]
+
+
 def test_report():
     final = {TRANSFER: 0.02, "TPE": 0.3, "GPSampler": 0.2, WARM_STARTED: 0.4}
+    final |= dict.fromkeys(OF_LOGARITHMS, 0.1)
     results = [
         {
             "method": method,
