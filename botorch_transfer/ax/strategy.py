@@ -53,8 +53,9 @@ def transfer_generation_strategy(
 
     Give it to ``Client.set_generation_strategy`` once experiment and optimization are configured.
     Before the first outcome, trials maximize the transferred prior's upper confidence bound. After
-    it, Ax's own acquisition functions choose them, with a transfer model for each metric with
-    history and Ax's default model for the others.
+    it, each metric with history has a transfer model, and the others Ax's default one. For one
+    objective and one trial at a time, the default model's members average their expected
+    improvements. All else is chosen by Ax's own acquisition functions.
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
