@@ -15,6 +15,7 @@ from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
+from scipy.stats import boxcox_llf
 
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.space import check_table
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 FAILED = ("failed", "failure", "error", "crashed")
 """What the status of a failed run says, in upper or lower case; others have no meaning."""
+
+MIN_GAIN, MIN_GAIN_A_RUN = 10.0, 0.1
+"""How much likelier, in nats, logarithms of losses have to be before a log line advises them."""
 
 
 def from_dataframe(
@@ -42,6 +46,9 @@ def from_dataframe(
     Runs whose outcome is NaN, infinite or text that is no number have failed. They are dropped or
     get the worst finite outcome of their task; a task without any finite outcome is left out. One
     log line per call says how many runs that were, and which tasks: a warning if there is text.
+
+    Losses often differ by factors. Their logarithm is then modelled better: give a column of it. A
+    log line says so if the logarithms are closer to a normal distribution in each task.
 
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
@@ -162,6 +169,12 @@ def from_dataframe(
             outcome_names=[name],
         )
     _log(Y, frame[outcome], failed, without_outcome)
+    if goal == "min" and _differ_by_factors([-data.Y[:, 0].numpy() for data in datasets.values()]):
+        logger.info(
+            "%r differs by factors in old runs: a column of its logarithm, in old and new runs, "
+            "is likely to be modelled better",
+            outcome,
+        )
     if displaced:
         logger.warning(
             "%d runs have a value that the search space has no place for: left out", displaced
@@ -479,6 +492,18 @@ def _numbers(column: Series) -> NDArray[np.float64]:
             f"The column {column.name!r} is of the type {kind}: convert it to real numbers."
         )
     return to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
+    """Whether the losses' logarithms are clearly closer to normal distributions, one for each task.
+
+    Compares the maximized likelihoods of Box and Cox's transforms with exponents 0 and 1.
+    """
+    if min(map(np.min, losses), default=0.0) <= 0:
+        return False
+    varying = [Y for Y in losses if np.ptp(Y) > 0]
+    gain = sum(float(boxcox_llf(0.0, Y) - boxcox_llf(1.0, Y)) for Y in varying)
+    return gain > max(MIN_GAIN, MIN_GAIN_A_RUN * sum(map(len, varying)))
 
 
 def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome: list[str]) -> None:

@@ -88,6 +88,27 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     ]
 
 
+def test_losses_that_differ_by_factors_are_advised_as_logarithms(caplog):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"day": np.repeat(["a", "b"], 20), "C": np.tile(np.arange(20) + 1.0, 2)})
+    frame["loss"] = np.exp(rng.normal(size=40))
+    C = SearchSpace([FloatParameter("C", 1.0, 20.0)])
+
+    def advice(goal="min", **columns):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+            from_dataframe(frame.assign(**columns), C, "loss", "day", goal=goal)
+        return [text for text in caplog.messages if "its logarithm" in text]
+
+    assert len(advice()) == 1
+    assert not advice(loss=np.log(frame.loss) + 10.0)
+    assert not advice(loss=frame.loss - frame.loss.min())  # zero has no logarithm
+    assert not advice("max")
+    assert not advice(loss=0.25)
+    assert not advice(loss=rng.normal(10.0, 1.0, size=40))
+    assert not advice(loss=frame.loss + 100.0)
+
+
 @pytest.mark.parametrize("failed", ["drop", "worst"])
 def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     frame = table(accuracy=[np.nan, 0.2, np.nan, 0.4, np.nan])
