@@ -9,7 +9,13 @@ pytest.importorskip("statsmodels")
 
 from benchmarks import changed_spaces
 from benchmarks.changed_spaces import NONE, SETTINGS, UNCHANGED, Change, Setting
-from botorch_transfer import CategoricalParameter, OrdinalParameter, SearchSpace
+from botorch_transfer import (
+    CategoricalParameter,
+    OrdinalParameter,
+    ScaMLGP,
+    SearchSpace,
+    suggestion,
+)
 from tests.tables_folder import FOLDER, needs_tables
 
 SPACE = SearchSpace(
@@ -26,6 +32,12 @@ SMALL = Setting(
     size=8,
     where={"fold": 0},
 )
+
+
+@pytest.fixture(autouse=True)
+def _quick_model(monkeypatch):
+    """These tests are about histories and tables, not about the model."""
+    monkeypatch.setattr(suggestion, "DEFAULT_MODEL", ScaMLGP)
 
 
 @pytest.fixture
