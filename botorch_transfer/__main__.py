@@ -83,6 +83,13 @@ def _parser() -> argparse.ArgumentParser:
         help="parameters that the history does not record; without a value, it is unknown",
     )
     add.add_argument("--rename", nargs="+", default=[], metavar="old=new", help="new column names")
+    add.add_argument(
+        "--log",
+        nargs="*",
+        metavar="outcome",
+        help="model the logarithm of a loss that differs by factors; of all objectives if none is "
+        "named",
+    )
     add.add_argument("--model", help="a model class, such as ScaMLGP")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
@@ -167,6 +174,7 @@ def _suggest(options: argparse.Namespace) -> None:
             for name, text in _pairs(options.missing, "--missing").items()
         },
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+        log=options.log is not None and (options.log or True),
         seed=options.seed,
     )
     if options.goal is None:
@@ -176,7 +184,7 @@ def _suggest(options: argparse.Namespace) -> None:
         )
     print(proposal.rows.to_string(index=False))
     if options.report is not None:
-        page = suggestion_page(space, proposal, runs, options.outcome, goals)
+        page = suggestion_page(space, proposal, runs)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again

@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ import pandas as pd
 from botorch_transfer.models.calibration import calibrate, can_be_calibrated
 from botorch_transfer.plotting import BLACK, plot_slice
 from botorch_transfer.search_space import SearchSpace, SimplexParameter
-from botorch_transfer.suggestion import Goal, Proposal
+from botorch_transfer.suggestion import Proposal, Target
 
 EXPLANATION = """\
 predicted_mean and predicted_std: the outcome that the model expects there, and its standard \
@@ -31,21 +30,13 @@ MAX_PICTURES = 12
 """The most parameters that are drawn for an outcome."""
 
 
-def suggestion_page(
-    space: SearchSpace,
-    proposal: Proposal,
-    runs: pd.DataFrame | None,
-    outcomes: Sequence[str],
-    goals: Sequence[Goal],
-) -> str:
+def suggestion_page(space: SearchSpace, proposal: Proposal, runs: pd.DataFrame | None) -> str:
     """Writes a page about suggested rows: tables, and what the model predicts around the first.
 
     Args:
         space: The search space.
         proposal: The rows and the models.
         runs: The runs so far.
-        outcomes: The columns of the objectives.
-        goals: ``"min"`` or ``"max"`` for each.
 
     Returns:
         The page as HTML, pictures included.
@@ -58,17 +49,19 @@ def suggestion_page(
         >>> from botorch_transfer.suggestion import propose
         >>> space = SearchSpace.from_dict({"C": {"type": "float", "low": 0.1, "high": 10}})
         >>> old = DataFrame({"task": "monday", "C": [1.0, 3.0, 9.0], "loss": [0.5, 0.2, 0.4]})
-        >>> suggestion_page(space, propose(space, old), None, ["loss"], ["min"])[:15]
+        >>> suggestion_page(space, propose(space, old), None)[:15]
         '<!DOCTYPE html>'
     """
     parts = ["<h2>Next rows</h2>", _table(proposal.rows), f"<p>{EXPLANATION}</p>"]
-    for outcome, goal in zip(outcomes, goals, strict=True):
-        title = html.escape(outcome)
+    for target in proposal.targets:
+        if target.limit is not None:
+            continue
+        title = html.escape(target.name)
         parts += [f"<h2>Around the first row: {title}</h2>"]
-        parts += _foresight(proposal.models[outcome])
-        parts += [_image(figure) for figure in _slices(space, proposal, outcome, goal)]
-        if runs is not None and outcome in runs.columns:
-            picture = _image(_progress(runs[outcome], goal))
+        parts += _foresight(proposal.models[target.name])
+        parts += [_image(figure) for figure in _slices(space, proposal, target)]
+        if runs is not None and target.name in runs.columns:
+            picture = _image(_progress(runs[target.name], target))
             parts += [f"<h2>Runs so far: {title}</h2>", picture]
     if runs is not None:
         parts += ["<h2>All runs</h2>", _table(runs)]
@@ -91,9 +84,7 @@ def _table(frame: pd.DataFrame) -> str:
     return frame.to_html(index=False, border=0, float_format="{:.4g}".format, na_rep="")
 
 
-def _slices(
-    space: SearchSpace, proposal: Proposal, outcome: str, goal: Literal["min", "max"]
-) -> list[Any]:
+def _slices(space: SearchSpace, proposal: Proposal, target: Target) -> list[Any]:
     """Predictions along each parameter that is active in the first row, the others as there."""
     from matplotlib.figure import Figure
 
@@ -104,8 +95,11 @@ def _slices(
             continue
         figure = Figure(figsize=(4.5, 3), layout="constrained")
         ax = figure.subplots()
-        options: dict[str, Any] = {"outcome_name": f"predicted {outcome}", "goal": goal}
-        plot_slice(proposal.models[outcome], space, parameter.name, proposal.X[0], ax, **options)
+        scale = "logarithm of " if target.log else ""
+        options: dict[str, Any] = {"outcome_name": f"predicted {scale}{target.name}"}
+        options["goal"] = "max" if target.sign > 0 else "min"
+        model = proposal.models[target.name]
+        plot_slice(model, space, parameter.name, proposal.X[0], ax, **options)
         value = row[parameter.name].item()
         if isinstance(value, int | float) and len(space.feature_indices[parameter.name]) == 1:
             ax.axvline(value, linestyle=":", color=BLACK)
@@ -113,14 +107,14 @@ def _slices(
     return figures
 
 
-def _progress(outcomes: pd.Series, goal: Literal["min", "max"]) -> Any:
+def _progress(outcomes: pd.Series, target: Target) -> Any:
     """The outcomes in the table's order, and the best so far."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     values = pd.to_numeric(outcomes, errors="coerce")
     finite = values.where(np.isfinite(values.to_numpy(dtype=float)))
-    best = finite.cummax() if goal == "max" else finite.cummin()
+    best = finite.cummax() if target.sign > 0 else finite.cummin()
     figure = Figure(figsize=(5, 3), layout="constrained")
     ax = figure.subplots()
     steps = range(1, len(values) + 1)
@@ -129,6 +123,8 @@ def _progress(outcomes: pd.Series, goal: Literal["min", "max"]) -> Any:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("run")
     ax.set_ylabel(str(outcomes.name))
+    if target.log:
+        ax.set_yscale("log")
     ax.legend(frameon=False)
     return figure
 

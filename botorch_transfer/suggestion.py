@@ -42,7 +42,13 @@ from torch import Tensor
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data import from_dataframe
-from botorch_transfer.data.tables import failed_inputs, has_failed, likely_column, renamed
+from botorch_transfer.data.tables import (
+    failed_inputs,
+    has_failed,
+    in_logarithms,
+    likely_column,
+    renamed,
+)
 from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.maximization import maximize
 from botorch_transfer.models import TransferGP
@@ -66,6 +72,33 @@ MAX_NAMED = 5
 """The most source tasks to name for a row."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """One outcome of the target task: an objective, or what has a limit.
+
+    Args:
+        name: The column.
+        sign: -1 if small outcomes are good; models are of the outcome times the sign.
+        limit: The least value of the modelled outcome, for a constraint.
+        noise: The column of its standard errors.
+        log: Whether models are of the outcome's logarithm, times the sign.
+    """
+
+    name: str
+    sign: float
+    limit: float | None = None
+    noise: str | None = None
+    log: bool = False
+
+    def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Converts a model's moments to the outcome's mean and standard deviation."""
+        mean, variance = self.sign * mean, variance.clamp_min(0)
+        if not self.log:
+            return mean, variance.sqrt()
+        mean = (mean + variance / 2).exp()  # of a log-normal distribution
+        return mean, mean * variance.expm1().sqrt()
+
+
 class Proposal(NamedTuple):
     """Suggested rows, and what they come from.
 
@@ -73,11 +106,13 @@ class Proposal(NamedTuple):
         rows: The table that :func:`suggest` returns.
         models: The fitted model of each outcome, constraints included.
         X: An ``n x d`` tensor: the encoded rows.
+        targets: What the outcomes are; objectives first.
     """
 
     rows: DataFrame
     models: dict[str, Any]
     X: Tensor
+    targets: tuple[Target, ...]
 
 
 def suggest(
@@ -96,6 +131,7 @@ def suggest(
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    log: bool | str | Sequence[str] = False,
     seed: int = 0,
 ) -> DataFrame:
     """Suggests the next rows to try, from a table of old runs and one of this study's runs.
@@ -131,18 +167,21 @@ def suggest(
             another status, such as ``"abandoned"``, is no failure.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
+        log: Outcomes to model by their logarithm, as is good for losses that differ by factors;
+            ``True`` for all objectives. They are positive. A ``prior`` is then of the logarithm.
         seed: The seed of all random numbers.
 
     Returns:
         A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
-        its unit, followed by ``_`` and its name if there are several. ``acquisition`` is what the
-        row was chosen for. If there is no outcome yet, it is the prior's mean in standard
-        deviations, to which rows after the first add a part of the standard deviation that is left;
-        else it is the logarithm of the expected improvement. If a run has failed, old ones
-        included, the logarithm of the probability of success is added. ``sources`` names the old
-        tasks that speak for the row: those that expect an outcome better than their own average by
-        more than a standard deviation of that prediction, the surest first.
+        its unit, followed by ``_`` and its name if there are several; of logarithms, those of a
+        log-normal distribution. ``acquisition`` is what the row was chosen for. If there is no
+        outcome yet, it is the prior's mean in standard deviations, to which rows after the first
+        add a part of the standard deviation that is left; else it is the logarithm of the expected
+        improvement. If a run has failed, old ones included, the logarithm of the probability of
+        success is added. ``sources`` names the old tasks that speak for the row: those that expect
+        an outcome better than their own average by more than a standard deviation of that
+        prediction, the surest first.
 
     Raises:
         InputDataError: If a column is missing, or a value is none of the space's. The message says
@@ -178,6 +217,7 @@ def propose(
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    log: bool | str | Sequence[str] = False,
     seed: int = 0,
 ) -> Proposal:
     """Suggests rows as :func:`suggest` does, and returns the models with them.
@@ -193,7 +233,7 @@ def propose(
         1
     """
     space = _as_space(space)
-    targets = _targets(outcome, goal, constraints, noise)
+    targets = _targets(outcome, goal, constraints, noise, log)
     if isinstance(history, DataFrame):
         history = renamed(history, rename or {})
     _check_arguments(space, history, runs, n, model, prior, targets)
@@ -211,6 +251,7 @@ def propose(
                 noise=target.noise if target.noise in history.columns else None,
                 missing=missing,
                 changed=True,
+                log=target.log,
             )
     options: dict[str, Any] = {"model": model, "status": status, "seed": seed}
     if history is not None:
@@ -266,32 +307,15 @@ def propose_from(
         rows = space.decode(X)
         for target, fitted in zip(targets, models.values(), strict=True):
             suffix = f"_{target.name}" if len(targets) > 1 else ""
-            mean, variance = _moments(fitted, X)
-            rows[f"predicted_mean{suffix}"] = (target.sign * mean).numpy()
-            rows[f"predicted_std{suffix}"] = variance.clamp_min(0).sqrt().numpy()
+            mean, std = target.predicted(*_moments(fitted, X))
+            rows[f"predicted_mean{suffix}"] = mean.numpy()
+            rows[f"predicted_std{suffix}"] = std.numpy()
         rows["acquisition"] = values
         rows["sources"] = _supporting_tasks(models[targets[0].name], X)
-    return Proposal(rows, models, X)
+    return Proposal(rows, models, X, tuple(targets))
 
 
 # ------------------------------------------------------------------------------- reading arguments
-
-
-@dataclass(frozen=True)
-class Target:
-    """One outcome of the target task: an objective, or what has a limit.
-
-    Args:
-        name: The column.
-        sign: -1 if small outcomes are good; models are of the outcome times the sign.
-        limit: The least value of the outcome times the sign, for a constraint.
-        noise: The column of its standard errors.
-    """
-
-    name: str
-    sign: float
-    limit: float | None = None
-    noise: str | None = None
 
 
 class Runs(NamedTuple):
@@ -330,6 +354,7 @@ def _targets(
     goal: Goal | Sequence[Goal],
     constraints: Mapping[str, str] | None,
     noise: str | Mapping[str, str] | None,
+    log: bool | str | Sequence[str],
 ) -> list[Target]:
     names = [outcome] if isinstance(outcome, str) else list(outcome)
     goals = [goal] * len(names) if isinstance(goal, str) else list(goal)
@@ -359,8 +384,6 @@ def _targets(
     all_names = [target.name for target in targets]
     if twice := [name for name in all_names if all_names.count(name) > 1]:
         raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
-    if noise is None:
-        return targets
     if isinstance(noise, str):
         if len(targets) > 1:
             raise ValueError(
@@ -368,9 +391,45 @@ def _targets(
                 "columns of standard errors."
             )
         noise = {all_names[0]: noise}
-    if unknown := set(noise) - set(all_names):
+    if unknown := set(noise or {}) - set(all_names):
         raise ValueError(f"noise names {min(unknown)!r}, which is no outcome.")
-    return [replace(target, noise=noise.get(target.name)) for target in targets]
+    targets = [replace(target, noise=(noise or {}).get(target.name)) for target in targets]
+    return in_log_scale(targets, log)
+
+
+def in_log_scale(targets: Sequence[Target], log: bool | str | Sequence[str]) -> list[Target]:
+    """Marks the outcomes that are modelled by their logarithm.
+
+    Args:
+        targets: What the outcomes are.
+        log: The names of some of them; ``True`` for all objectives.
+
+    Returns:
+        The targets, with the logarithms of limits.
+
+    Raises:
+        ValueError: If a name is no outcome's, or a limit has no logarithm.
+
+    Example:
+        >>> in_log_scale([Target("loss", -1.0)], True)[0].log
+        True
+    """
+    if isinstance(log, bool):
+        log = [target.name for target in targets if log and target.limit is None]
+    names = {log} if isinstance(log, str) else set(log)
+    if unknown := names - {target.name for target in targets}:
+        raise ValueError(f"log names {min(unknown)!r}, which is no outcome.")
+    found = []
+    for target in targets:
+        limit = target.limit
+        if target.name in names and limit is not None:
+            if target.sign * limit <= 0:
+                raise ValueError(
+                    f"The constraint on {target.name!r} has no logarithm: leave it out of log."
+                )
+            limit = target.sign * math.log(target.sign * limit)
+        found.append(replace(target, limit=limit, log=target.name in names))
+    return found
 
 
 def _check_arguments(
@@ -439,6 +498,9 @@ def _read_runs(
         X = space.encode(runs)
     except InputDataError as error:
         raise InputDataError(f"In the runs: {error}") from error
+    for target in targets:
+        if target.log:
+            runs = in_logarithms(runs, target.name, target.noise)
     used = {*space.columns, status, *(t.name for t in targets), *(t.noise for t in targets)}
     spare = [column for column in runs.columns if column not in used]
     Y = np.stack([t.sign * _outcomes(runs, t.name, spare) for t in targets], axis=1)

@@ -136,6 +136,15 @@ def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, capsys):
     assert capsys.readouterr().err == GOAL
 
 
+def test_log(folder, capsys):
+    arguments = [*COMMAND, *LOSS, "--model", "ScaMLGP", "--report", "page.html"]
+    outputs = []
+    for option in (["--log"], ["--log", "log_loss"], []):
+        assert main([*arguments, *option]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] != outputs[2]
+
+
 def test_what_the_history_lacks_is_told(folder):
     spec = json.loads((folder / "space.json").read_text())
     spec["decay"] = {"type": "float", "low": 0, "high": 1}

@@ -17,7 +17,7 @@ from botorch_transfer import (
 
 pytest.importorskip("matplotlib")
 from botorch_transfer.page import suggestion_page
-from botorch_transfer.suggestion import Proposal
+from botorch_transfer.suggestion import Proposal, Target
 from tests.models.members import hyperprior
 
 
@@ -34,8 +34,9 @@ def test_there_is_a_report_on_every_model(name):
         prior = hyperprior()
     elif name == "TransferGP":
         prior = SourceGPs.fit(prior, num_restarts=0)  # an average of one member and a plain GP
-    proposal = Proposal(space.decode(X[:1]), {"loss": kind(X[:2], X[:2], prior)}, X[:1])
-    page = suggestion_page(space, proposal, None, ["loss"], ["min"])
+    models_of = {"loss": kind(X[:2], X[:2], prior)}
+    proposal = Proposal(space.decode(X[:1]), models_of, X[:1], (Target("loss", -1.0),))
+    page = suggestion_page(space, proposal, None)
     calibrated = name in ("PopulationGP", "ScaMLGP", "GuardedTransferGP", "TransferGP")
     calibrated |= name in ("RankWeightedGP", "TwoStageTransferGP")
     assert ("2 source tasks predict one another" in page) == calibrated
@@ -50,6 +51,7 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
     Y = torch.arange(4.0, dtype=torch.double).unsqueeze(-1)
     for kind, pictures in (("svm", 2), ("none", 1)):
         row = rows[rows["kind"] == kind].iloc[:1]
-        proposal = Proposal(row, {"loss": SingleTaskGP(X, Y)}, space.encode(row))
-        page = suggestion_page(space, proposal, None, ["loss"], ["max"])
+        loss = (Target("loss", 1.0),)
+        proposal = Proposal(row, {"loss": SingleTaskGP(X, Y)}, space.encode(row), loss)
+        page = suggestion_page(space, proposal, None)
         assert page.count("data:image/png;base64,") == pictures

@@ -110,6 +110,30 @@ def test_the_goal_max_mirrors_min():
     np.testing.assert_allclose(rows["predicted_std"], mirrored["predicted_std"])
 
 
+def test_log_is_a_column_of_logarithms():
+    old = HISTORY.assign(loss=np.exp(HISTORY["loss"]), sem=0.1 * np.exp(HISTORY["loss"]))
+    runs = SPACE.sample(4, seed=5).assign(loss=[0.3, np.nan, 2.0, np.inf], sem=[0.03, 1, 0.4, 1])
+    options = {"noise": "sem", "model": ScaMLGP, "n": 2}
+    rows = suggest(SPACE, old, runs, log=True, **options)
+    logs = runs.assign(loss=np.log(runs["loss"]), sem=runs["sem"] / runs["loss"])
+    expected = suggest(SPACE, HISTORY.assign(sem=0.1), logs, **options)
+    pd.testing.assert_frame_equal(rows[SPACE.columns], expected[SPACE.columns])
+    mean, std = expected[["predicted_mean", "predicted_std"]].to_numpy().T
+    drawn = np.exp(np.random.default_rng(0).normal(mean, std, (100_000, 2)))
+    np.testing.assert_allclose(rows["predicted_mean"], drawn.mean(0), rtol=0.05)
+    np.testing.assert_allclose(rows["predicted_std"], drawn.std(0), rtol=0.1)
+
+
+def test_the_logarithm_of_a_constraint_has_that_of_its_limit():
+    old = HISTORY.assign(size=10.0 ** HISTORY["depth"])
+    runs = SPACE.sample(5, seed=5)
+    runs = runs.assign(loss=loss(runs), size=10.0 ** runs["depth"])
+    options = {"constraints": {"size": "<= 1000"}, "model": ScaMLGP}
+    rows = suggest(SPACE, old, runs, log="size", **options)
+    assert rows["depth"].item() <= 3
+    assert rows["predicted_mean_size"].item() == pytest.approx(10.0 ** rows["depth"].item(), 0.1)
+
+
 def test_equal_tables_give_equal_rows_also_from_a_file():
     runs = SPACE.sample(3, seed=5).assign(loss=[0.3, np.nan, 0.4])
     text = runs.to_csv(index=False)
@@ -448,6 +472,9 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "noise is 'sem' for 2 outcomes",
         ),
         ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
+        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
+        ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
+        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         ({"runs": RUNS.assign(loss="good")}, InputDataError, "has 'good' in row 0"),
         (

@@ -40,6 +40,7 @@ def from_dataframe(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     changed: bool = False,
+    log: bool = False,
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
@@ -47,8 +48,8 @@ def from_dataframe(
     get the worst finite outcome of their task; a task without any finite outcome is left out. One
     log line per call says how many runs that were, and which tasks: a warning if there is text.
 
-    Losses often differ by factors. Their logarithm is then modelled better: give a column of it. A
-    log line says so if the logarithms are closer to a normal distribution in each task.
+    Losses often differ by factors. Their logarithm is then modelled better, see ``log``. A line in
+    the log says so if the logarithms are clearly closer to a normal distribution in each task.
 
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
@@ -79,6 +80,8 @@ def from_dataframe(
             parameter that ``missing`` does not name is an error, and a warning in the log says how
             many runs lie outside of the space. If it has, such a parameter counts as unknown,
             unless the table has a column of a similar name.
+        log: Whether to take the outcome's natural logarithm. Standard errors become relative ones.
+            Give the target's outcomes as logarithms, too.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
@@ -86,11 +89,12 @@ def from_dataframe(
         (BoTorch tells tasks apart by that).
 
     Raises:
-        InputDataError: If a column is missing, a run has no task, no run has a finite outcome, a
-            task lacks a parameter that ``missing`` doesn't name, a parameter's value is empty or of
-            another kind, no run has a place in the search space, or a standard error is empty or
-            not positive; or if ``frame`` is no table, has two columns of a name that is read, or
-            one that is read as two things. The message names the task and the parameter.
+        InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
+            outcome has no logarithm to take, a task lacks a parameter that ``missing`` doesn't
+            name, a parameter's value is empty or of another kind, no run has a place in the search
+            space, or a standard error is empty or not positive; or if ``frame`` is no table, has
+            two columns of a name that is read, or one that is read as two things. The message names
+            the task and the parameter.
         TypeError: If an argument is of another type.
         ValueError: If ``goal`` or ``failed`` is something else, or ``missing`` names no column of
             the space.
@@ -137,6 +141,8 @@ def from_dataframe(
                 f"{', '.join(space.columns)}."
             )
     _refuse_likely_renames(frame, space, missing or {}, {*others.values()}, changed)
+    if log:
+        frame = in_logarithms(frame, outcome, noise)
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
@@ -169,10 +175,11 @@ def from_dataframe(
             outcome_names=[name],
         )
     _log(Y, frame[outcome], failed, without_outcome)
-    if goal == "min" and _differ_by_factors([-data.Y[:, 0].numpy() for data in datasets.values()]):
+    losses = [-data.Y[:, 0].numpy() for data in datasets.values()]
+    if goal == "min" and not log and _differ_by_factors(losses):
         logger.info(
-            "%r differs by factors in old runs: a column of its logarithm, in old and new runs, "
-            "is likely to be modelled better",
+            "%r differs by factors in old runs: its logarithm is likely to be modelled better, say "
+            "log=True (--log)",
             outcome,
         )
     if displaced:
@@ -196,6 +203,45 @@ def from_dataframe(
             "this table."
         )
     return datasets
+
+
+def in_logarithms(frame: DataFrame, outcome: str, noise: str | None = None) -> DataFrame:
+    """Replaces an outcome by its natural logarithm, and its standard errors by relative ones.
+
+    Args:
+        frame: A table; it may lack the columns.
+        outcome: The column of the outcome. Infinite and empty cells, and text, stay as they are.
+        noise: The column of its standard errors.
+
+    Returns:
+        A table with the new columns.
+
+    Raises:
+        InputDataError: If an outcome is not positive.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> frame = DataFrame({"loss": [1.0, 10.0, None], "sem": [0.1, 1.0, None]})
+        >>> in_logarithms(frame, "loss", "sem").round(2).to_numpy().tolist()
+        [[0.0, 0.1], [2.3, 0.1], [nan, nan]]
+    """
+    if outcome not in frame.columns:
+        return frame
+    values = _numbers(frame[outcome])
+    finite = np.isfinite(values)
+    if (values[finite] <= 0).any():
+        row = int((finite & (values <= 0)).argmax())
+        raise InputDataError(
+            f"The column {outcome!r} has {values[row]:g} in row {frame.index[row]}, which has no "
+            "logarithm: leave log out, or drop the row."
+        )
+    values = np.where(finite, values, 1.0)
+    frame = frame.copy(deep=False)
+    if noise is not None and noise in frame.columns:
+        frame[noise] = _numbers(frame[noise]) / values
+    cells = np.where(finite, np.log(values), frame[outcome].to_numpy(dtype=object))
+    frame[outcome] = Series(cells, frame.index).infer_objects()
+    return frame
 
 
 def has_failed(frame: DataFrame, Y: NDArray[np.float64], status: str) -> NDArray[np.bool_]:

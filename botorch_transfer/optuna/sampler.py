@@ -50,7 +50,7 @@ from botorch_transfer.optuna.history import (
 )
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.suggestion import Target, propose_from
+from botorch_transfer.suggestion import Target, in_log_scale, propose_from
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,8 @@ class TransferSampler(BaseSampler):
         task: The column of a table that names the task.
         outcome: The column of a table with the objective, a list if there are several; by default
             Optuna's names: ``"value"``, or ``"values_0"`` and so on. Its direction is the study's.
+        log: Objectives to model by their logarithm, as is good for losses that differ by factors;
+            ``True`` for all of them. They are positive. A prior is then of the logarithm.
 
     Raises:
         TypeError: If the history is of another type.
@@ -137,6 +139,7 @@ class TransferSampler(BaseSampler):
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         task: str = TASK,
         outcome: str | Sequence[str] | None = None,
+        log: bool | str | Sequence[str] = False,
     ) -> None:
         self._history = _read_history(history)
         of_optuna = isinstance(self._history, OptunaHistory)
@@ -158,6 +161,7 @@ class TransferSampler(BaseSampler):
         self._constraints_func = constraints_func
         self._task = TASK if of_optuna else task
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
+        self._log = log
         self._encoded: dict[str, Any] = {}  # source data of the last search space, by outcome
 
     def reseed_rng(self) -> None:
@@ -346,6 +350,7 @@ class TransferSampler(BaseSampler):
             Target(name, -1.0 if small else 1.0)
             for name, small in zip(self._outcome_names(len(minimize)), minimize, strict=True)
         ]
+        targets = in_log_scale(targets, self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(constraint_name(k) for t in complete for k in t.constraints))
         if not complete and isinstance(self._history, OptunaHistory):
@@ -385,6 +390,7 @@ class TransferSampler(BaseSampler):
                         self._task,
                         goal="max" if target.sign > 0 else "min",
                         changed=True,
+                        log=target.log,
                     )
                 )
         objectives = [target.name for target in targets if target.limit is None]

@@ -109,6 +109,26 @@ def test_losses_that_differ_by_factors_are_advised_as_logarithms(caplog):
     assert not advice(loss=frame.loss + 100.0)
 
 
+@pytest.mark.parametrize(("failed", "kept"), [("drop", 2), ("worst", 3)])
+def test_logarithms_have_relative_standard_errors(failed, kept):
+    frame = table(accuracy=[1.0, 0.5, "?", 4.0, 10.0], sem=[0.1, 0.1, 0.3, 0.8, 5.0])
+    datasets = read(frame, failed=failed, noise="sem", log=True)
+    assert datasets["a"].Y.exp().flatten().tolist() == pytest.approx([0.5, 4.0])
+    assert datasets["a"].Yvar.sqrt().flatten().tolist() == pytest.approx([0.2, 0.2])
+    # A failed run gets the worst outcome, and the largest relative error.
+    worst = [(1.0, 0.5)][: kept - 2]
+    expected = sorted([(1.0, 0.1), (10.0, 0.5), *worst])
+    found = zip(datasets["b"].Y.exp().flatten(), datasets["b"].Yvar.sqrt().flatten(), strict=True)
+    assert sorted((y.item(), error.item()) for y, error in found) == [
+        pytest.approx(pair) for pair in expected
+    ]
+
+
+def test_what_has_no_logarithm_is_named():
+    with pytest.raises(InputDataError, match="'accuracy' has 0 in row 1, which has no logarithm"):
+        read(table(accuracy=[0.1, 0.0, 0.3, 0.4, 0.5]), log=True)
+
+
 @pytest.mark.parametrize("failed", ["drop", "worst"])
 def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     frame = table(accuracy=[np.nan, 0.2, np.nan, 0.4, np.nan])

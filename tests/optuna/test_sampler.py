@@ -101,6 +101,22 @@ def test_pickles_and_goes_on():
     assert _apart(study) > 1e-4
 
 
+def test_log_takes_logarithms_of_old_and_new_trials():
+    def positive(trial: optuna.Trial) -> float:
+        return objective(trial) + 0.01
+
+    def logarithm(trial: optuna.Trial) -> float:
+        return float(np.log(positive(trial)))
+
+    taken = []
+    for of_trial, log in ((positive, True), (logarithm, False)):
+        old = [old_study(of_trial, name) for name in ("monday", "tuesday")]
+        study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0, log=log))
+        study.optimize(of_trial, n_trials=4)
+        taken.append([trial.params for trial in study.trials])
+    assert taken[0] == taken[1]
+
+
 def test_history_is_pretrained_at_the_first_trial_and_once(monkeypatch: pytest.MonkeyPatch):
     clear_memos()
     made = []
