@@ -30,6 +30,7 @@ from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 EVALUATIONS, AT = 15, (1, 3, 5, 10, 15)
 OLD_TASKS, OLD_RUNS = 10, 30
 COMPARED = ("transfer_average", "gp")
+LOSS = "loss"
 
 
 def targets(space: str) -> list[str]:
@@ -60,7 +61,7 @@ def run(space: str, target: str, seed: int, method: str, log: bool) -> list[floa
     """
     parameters, kind = tuning_search_space(space), METHODS[method]
     frame = load_tuning_history(space).query("task == @target").dropna(subset=METRIC)
-    losses = frame[METRIC].to_numpy()
+    losses = frame[METRIC].to_numpy(copy=True)
     old = draw_old_runs(space, target, seed, OLD_TASKS, OLD_RUNS)
     history = from_dataframe(old, parameters, METRIC, "task", goal="min", log=log)
     pool = parameters.encode(frame)
@@ -95,13 +96,14 @@ def report(results: pd.DataFrame) -> str:
     for space, of_space in results.groupby("space"):
         rows = []
         for method, found in of_space.groupby("method"):
-            wide = found.set_index(["problem", "seed", "log"])[[str(n) for n in AT]]
-            for log in (False, True):
-                row = [f"{method}{' of the logarithm' if log else ''}"]
+            scale = found["log"].map({False: LOSS, True: f"{LOSS}'s logarithm"})
+            wide = found.assign(scale=scale).set_index(["problem", "seed", "scale"])
+            for name in scale.unique():
+                row = [f"{method}, {name}"]
                 for n in AT:
-                    at_step = wide[str(n)].unstack("log")
-                    ratio = ratio_of_means(at_step, False).loc[log]  # type: ignore[arg-type]
-                    row += [f"{at_step[log].mean():.3f}", "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
+                    at_step = wide[str(n)].unstack("scale")
+                    ratio = ratio_of_means(at_step, LOSS).loc[name]
+                    row += [f"{at_step[name].mean():.3f}", "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
                 rows.append(row)
         targets_, seeds = of_space["problem"].nunique(), of_space["seed"].nunique()
         title = f"{space}: {targets_} targets × {seeds} seeds"
