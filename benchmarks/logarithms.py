@@ -81,8 +81,22 @@ def run(space: str, target: str, seed: int, method: str, log: bool) -> list[floa
     return list((best - losses.min()) / (np.median(losses) - losses.min()))
 
 
+def is_tiny(space: str, target: str) -> bool:
+    """Whether a task's best loss is less than a third of its median one.
+
+    Args:
+        space: The search space.
+        target: The task.
+
+    Returns:
+        Whether it is.
+    """
+    losses = load_tuning_history(space).query("task == @target")[METRIC]
+    return bool(losses.median() > 3 * losses.min())
+
+
 def report(results: pd.DataFrame) -> str:
-    """Tables of regret, one for each space.
+    """Tables of regret: of each space, of all, and of targets whose best loss is tiny.
 
     Args:
         results: One row for each run: `space`, `problem`, `seed`, `method`, `log` and the regrets.
@@ -91,24 +105,28 @@ def report(results: pd.DataFrame) -> str:
         The mean regrets, and their ratio to those of the same method with the losses as they are,
         with the central 95 % of a paired bootstrap over targets and seeds.
     """
-    parts = []
+    cases = list(zip(results["space"], results["problem"], strict=True))
+    results = results.assign(problem=[f"{space}: {target}" for space, target in cases])
+    tiny = results[[is_tiny(*case) for case in cases]]
+    groups = {**dict(iter(results.groupby("space"))), "all": results, "tiny best losses": tiny}
+    return "\n\n".join(_table(str(name), group) for name, group in groups.items() if len(group))
+
+
+def _table(title: str, results: pd.DataFrame) -> str:
     header = ["method", *(text for n in AT for text in (f"after {n}", "ratio"))]
-    for space, of_space in results.groupby("space"):
-        rows = []
-        for method, found in of_space.groupby("method"):
-            scale = found["log"].map({False: LOSS, True: f"{LOSS}'s logarithm"})
-            wide = found.assign(scale=scale).set_index(["problem", "seed", "scale"])
-            for name in scale.unique():
-                row = [f"{method}, {name}"]
-                for n in AT:
-                    at_step = wide[str(n)].unstack("scale")
-                    ratio = ratio_of_means(at_step, LOSS).loc[name]
-                    row += [f"{at_step[name].mean():.3f}", "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
-                rows.append(row)
-        targets_, seeds = of_space["problem"].nunique(), of_space["seed"].nunique()
-        title = f"{space}: {targets_} targets × {seeds} seeds"
-        parts.append(f"{title}\n\n{markdown_table(header, rows)}")
-    return "\n\n".join(parts)
+    rows = []
+    for method, found in results.groupby("method"):
+        scale = found["log"].map({False: LOSS, True: f"{LOSS}'s logarithm"})
+        wide = found.assign(scale=scale).set_index(["problem", "seed", "scale"])
+        for name in scale.unique():
+            row = [f"{method}, {name}"]
+            for n in AT:
+                at_step = wide[str(n)].unstack("scale")
+                ratio = ratio_of_means(at_step, LOSS).loc[name]
+                row += [f"{at_step[name].mean():.3f}", "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
+            rows.append(row)
+    targets_, seeds = results["problem"].nunique(), results["seed"].nunique()
+    return f"{title}: {targets_} targets × {seeds} seeds\n\n{markdown_table(header, rows)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -87,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         "--log",
         nargs="*",
         metavar="outcome",
-        help="model the logarithm of a loss that differs by factors; of all objectives if none is "
-        "named",
+        help="model the logarithm of losses whose best values are tiny; of all objectives if none "
+        "is named",
     )
     add.add_argument("--model", help="a model class, such as ScaMLGP")
     add.add_argument("--seed", type=int, default=0)

@@ -167,8 +167,9 @@ def suggest(
             another status, such as ``"abandoned"``, is no failure.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
-        log: Outcomes to model by their logarithm, as is good for losses that differ by factors;
-            ``True`` for all objectives. They are positive. A ``prior`` is then of the logarithm.
+        log: Outcomes to model by their logarithm, for losses whose best values are many times
+            smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
+            is then of the logarithm.
         seed: The seed of all random numbers.
 
     Returns:

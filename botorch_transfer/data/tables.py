@@ -15,7 +15,6 @@ from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
-from scipy.stats import boxcox_llf
 
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.space import check_table
@@ -25,8 +24,8 @@ logger = logging.getLogger(__name__)
 FAILED = ("failed", "failure", "error", "crashed")
 """What the status of a failed run says, in upper or lower case; others have no meaning."""
 
-MIN_GAIN, MIN_GAIN_A_RUN = 10.0, 0.1
-"""How much likelier, in nats, logarithms of losses have to be before a log line advises them."""
+MANY_TIMES = 10.0
+"""How many times the best loss a median one has to be before a log line advises logarithms."""
 
 
 def from_dataframe(
@@ -48,8 +47,9 @@ def from_dataframe(
     get the worst finite outcome of their task; a task without any finite outcome is left out. One
     log line per call says how many runs that were, and which tasks: a warning if there is text.
 
-    Losses often differ by factors. Their logarithm is then modelled better, see ``log``. A line in
-    the log says so if the logarithms are clearly closer to a normal distribution in each task.
+    If the best losses are many times smaller than ordinary ones, differences between them are lost
+    on the scale of the losses; consider ``log``. A line in the log says so if the best loss is less
+    than a tenth of the median one in half of the tasks or more.
 
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
@@ -178,8 +178,8 @@ def from_dataframe(
     losses = [-data.Y[:, 0].numpy() for data in datasets.values()]
     if goal == "min" and not log and _differ_by_factors(losses):
         logger.info(
-            "%r differs by factors in old runs: its logarithm is likely to be modelled better, say "
-            "log=True (--log)",
+            "The best %r of old tasks is less than a tenth of the median one: consider log=True "
+            "(--log)",
             outcome,
         )
     if displaced:
@@ -541,15 +541,10 @@ def _numbers(column: Series) -> NDArray[np.float64]:
 
 
 def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
-    """Whether the losses' logarithms are clearly closer to normal distributions, one for each task.
-
-    Compares the maximized likelihoods of Box and Cox's transforms with exponents 0 and 1.
-    """
+    """Whether the median task's best loss is a small part of its median loss."""
     if min(map(np.min, losses), default=0.0) <= 0:
         return False
-    varying = [Y for Y in losses if np.ptp(Y) > 0]
-    gain = sum(float(boxcox_llf(0.0, Y) - boxcox_llf(1.0, Y)) for Y in varying)
-    return gain > max(MIN_GAIN, MIN_GAIN_A_RUN * sum(map(len, varying)))
+    return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)
 
 
 def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome: list[str]) -> None:

@@ -109,8 +109,9 @@ class TransferSampler(BaseSampler):
         task: The column of a table that names the task.
         outcome: The column of a table with the objective, a list if there are several; by default
             Optuna's names: ``"value"``, or ``"values_0"`` and so on. Its direction is the study's.
-        log: Objectives to model by their logarithm, as is good for losses that differ by factors;
-            ``True`` for all of them. They are positive. A prior is then of the logarithm.
+        log: Objectives to model by their logarithm, for losses whose best values are many times
+            smaller than ordinary ones; ``True`` for all of them. They are positive. A prior is then
+            of the logarithm.
 
     Raises:
         TypeError: If the history is of another type.

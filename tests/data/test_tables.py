@@ -88,25 +88,19 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     ]
 
 
-def test_losses_that_differ_by_factors_are_advised_as_logarithms(caplog):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"day": np.repeat(["a", "b"], 20), "C": np.tile(np.arange(20) + 1.0, 2)})
-    frame["loss"] = np.exp(rng.normal(size=40))
-    C = SearchSpace([FloatParameter("C", 1.0, 20.0)])
-
-    def advice(goal="min", **columns):
+def test_logarithms_are_advised_where_the_best_losses_are_tiny(caplog):
+    def advice(*losses, goal="min", **options):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="botorch_transfer"):
-            from_dataframe(frame.assign(**columns), C, "loss", "day", goal=goal)
-        return [text for text in caplog.messages if "its logarithm" in text]
+            read(table(accuracy=losses), goal=goal, **options)
+        return [text for text in caplog.messages if "consider log=True" in text]
 
-    assert len(advice()) == 1
-    assert not advice(loss=np.log(frame.loss) + 10.0)
-    assert not advice(loss=frame.loss - frame.loss.min())  # zero has no logarithm
-    assert not advice("max")
-    assert not advice(loss=0.25)
-    assert not advice(loss=rng.normal(10.0, 1.0, size=40))
-    assert not advice(loss=frame.loss + 100.0)
+    tiny = (0.02, 0.02, 0.3, 0.6, 0.4)  # of b: 1st, 3rd and 5th
+    assert len(advice(*tiny)) == 1
+    assert not advice(*tiny, log=True)
+    assert not advice(*tiny, goal="max")
+    assert not advice(0.2, 0.02, 0.3, 0.6, 0.4)  # only in one task of two, on average 8 times
+    assert not advice(0.0, 0.02, 0.3, 0.6, 0.4)  # zero has no logarithm
 
 
 @pytest.mark.parametrize(("failed", "kept"), [("drop", 2), ("worst", 3)])
