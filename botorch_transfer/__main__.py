@@ -14,6 +14,7 @@ import argparse
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
@@ -105,12 +106,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sentence(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if text else type(error).__name__
+    """The message, with options of the command line in place of arguments of Python."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
+    text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
+    return re.sub(r"\b(outcome|task|goal|noise|missing|rename)=(?=[ ,.:;]|$)", r"--\1", text)
 
 
 def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
-    """Reads a CSV file; in text and in columns of ``choices`` only an empty cell is empty."""
+    """Reads a CSV file; in text and in columns of ``choices`` only an empty cell is empty.
+
+    Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
+    """
     try:
         frame = pd.read_csv(path, skipinitialspace=True)
         text = pd.read_csv(path, skipinitialspace=True, keep_default_na=False, na_values=[""])
@@ -122,12 +129,20 @@ def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
             )
         for name in frame.columns:
             if name in choices or not pd.api.types.is_numeric_dtype(frame[name]):
-                frame[name] = text[name]  # "None", "null" and "nan" are words
-        return frame
+                # "None", "null" and "nan" are words.
+                frame[name] = text[name].map(_stripped)
+        frame.index += 2
+        return frame.dropna(how="all")
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty: it needs a line of column names.") from error
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8: save it as 'CSV UTF-8'.") from error
+    except pd.errors.ParserError as error:
         raise ValueError(f"{path} is no CSV file ({_sentence(error)}).") from error
+
+
+def _stripped(cell: Any) -> Any:
+    return cell.strip() if isinstance(cell, str) else cell
 
 
 # ---------------------------------------------------------------------------------------- suggest
@@ -154,8 +169,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
-    goals = options.goal or ["min"]
-    goals = goals * len(options.outcome) if len(goals) == 1 else goals
+    goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
     noise = _pairs(options.noise, "--noise", options.outcome[0])
     proposal = propose(
         space,
@@ -177,11 +191,6 @@ def _suggest(options: argparse.Namespace) -> None:
         log=options.log is not None and (options.log or True),
         seed=options.seed,
     )
-    if options.goal is None:
-        names = " and ".join(options.outcome)
-        print(
-            f"Small values of {names} are taken to be good; else say --goal max.", file=sys.stderr
-        )
     print(proposal.rows.to_string(index=False))
     if options.report is not None:
         page = suggestion_page(space, proposal, runs)
@@ -197,7 +206,7 @@ def _append(path: Path, proposal: Proposal, space: SearchSpace) -> None:
     added = proposal.rows.reindex(columns=[*space.columns, *proposal.models])
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
-    new = pd.read_csv(io.StringIO(added.to_csv(index=False)), **text)
+    new = pd.read_csv(io.StringIO(added.to_csv(index=False, float_format="%.12g")), **text)
     old = pd.read_csv(path, **text) if path.exists() and path.stat().st_size else new.iloc[:0]
     part = path.with_name(f"{path.name}.part")
     pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False)
@@ -256,7 +265,8 @@ def _space(options: argparse.Namespace) -> None:
     leave_out = [options.task, *options.outcome, *options.leave_out]
     if absent := [name for name in leave_out if name not in history.columns]:
         raise ValueError(
-            f"{options.history} has no column {absent[0]!r}: it has "
+            f"{options.history} has no column {absent[0]!r}: name the columns of the task by "
+            f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
     space = guess_space(history, leave_out)

@@ -9,22 +9,24 @@ from __future__ import annotations
 import base64
 import html
 import io
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from botorch_transfer.models.calibration import calibrate, can_be_calibrated
+from botorch_transfer.models.report import transfer_report
 from botorch_transfer.plotting import BLACK, plot_slice
 from botorch_transfer.search_space import SearchSpace, SimplexParameter
 from botorch_transfer.suggestion import Proposal, Target
 
 EXPLANATION = """\
 predicted_mean and predicted_std: the outcome that the model expects there, and its standard \
-deviation. acquisition: what the row was chosen for, the larger the better; compare it within this \
-table only. sources: the old tasks that expect a good outcome there. In the pictures the other \
-parameters are those of the first row (dotted line), the new task is the target, and bands hold \
-95 % of what the model deems possible."""
+deviation. acquisition: what the row was chosen for. Each row was chosen in addition to those \
+above it, so run them from the top. sources: the old tasks that expect a good outcome there. In \
+the pictures the other parameters are those of the first row (dotted line), the new task is the \
+target, and bands hold 95 % of what the model deems possible."""
 
 MAX_PICTURES = 12
 """The most parameters that are drawn for an outcome."""
@@ -57,8 +59,9 @@ def suggestion_page(space: SearchSpace, proposal: Proposal, runs: pd.DataFrame |
         if target.limit is not None:
             continue
         title = html.escape(target.name)
-        parts += [f"<h2>Around the first row: {title}</h2>"]
-        parts += _foresight(proposal.models[target.name])
+        goal = "large" if target.sign > 0 else "small"
+        parts += [f"<h2>Around the first row: {title} ({goal} values are good)</h2>"]
+        parts += _verdicts(proposal.models[target.name])
         parts += [_image(figure) for figure in _slices(space, proposal, target)]
         if runs is not None and target.name in runs.columns:
             picture = _image(_progress(runs[target.name], target))
@@ -73,11 +76,17 @@ def suggestion_page(space: SearchSpace, proposal: Proposal, runs: pd.DataFrame |
     )
 
 
-def _foresight(model: Any) -> list[str]:
-    """How well the source tasks predict one another; nothing where none can be left out."""
-    if not can_be_calibrated(model):
-        return []
-    return [f"<p>{html.escape(str(calibrate(model.prior, type(model))))}</p>"]
+def _verdicts(model: Any) -> list[str]:
+    """What this task's runs say of the old ones, and how well these predict one another."""
+    parts = []
+    with suppress(ValueError):  # a model without a report
+        verdicts = transfer_report(model)["verdict"]
+        named = ", ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
+        parts.append(f"<p>What the runs so far say of the old tasks: {html.escape(named)}.</p>")
+    if can_be_calibrated(model):
+        told = html.escape(str(calibrate(model.prior, type(model))))
+        parts.append(f"<p>{told}</p>")
+    return parts
 
 
 def _table(frame: pd.DataFrame) -> str:

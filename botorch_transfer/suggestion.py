@@ -12,6 +12,7 @@ first failed run on, the logarithm of the probability of success is added.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import warnings
@@ -56,6 +57,8 @@ from botorch_transfer.models.report import member_on_sources
 from botorch_transfer.models.target import predicted_moments
 from botorch_transfer.pretraining.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace
+
+logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
 
@@ -120,7 +123,7 @@ def suggest(
     history: DataFrame | None,
     runs: DataFrame | None = None,
     outcome: str | Sequence[str] = "loss",
-    goal: Goal | Sequence[Goal] = "min",
+    goal: Goal | Sequence[Goal] | None = None,
     n: int = 1,
     *,
     task: str = "task",
@@ -152,6 +155,7 @@ def suggest(
             infinite. Columns that have no meaning here are ignored.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
+            If it is left out, small ones are, and a warning in the log says so, but for ``"loss"``.
         n: How many rows to suggest.
         task: The column of ``history`` that names the task.
         model: The model, a class of this package (or what has its first three arguments and
@@ -207,7 +211,7 @@ def propose(
     history: DataFrame | None,
     runs: DataFrame | None = None,
     outcome: str | Sequence[str] = "loss",
-    goal: Goal | Sequence[Goal] = "min",
+    goal: Goal | Sequence[Goal] | None = None,
     n: int = 1,
     *,
     task: str = "task",
@@ -352,12 +356,19 @@ def _as_space(space: Any) -> SearchSpace:
 
 def _targets(
     outcome: str | Sequence[str],
-    goal: Goal | Sequence[Goal],
+    goal: Goal | Sequence[Goal] | None,
     constraints: Mapping[str, str] | None,
     noise: str | Mapping[str, str] | None,
     log: bool | str | Sequence[str],
 ) -> list[Target]:
     names = [outcome] if isinstance(outcome, str) else list(outcome)
+    if goal is None:
+        goal = "min"
+        if names != ["loss"]:
+            logger.warning(
+                "Small values of %s are taken to be good; else say goal='max' (--goal max)",
+                " and ".join(map(str, names)),
+            )
     goals = [goal] * len(names) if isinstance(goal, str) else list(goal)
     if not names or len(goals) != len(names):
         raise ValueError(
@@ -495,6 +506,14 @@ def _read_runs(
         none = torch.empty(0, space.dim, dtype=torch.double)
         empty = torch.empty(0, m, dtype=torch.double)
         return Runs(none, empty, empty, none, none)
+    used = {*space.columns, status, *(t.name for t in targets), *(t.noise for t in targets)}
+    spare = [column for column in runs.columns if column not in used]
+    for name in space.columns:
+        if name not in runs.columns and (likely := likely_column(name, spare)):
+            raise InputDataError(
+                f"The runs have no column of parameter {name!r}, but one of {likely!r}: rename it "
+                "if that is the parameter, or drop it."
+            )
     try:
         X = space.encode(runs)
     except InputDataError as error:
@@ -502,8 +521,6 @@ def _read_runs(
     for target in targets:
         if target.log:
             runs = in_logarithms(runs, target.name, target.noise)
-    used = {*space.columns, status, *(t.name for t in targets), *(t.noise for t in targets)}
-    spare = [column for column in runs.columns if column not in used]
     Y = np.stack([t.sign * _outcomes(runs, t.name, spare) for t in targets], axis=1)
     failed = has_failed(runs, Y, status)
     pending = ~failed & np.isnan(Y).any(axis=1)

@@ -472,6 +472,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "noise is 'sem' for 2 outcomes",
         ),
         ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
+        ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "but one of 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),

@@ -17,6 +17,7 @@ from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
 from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space.parameters import has_decimal_comma
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -143,11 +144,18 @@ def from_dataframe(
     _refuse_likely_renames(frame, space, missing or {}, {*others.values()}, changed)
     if log:
         frame = in_logarithms(frame, outcome, noise)
+    if (commas := has_decimal_comma(frame[outcome])).any():
+        row = int(commas.argmax())
+        raise InputDataError(
+            f"The column {outcome!r} has {frame[outcome].iloc[row]!r} in row {frame.index[row]}: "
+            "write a point instead of the comma."
+        )
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome: list[str] = []
-    displaced = outside = 0
+    displaced: list[str] = []
+    outside: list[str] = []
     for name, rows in _rows_of_tasks(frame[task]).items():
         finite = np.isfinite(Y[rows])
         if not finite.any():
@@ -160,12 +168,13 @@ def from_dataframe(
         except InputDataError as error:
             raise InputDataError(f"Task {name!r}: {error}") from error
         if bool((lost := X.isnan().any(dim=-1)).any()):
-            displaced += int(lost.sum())
             has_place = (~lost).numpy()
+            displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
             kept, runs, X = kept[has_place], runs[has_place], X[~lost]
             if not np.isfinite(Y[kept]).any():
                 continue
-        outside += int(((X < 0) | (X > 1)).any(dim=-1).sum())
+        beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
+        outside += [f"{name!r}, row {row}" for row in runs.index[beyond]]
         y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
         datasets[name] = SupervisedDataset(
             X,
@@ -184,13 +193,18 @@ def from_dataframe(
         )
     if displaced:
         logger.warning(
-            "%d runs have a value that the search space has no place for: left out", displaced
+            "%d runs have a value that the search space has no place for: left out (task %s)",
+            len(displaced),
+            _some(displaced),
         )
-    if outside and not changed:
-        logger.warning(
+    if outside:
+        logger.log(
+            logging.INFO if changed else logging.WARNING,
             "%d runs lie outside of the search space, and are kept where they are: check its ranges"
-            ", or say changed=True",
-            outside,
+            "%s (task %s)",
+            len(outside),
+            "" if changed else ", or say changed=True",
+            _some(outside),
         )
     if not datasets and displaced:
         raise InputDataError(
@@ -538,6 +552,10 @@ def _numbers(column: Series) -> NDArray[np.float64]:
             f"The column {column.name!r} is of the type {kind}: convert it to real numbers."
         )
     return to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _some(places: Sequence[str]) -> str:
+    return places[0] if len(places) == 1 else f"{places[0]} and others"
 
 
 def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:

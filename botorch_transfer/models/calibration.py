@@ -90,9 +90,9 @@ class Calibration:
         verdict = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than nothing would"
         how = f"{verdict} after {self.fewest} points" if self.fewest else verdict
         return (
-            f"Before any evaluation of yours, {tasks} source tasks predict one another {how}: "
-            f"{gain:+.2f} in log density a point against a plain GP, errors of {z:.1f} predicted "
-            "standard deviations."
+            f"The {tasks} source tasks predict one another {how}. Unseen outcomes are "
+            f"{math.exp(gain):.2g} times as probable as under a plain GP, and errors are {z:.1f} "
+            "times as large as predicted."
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, Series
+from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.search_space.parameters import (
@@ -23,6 +23,8 @@ from botorch_transfer.search_space.parameters import (
     IntegerParameter,
     OrdinalParameter,
     Parameter,
+    has_decimal_comma,
+    refuse_where,
 )
 from botorch_transfer.search_space.space import SearchSpace, check_table
 
@@ -89,6 +91,9 @@ def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter
     if len(values) < 2:
         return None
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
+        if to_numeric(column, errors="coerce").notna().any():
+            # Beside numbers it is no choice, such as two layers' sizes.
+            refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((_plain(value) for value in values), key=str)
         if len(choices) > MAX_CHOICES or 2 * len(choices) > len(column) > 4:
             return None

@@ -7,6 +7,7 @@ cube, or to add a kind of parameter: :class:`Parameter` says what one must do.
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,8 +142,8 @@ def read_values(column: Series) -> Series:
     refuse_where(
         column.isna().to_numpy(),
         column,
-        "where it is active: fill it in, drop these rows, or describe when the parameter is "
-        "inactive by active_if",
+        "which needs one there: fill it in or drop the row; a parameter that some runs do without "
+        "has an active_if",
     )
     return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
 
@@ -158,6 +159,13 @@ def read_numbers(column: Series) -> Array:
 def relative_tolerance(column: Series) -> float:
     """The largest relative error of a value that counts as a rounding error."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
+
+
+def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
+    """Finds text such as ``"9,5"`` in a column of ``n`` values; an ``n`` array."""
+    values = column.tolist()
+    found = [isinstance(v, str) and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", v) for v in values]
+    return np.array([bool(match) for match in found], dtype=np.bool_)
 
 
 def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:

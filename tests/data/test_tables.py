@@ -118,6 +118,11 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
     ]
 
 
+def test_a_decimal_comma_is_no_failed_run():
+    with pytest.raises(InputDataError, match="'accuracy' has '0,3' in row 2: write a point"):
+        read(table(accuracy=["0.1", "0.2", "0,3", "0.4", "crashed"]))
+
+
 def test_what_has_no_logarithm_is_named():
     with pytest.raises(InputDataError, match="'accuracy' has 0 in row 1, which has no logarithm"):
         read(table(accuracy=[0.1, 0.0, 0.3, 0.4, 0.5]), log=True)
@@ -214,18 +219,21 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     assert data["a"].X.max().item() == pytest.approx(1.5)
     assert caplog.messages == [
         "1 runs lie outside of the search space, and are kept where they are: check its ranges, or "
-        "say changed=True"
+        "say changed=True (task 'a', row 3)"
     ]
     caplog.clear()
     read(frame, changed=True)
     assert caplog.messages == []
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        read(frame, changed=True)
+    assert caplog.messages[0].endswith("check its ranges (task 'a', row 3)")
 
 
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for: left out"
+        "1 runs have a value that the search space has no place for: left out (task 'a', row 3)"
     ]
 
 
@@ -336,7 +344,10 @@ def test_values_outside_of_a_changed_space(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
-        "2 runs have a value that the search space has no place for: left out"
+        "2 runs have a value that the search space has no place for: left out (task 'a', row 0 and "
+        "others)",
+        "10 runs lie outside of the search space, and are kept where they are: check its ranges "
+        "(task 'a', row 2 and others)",
     ]
     assert [len(task.X) for task in data.values()] == [11, 11]
     assert data["a"].X[:, 1].max().item() == pytest.approx(1.2)

@@ -84,7 +84,9 @@ def test_tasks_that_resemble_each_other_gain():
 def test_the_sentence_follows_the_gain(difference, words):
     calibration = runs(("a", 0, "model", difference, 1.0, 0.9), ("a", 0, PLAIN, 0.0, 1.0, 0.9))
     assert calibration.gain() == difference
-    assert f"one another {words}: {difference:+.2f} in log density" in str(calibration)
+    assert f"one another {words}. Unseen outcomes are {math.exp(difference):.2g} times" in str(
+        calibration
+    )
 
 
 def test_equal_priors_are_calibrated_once(monkeypatch):
@@ -206,4 +208,4 @@ def test_says_what_can_be_calibrated():
 def test_without_predictions_before_the_first_point_the_fewest_count():
     calibration = calibrate(POPULATION, PopulationGP, points=[3, 5])
     assert calibration.gain() == calibration.gain(3)
-    assert "after 3 points: " in str(calibration)
+    assert "after 3 points. " in str(calibration)

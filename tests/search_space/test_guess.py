@@ -70,6 +70,13 @@ def test_a_table_without_parameters_is_refused():
         guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
 
 
+def test_a_decimal_comma_beside_numbers_is_told():
+    runs = pd.DataFrame({"time": ["9.5", "8.1", "9,9"], "layers": ["64,64", "32,32", "64,64"]})
+    with pytest.raises(InputDataError, match="'time' is '9,9' in row 2, a decimal comma: write a"):
+        guess_space(runs)
+    assert guess_space(runs[["layers"]]).parameters[0].values == ("32,32", "64,64")
+
+
 def test_what_is_no_parameter_is_told(caplog):
     n = 12
     runs = pd.DataFrame({"lr": [0.1 * (i % 5) for i in range(n)], "id": range(100, 100 + n)})

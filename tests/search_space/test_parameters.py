@@ -45,7 +45,7 @@ def test_an_empty_condition_is_refused(condition):
 )
 def test_missing_values_are_refused_by_row(values, where):
     column = Series(values, index=list("abc")[: len(values)], name="C")
-    with pytest.raises(InputDataError, match=f"'C' has no value in {where}, where it is active"):
+    with pytest.raises(InputDataError, match=f"'C' has no value in {where}, which needs one"):
         read_values(column)
 
 

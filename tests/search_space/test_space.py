@@ -208,7 +208,7 @@ def test_errors_name_the_parameter_the_value_and_the_row():
         SVM.encode(frame)
     frame["degree"] = frame["degree"].astype(float)
     frame.loc["run7", "degree"] = np.nan
-    with pytest.raises(InputDataError, match="'degree' has no value in row run7, where it is act"):
+    with pytest.raises(InputDataError, match="'degree' has no value in row run7, which needs one"):
         SVM.encode(frame)
     with pytest.raises(
         InputDataError, match=r"'kernel' is 'sigmoid' in row run0 .*not one of 'rbf"
