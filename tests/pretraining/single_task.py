@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
@@ -13,6 +16,17 @@ from torch import Tensor
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.pretraining.tasks import PaddedTasks
+
+
+@contextmanager
+def doubles() -> Iterator[None]:
+    """New tensors are in double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.double)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def build_mll(

@@ -30,7 +30,7 @@ from botorch_transfer.pretraining.source_gps.map_fit import (
 )
 from botorch_transfer.pretraining.tasks import PaddedTasks
 from tests.kernels.tasks import KERNELS, points
-from tests.pretraining.single_task import build_mll, negative_log_posterior, set_theta
+from tests.pretraining.single_task import build_mll, doubles, negative_log_posterior, set_theta
 from tests.pretraining.tasks import draw_data, padded
 
 TASKS = padded(draw_data([6, 1, 9, 4], known_noise=[2]))
@@ -53,6 +53,7 @@ def objective(tasks: PaddedTasks, kernel: str = "rbf", spec=SOURCE_HYPERPARAMETE
     [SOURCE_HYPERPARAMETERS, RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS.without_priors()],
     ids=["source", "residual", "none"],
 )
+@doubles()  # A log-normal prior that was built in single precision stays so after `.double()`.
 def test_equals_gpytorch(kernel: str, spec) -> None:
     theta = draw_theta(4)
     value, gradient = objective(TASKS, kernel, spec)(theta, torch.arange(4))
