@@ -25,7 +25,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
 
-from botorch_transfer.pretraining.tasks import evenly_spaced
+from botorch_transfer.data.datasets import evenly_spaced
 
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
 """The success rate to expect where nothing is known, and how many runs that is worth."""

@@ -53,7 +53,19 @@ class Sources:
         return _kernel(self.kernel, self.found.lengthscale, self.found.outputscale, A, B)
 
     def own(self, A: Tensor, B: Tensor) -> Tensor:
-        return _kernel(self.kernel, self.found.own_lengthscale, self.found.own_outputscale, A, B)
+        """That of ``h - Σ_r h(x_r) / R``, as the covariance of a linear map of ``h``."""
+        R = self.reference()
+        together = torch.cat([A, B, R])
+        K = _kernel(self.kernel, self.found.own_lengthscale, self.found.own_outputscale,
+                    together, together)  # fmt: skip
+        eye = torch.eye(len(together)).to(K)
+        minus_mean = eye - eye[-len(R) :].mean(dim=0)
+        return (minus_mean @ K @ minus_mean.mT)[: len(A), len(A) : len(A) + len(B)]
+
+    def reference(self) -> Tensor:
+        """At most 64 of the different inputs, sorted and evenly spaced."""
+        ordered = torch.tensor(sorted(set(map(tuple, self.X.tolist())))).to(self.X)
+        return ordered[torch.linspace(0, len(ordered) - 1, min(64, len(ordered))).round().long()]
 
     def covariance(self) -> Tensor:
         """That of the rows."""

@@ -1,22 +1,26 @@
 r"""The posterior of what source tasks have in common, and the kernel of a further task.
 
 Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise: a level, a function that all tasks
-share, and one of the task's own,
+share, and one of the task's own, which is about the level,
 
 .. code-block:: text
 
-    a_m ~ N(0, v_a)        c ~ GP(0, s_c k_c)        h_m ~ GP(0, s_h k_h)
+    a_m ~ N(0, v_a)     c ~ GP(0, s_c k_c)     h_m = g_m - mean of g_m,  g_m ~ GP(0, s_h k_h)
 
 Read it for the posterior of ``c`` given all tasks, which is the prior mean of a further task, and
 for how the task's own scale and level enter its kernel. The rows of all tasks are stacked. Their
 covariance is that of ``c`` everywhere, and that of level, own function and noise where two rows are
 of the same task.
+
+The mean is over reference points, some of the inputs of all tasks. Functions that vary slowly are
+otherwise draws of a wide distribution of constants: three smooth tasks would leave the level of a
+further one uncertain by ten times their range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -25,12 +29,62 @@ from gpytorch.module import Module
 from torch import Tensor
 from torch.nn import Parameter
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.kernels.conditioned import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.coregionalization import evaluate
 from botorch_transfer.kernels.gaussian import cholesky_or_nan
 from botorch_transfer.kernels.state import select_batch
 from botorch_transfer.kernels.stationary import Stationary
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
+
+MAX_REFERENCE = 64
+"""Over how many inputs the mean of a task's own function is taken, at most."""
+
+
+def reference_rows(X: Tensor) -> Tensor:
+    """Chooses the inputs over which the mean of a task's own function is taken.
+
+    Args:
+        X: An ``N x d`` tensor of inputs.
+
+    Returns:
+        Indices of different inputs from all over; which inputs these are does not depend on the
+        order of the rows.
+    """
+    different, place = X.unique(dim=0, return_inverse=True)
+    rows = place.new_empty(len(different))
+    rows.scatter_(0, place, torch.arange(len(X), device=X.device))
+    return rows[evenly_spaced(len(different), MAX_REFERENCE)]
+
+
+def centred(covariance: Tensor, rows: Tensor) -> Tensor:
+    """Subtracts the mean at some inputs from random functions.
+
+    Args:
+        covariance: The ``N x N`` covariance matrix of the functions.
+        rows: The indices of these inputs.
+
+    Returns:
+        The covariance matrix of what is left.
+    """
+    with_mean = covariance[:, rows].mean(dim=-1)
+    return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
+
+
+def centred_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
+    """The gradient in the covariance matrix that :func:`centred` takes, from that in its result.
+
+    Args:
+        gradient: An ``N x N`` tensor.
+        rows: The indices that :func:`centred` takes.
+
+    Returns:
+        An ``N x N`` tensor.
+    """
+    gradient = gradient.clone()
+    gradient[rows] -= gradient.sum(dim=0) / len(rows)
+    gradient[:, rows] -= gradient.sum(dim=1, keepdim=True) / len(rows)
+    return gradient
 
 
 class ConditionedPopulation(ConditionedBatch):
@@ -68,6 +122,7 @@ class ConditionedPopulation(ConditionedBatch):
     own_outputscale: Tensor
     own_noise: Tensor
     level_variance: Tensor
+    reference: Tensor
 
     def __init__(
         self,
@@ -97,6 +152,7 @@ class ConditionedPopulation(ConditionedBatch):
             level_variance=level_variance,
             prior_mean=torch.zeros_like(outputscale),
             mask=torch.ones_like(task, dtype=torch.bool).unsqueeze(0),
+            reference=train_X[reference_rows(train_X)],
         )
         with torch.no_grad():
             self.register(inverse_root=self._factorize())
@@ -115,7 +171,8 @@ class ConditionedPopulation(ConditionedBatch):
     def _own_covariance(self) -> Tensor:
         """The covariance of the data's levels and own functions, ``N x N``."""
         same = self.task.unsqueeze(-1) == self.task
-        return same * (self.own.between(self.train_X, self.train_X) + self.level_variance)
+        own = centred(self.own.between(self.train_X, self.train_X), reference_rows(self.train_X))
+        return same * (own + self.level_variance)
 
     def _factorize(self) -> Tensor:
         covariance = self.flat_kernels(self.train_X, self.train_X) + self._own_covariance()
@@ -220,15 +277,16 @@ class PopulationMean(Mean):
 class PopulationKernel(Kernel):
     r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
 
-    With the posterior ``(μ, Σ)`` of the function that all tasks share, and the kernel ``k`` of the
-    task's own function, it is that of ``a + b (c(x) + h(x))`` for independent parts:
+    With the posterior ``(μ, Σ)`` of the function that all tasks share, and the covariance ``k`` of
+    the task's own function, it is that of ``a + b (c(x) + h(x))`` for independent parts:
 
     .. code-block:: text
 
         E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
     Args:
-        residual: The kernel of the task's own function.
+        residual: The kernel of the task's own function, before its mean at the reference points is
+            subtracted.
         common: The mean ``μ``.
         common_covariance: The covariance ``Σ``.
         scale: The moments of scale and level.
@@ -265,8 +323,18 @@ class PopulationKernel(Kernel):
         Returns:
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
-        own = evaluate(self.residual, x1, x2, diag)
-        return own + self.common_covariance.forward(x1, x2, diag=diag)
+        return self._own(x1, x2, diag) + self.common_covariance.forward(x1, x2, diag=diag)
+
+    def _own(self, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
+        """The covariance of the task's own function minus its mean at the reference points."""
+        reference = cast(ConditionedPopulation, self.common.gps).reference.to(x1)
+        mean1 = evaluate(self.residual, x1, reference).mean(dim=-1)
+        mean2 = mean1 if x1 is x2 else evaluate(self.residual, x2, reference).mean(dim=-1)
+        of_mean = evaluate(self.residual, reference, reference).mean(dim=(-2, -1)).unsqueeze(-1)
+        if diag:
+            return evaluate(self.residual, x1, x2, diag) - mean1 - mean2 + of_mean
+        means = mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1)
+        return evaluate(self.residual, x1, x2) - means
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Evaluates the kernel.

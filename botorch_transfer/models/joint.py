@@ -41,7 +41,7 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
-from botorch_transfer.data.datasets import check_joint_size, joint_bytes
+from botorch_transfer.data.datasets import check_joint_size, evenly_spaced, joint_bytes
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
 from botorch_transfer.hyperpriors.spec import (
     TYPICAL_RESIDUAL,
@@ -65,7 +65,6 @@ from botorch_transfer.pretraining.input_transforms import frozen_input_transform
 from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
-    evenly_spaced,
     outcome_scales,
     outcome_variance,
     target_transform,

@@ -152,6 +152,34 @@ class ScaledPath(ModelPath):
         return self.factor.unsqueeze(-1) * self.path(x, **kwargs)
 
 
+class CentredPath(ModelPath):
+    """Draws minus their means at some inputs.
+
+    Args:
+        path: The draws.
+        reference: An ``R x d`` tensor of these inputs.
+    """
+
+    mean: Tensor
+
+    def __init__(self, path: SamplePath, reference: Tensor) -> None:
+        super().__init__()
+        self.path = path
+        self.register_buffer("mean", path(reference).mean(dim=-1, keepdim=True).detach())
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the centred draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Handed through.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        return self.path(x, **kwargs) - self.mean
+
+
 def model_paths(model: TargetGP, paths: Mapping[str, SamplePath]) -> PathDict:
     """Adds up paths, as functions of the user's inputs with values in the user's units.
 
@@ -354,6 +382,7 @@ def _population_prior_paths(
     size: Any = {"sample_shape": sample_shape, "num_features": num_features}
     shape, factor = sample_shape + model.batch_shape, model.scale.mean_square.sqrt()
     own = kernel_paths(model, model.residual_covar_module, **size, **kwargs)
+    own = CentredPath(own, model.prior.gps.reference.to(model.train_targets))
     sources = SourcePath(model.prior.gps, None, shape, num_features)
     paths = {
         "mean": PopulationMeanPath(model.covar_module, sample_shape),

@@ -59,10 +59,11 @@ class PopulationGP(SourcePosteriorGP):
 
     With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
     of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and
-    ``h ~ GP(0, k)``. Level ``a`` and scale ``b`` are distributed as among the sources, but for
-    small probabilities that the target is the sources' opposite, ``b < 0``, or that its level is
-    far from theirs. The scale's distribution, given the target's data, is that of nine values of
-    either sign. Its moments make the target one exact GP:
+    ``h ~ GP(0, k)``, where ``k`` is the covariance of functions whose mean is zero. Level ``a`` and
+    scale ``b`` are distributed as among the sources, but for small probabilities that the target is
+    the sources' opposite, ``b < 0``, or that its level is far from theirs. The scale's
+    distribution, given the target's data, is that of nine values of either sign. Its moments make
+    the target one exact GP:
 
     .. code-block:: text
 

@@ -26,6 +26,7 @@ from botorch.models.utils import gpt_posterior_settings
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.kernels.conditioned import ConditionedBatch
 from botorch_transfer.kernels.stationary import squared_distance
 from botorch_transfer.models.screening import average_log_density
@@ -33,7 +34,6 @@ from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.pretraining.population import SourcePopulation
 from botorch_transfer.pretraining.source_gps import SourceGPs
-from botorch_transfer.pretraining.tasks import evenly_spaced
 
 CLEAR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""

@@ -14,9 +14,9 @@ import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.kernels.gaussian import log_density
-from botorch_transfer.pretraining.tasks import evenly_spaced
 
 WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 """The weights of a task over which its evidence is averaged."""

@@ -58,26 +58,6 @@ def check_padded_size(
         )
 
 
-def evenly_spaced(length: int, most: int) -> list[int]:
-    """Chooses evenly spaced indices, from the first to the last.
-
-    Args:
-        length: How many there are.
-        most: How many to choose at most.
-
-    Returns:
-        The indices in ascending order: all if there are no more, the middle one of a single one.
-
-    Example:
-        >>> evenly_spaced(9, 3), evenly_spaced(9, 1), evenly_spaced(2, 3)
-        ([0, 4, 8], [4], [0, 1])
-    """
-    if most == 1 < length:
-        return [(length - 1) // 2]
-    places = torch.linspace(0, length - 1, min(length, most), dtype=torch.double)
-    return places.round().long().tolist()
-
-
 @dataclass(frozen=True)
 class PaddedTasks:
     """The data of ``M`` tasks, padded to the ``N`` points of the largest.

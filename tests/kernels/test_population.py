@@ -9,10 +9,14 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import ScaleKernel
 
 from botorch_transfer.kernels.population import (
+    MAX_REFERENCE,
     ConditionedPopulation,
     PopulationKernel,
     PopulationMean,
     TargetScale,
+    centred,
+    centred_gradient,
+    reference_rows,
 )
 from botorch_transfer.kernels.stationary import stationary_function
 from botorch_transfer.kernels.weighted_sum import WeightedSumKernel, WeightedSumMean
@@ -127,6 +131,36 @@ def test_stays_in_double_precision():
     A = points(4, 2, seed=7)
     assert gps.mean(A.float()).dtype == torch.float
     torch.testing.assert_close(gps.mean(A.float()).double(), gps.mean(A), atol=1e-5, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------ centred functions
+
+
+@pytest.mark.parametrize("n", [1, 30, 200])
+def test_reference_points_are_different_and_do_not_depend_on_the_order(n):
+    X = points(n, 2).repeat(2, 1)
+    shuffled = X[torch.randperm(2 * n, generator=torch.Generator().manual_seed(0))]
+    chosen = X[reference_rows(X)]
+    assert len(chosen.unique(dim=0)) == len(chosen) == min(n, MAX_REFERENCE)
+    assert torch.equal(shuffled[reference_rows(shuffled)], chosen)
+
+
+def test_centred_functions_have_no_mean():
+    covariance = population(SIZES[1]).own.between(points(12, 2), points(12, 2))
+    rows = torch.tensor([0, 3, 11])
+    left = centred(covariance, rows)
+    torch.testing.assert_close(left[rows].sum(dim=0), torch.zeros(12).double())
+    minus_mean = torch.eye(12).double()
+    minus_mean[:, rows] -= 1 / 3
+    torch.testing.assert_close(left, minus_mean @ covariance @ minus_mean.mT)
+
+
+def test_gradient_through_centring():
+    covariance, weight = points(6, 6).requires_grad_(), points(6, 6, seed=2)
+    weight, rows = weight + weight.mT, torch.tensor([1, 4])
+    together = (covariance + covariance.mT) / 2
+    (expected,) = torch.autograd.grad((weight * centred(together, rows)).sum(), covariance)
+    torch.testing.assert_close(centred_gradient(weight, rows), expected)
 
 
 # ------------------------------------------------------------------------------- scale and level

@@ -143,11 +143,28 @@ def test_a_level_far_from_the_sources():
 
 def test_a_target_that_is_the_opposite_of_its_sources():
     prior = SourcePopulation.fit([task(20, index) for index in range(4)])
-    X, Y = target(7)
+    X, Y = target(10)
     model = PopulationGP(X, 40 - Y, prior)
     assert model.scale.mean < 0 < PopulationGP(X, Y, prior).scale.mean
     far_X, far_Y = target(40)
     assert (model.posterior(far_X).mean - (40 - far_Y)).abs().mean() < 0.5 * far_Y.std()
+
+
+@pytest.mark.parametrize("num_sources", [2, 3, 5])
+def test_few_smooth_sources_do_not_leave_the_level_unknown(num_sources):
+    def bowl(n: int, index: int):
+        X, optimum = points(n, 2, seed=10 + index), 0.3 + 0.4 * points(2, seed=30 + index)
+        return X, 30 * (X - optimum).square().sum(dim=-1, keepdim=True)
+
+    sources = [bowl(15, index) for index in range(num_sources)]
+    model = PopulationGP(*bowl(0, 9), SourcePopulation.fit(sources))
+    outcomes = torch.cat([Y for _, Y in sources])
+    far_X, far_Y = bowl(200, 9)
+    posterior = model.posterior(far_X)
+    error, stdv = posterior.mean - far_Y, posterior.variance.sqrt()
+    assert error.abs().mean() < 1.2 * outcomes.std()
+    assert stdv.mean() < 3 * outcomes.std()
+    assert (error / stdv).square().mean().sqrt() < 2
 
 
 # ----------------------------------------------------------------------------- frozen between fits

@@ -28,13 +28,14 @@ import torch
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.hyperpriors import GPHyperparameters
 from botorch_transfer.hyperpriors.priors import log_moments
 from botorch_transfer.kernels.gaussian import stationary_nll_and_gradient
+from botorch_transfer.kernels.population import centred, centred_gradient, reference_rows
 from botorch_transfer.kernels.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.pretraining.optimizers import minimize_batched
 from botorch_transfer.pretraining.parallel import single_threaded_scipy
-from botorch_transfer.pretraining.tasks import evenly_spaced
 
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
@@ -204,6 +205,7 @@ class PopulationObjective:
         self.tasks, self.kernel = tasks, kernel
         self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
+        self._reference = reference_rows(tasks.X)
         d, M = self._dim, self._num_tasks
         self._sizes = d, d, 1, 1, 1, M
         eye = torch.eye(2 * d + 3 + M, dtype=torch.double)
@@ -291,7 +293,7 @@ class PopulationObjective:
         own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
         scaled = tasks.X / own.lengthscale
         covariance, derivative = own.value_and_derivative(scaled)
-        covariance = covariance * self._same
+        covariance = centred(covariance, self._reference) * self._same
         (value,), slopes = stationary_nll_and_gradient(
             tasks.Y.unsqueeze(0),
             tasks.X.unsqueeze(0),
@@ -300,7 +302,8 @@ class PopulationObjective:
             covariance=(covariance + LEVEL_VARIANCE * self._same).unsqueeze(0),
         )
         G = slopes.covariance[0]
-        in_inputs = gradient_in_inputs(4 * G * self._same * derivative, scaled)
+        in_own = centred_gradient(G * self._same, self._reference)
+        in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
         in_noise = (
             slopes.noise[0] * torch.where(tasks.fixed_noise, 0.0, found.task_noise)[tasks.task]
         )

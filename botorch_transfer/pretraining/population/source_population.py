@@ -54,8 +54,9 @@ class SourcePopulation(ConditionedPrior):
     r"""One hierarchical GP over all source tasks: what they share, and what is a task's own.
 
     Outcomes of task ``m``, standardized, are ``a_m + c(x) + h_m(x)`` plus noise, with a level
-    ``a_m``, a function ``c`` that all tasks share, and one of the task's own. All tasks share the
-    hyperparameters, so few points a task suffice. Use it for up to a few thousand points of all
+    ``a_m``, a function ``c`` that all tasks share, and one of the task's own, whose mean over the
+    inputs of all tasks is zero. All tasks share the hyperparameters, so few points a task suffice.
+    Use it for up to a few thousand points of all
     tasks together, from a single task on. Its cost grows with the cube of their number; beyond
     ``max_points`` they are thinned out. A saved file contains the source observations.
 

@@ -13,13 +13,13 @@ import torch
 from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.kernels.conditioned import ConditionedGPs
 from botorch_transfer.pretraining.source_gps.map_fit import MAPOptions, fit_map
 from botorch_transfer.pretraining.tasks import (
     OutcomeScale,
     PaddedTasks,
-    evenly_spaced,
     target_transform,
 )
 
