@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.kernels.cache import collapse_batch
 from botorch_transfer.kernels.conditioned import ConditionedBatch, inverse_cholesky
 from botorch_transfer.kernels.coregionalization import evaluate
 from botorch_transfer.kernels.gaussian import cholesky_or_nan
@@ -327,14 +328,22 @@ class PopulationKernel(Kernel):
 
     def _own(self, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
         """The covariance of the task's own function minus its mean at the reference points."""
-        reference = cast(ConditionedPopulation, self.common.gps).reference.to(x1)
-        mean1 = evaluate(self.residual, x1, reference).mean(dim=-1)
-        mean2 = mean1 if x1 is x2 else evaluate(self.residual, x2, reference).mean(dim=-1)
-        of_mean = evaluate(self.residual, reference, reference).mean(dim=(-2, -1)).unsqueeze(-1)
+        mean1 = self._own_mean(x1)
+        mean2 = mean1 if x1 is x2 else self._own_mean(x2)
+        of_mean = self._own_mean(self._reference(x1)).mean(dim=-1, keepdim=True)
         if diag:
             return evaluate(self.residual, x1, x2, diag) - mean1 - mean2 + of_mean
         means = mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1)
         return evaluate(self.residual, x1, x2) - means
+
+    def _own_mean(self, x: Tensor) -> Tensor:
+        """The covariance of a function's values with its mean: ``batch_shape x n``."""
+        # Inputs that repeat themselves along a batch are evaluated once.
+        points = x if x.requires_grad else collapse_batch(x)
+        return evaluate(self.residual, points, self._reference(x)).mean(dim=-1)
+
+    def _reference(self, like: Tensor) -> Tensor:
+        return cast(ConditionedPopulation, self.common.gps).reference.to(like)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Evaluates the kernel.
