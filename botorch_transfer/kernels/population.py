@@ -338,9 +338,7 @@ class PopulationKernel(Kernel):
 
     def _own_mean(self, x: Tensor) -> Tensor:
         """The covariance of a function's values with its mean: ``batch_shape x n``."""
-        # Inputs that repeat themselves along a batch are evaluated once.
-        points = x if x.requires_grad else collapse_batch(x)
-        return evaluate(self.residual, points, self._reference(x)).mean(dim=-1)
+        return evaluate(self.residual, x, self._reference(x)).mean(dim=-1)
 
     def _reference(self, like: Tensor) -> Tensor:
         return cast(ConditionedPopulation, self.common.gps).reference.to(like)
@@ -357,9 +355,16 @@ class PopulationKernel(Kernel):
         Returns:
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
+        batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        # Inputs that repeat themselves along a batch are evaluated once, and found out about once.
+        same = x1 is x2
+        if not x2.requires_grad:
+            x2 = collapse_batch(x2)
+        x1 = x2 if same else x1
         mean1 = self.common(x1)
-        mean2 = mean1 if x1 is x2 else self.common(x2)
+        mean2 = mean1 if same else self.common(x2)
         products = mean1 * mean2 if diag else mean1.unsqueeze(-1) * mean2.unsqueeze(-2)
         of_scale = self.scale.mean_square, self.scale.variance, self.scale.level_variance
         square, variance, level = (part[(..., *[None] * (2 - diag))] for part in of_scale)
-        return square * self.unscaled(x1, x2, diag) + variance * products + level
+        values = square * self.unscaled(x1, x2, diag) + variance * products + level
+        return values.expand(*batch_shape, *values.shape[-1:] if diag else values.shape[-2:])
