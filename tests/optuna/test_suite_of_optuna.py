@@ -7,6 +7,7 @@ objectives, which this one takes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from optuna import create_study
@@ -35,6 +36,13 @@ def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
     """Makes samplers with the model that has nothing to fit."""
     return lambda: TransferSampler(history, PopulationGP, seed=0)
+
+
+def _paired(test: Callable[..., None]) -> pytest.MarkDecorator:
+    """Optuna crosses six kinds of a parameter with six of another: here each kind meets one."""
+    first, second = (mark.args for mark in test.pytestmark)
+    rows = zip(first[1], [*second[1][1:], second[1][0]], strict=True)
+    return pytest.mark.parametrize(f"{first[0]}, {second[0]}", list(rows))
 
 
 class TestBasic(BasicSamplerTestCase):
@@ -71,6 +79,13 @@ class TestBasicWithHistory(BasicSamplerTestCase):
             distributions = trial.distributions
         return _sampler(drawn_history(distributions))
 
+    @_paired(BasicSamplerTestCase.test_combination_of_different_distributions_objective)
+    def test_combination_of_different_distributions_objective(
+        self, sampler: Any, suggest_method_x: Any, suggest_method_y: Any
+    ) -> None:
+        test = super().test_combination_of_different_distributions_objective
+        test(sampler, suggest_method_x, suggest_method_y)
+
 
 class TestRelative(RelativeSamplerTestCase):
     """The history has the distributions that a test samples from."""
@@ -86,6 +101,12 @@ class TestRelative(RelativeSamplerTestCase):
             y = CategoricalDistribution([-1, -10, -100])
         default = y if "n_jobs" in given else CategoricalDistribution([1, 10, 100])
         return _sampler(drawn_history({"x": given.get("x_distribution", default), "y": y}))
+
+    @_paired(RelativeSamplerTestCase.test_sample_relative_numerical)
+    def test_sample_relative_numerical(
+        self, sampler: Any, x_distribution: Any, y_distribution: Any
+    ) -> None:
+        super().test_sample_relative_numerical(sampler, x_distribution, y_distribution)
 
 
 class TestMultiObjective(MultiObjectiveSamplerTestCase):
