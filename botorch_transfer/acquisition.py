@@ -157,15 +157,14 @@ class NoiselessFantasies(Model):
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs.
-        posterior_transform: Turns the model's outcomes into one.
+        posterior_transform: Turns the model's outcomes into one, if there are several.
         num_fantasies: The number of members.
         seed: The seed of their outcomes, quasi-random draws from the model's posterior at ``X``.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
         >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
-        >>> weight = ScalarizedPosteriorTransform(torch.ones(1, dtype=torch.double))
-        >>> NoiselessFantasies(model, X, weight).posterior(X.unsqueeze(-2)).mean.shape
+        >>> NoiselessFantasies(model, X).posterior(X.unsqueeze(-2)).mean.shape
         torch.Size([4, 32, 1, 1])
     """
 
@@ -176,7 +175,7 @@ class NoiselessFantasies(Model):
         self,
         model: Model,
         X: Tensor,
-        posterior_transform: PosteriorTransform,
+        posterior_transform: PosteriorTransform | None = None,
         num_fantasies: int = 32,
         seed: int = 0,
     ) -> None:
@@ -296,6 +295,22 @@ def noisy_improvement(
     return LogExpectedImprovement(fantasies, best_f=fantasies.outcomes.amax(dim=-1, keepdim=True))
 
 
+class _Improvement(LogExpectedImprovement):
+    """Log expected improvement on a value, and on what pending inputs may turn out to be."""
+
+    def __init__(self, model: Model, best_f: float | Tensor) -> None:
+        super().__init__(model, best_f=best_f)
+        self._known = model, torch.as_tensor(best_f)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        AcquisitionFunction.set_X_pending(self, X_pending)
+        self.model, self.best_f = self._known
+        if X_pending is not None and len(X_pending):
+            self.model = fantasies = NoiselessFantasies(self.model, X_pending)
+            best = fantasies.outcomes.amax(dim=-1, keepdim=True)
+            self.best_f = torch.maximum(best, self.best_f.to(best))
+
+
 NEGLIGIBLE = 200.0
 """By how much the logarithm of a part is below the largest one's if its gradient is left out."""
 
@@ -343,7 +358,9 @@ class AveragedImprovement(AcquisitionFunction):
             X_reference: An ``m x d`` tensor of inputs all over the search space.
 
         Returns:
-            The acquisition function of single inputs.
+            The acquisition function of single inputs. For several candidates, give
+            ``optimize_acqf`` the argument ``sequential=True``: each is to improve on what those
+            before it may turn out to be.
 
         Example:
             >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -352,7 +369,7 @@ class AveragedImprovement(AcquisitionFunction):
             >>> AveragedImprovement.from_model(model, 0.9, X)(X.unsqueeze(-2)).shape
             torch.Size([30])
         """
-        improvements = [LogExpectedImprovement(each, best_f=best_f) for each in model.apart()]
+        improvements = [_Improvement(each, best_f) for each in model.apart()]
         return cls(improvements, model.improvement_shares, X_reference)
 
     def __init__(
@@ -370,9 +387,13 @@ class AveragedImprovement(AcquisitionFunction):
         with torch.no_grad():
             largest = torch.stack([each(points).max() for each in self.acquisitions])
         self.register_buffer("_offsets", shares.detach()[used].log() - largest)
+        self.X_pending: Any = getattr(self.acquisitions[0], "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Tells all acquisitions which points are being evaluated; analytic ones refuse.
+        """Tells all acquisitions which points are being evaluated.
+
+        BoTorch's analytic ones refuse; those of :meth:`from_model` don't. The units of improvements
+        stay.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.

@@ -12,7 +12,9 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
@@ -314,3 +316,53 @@ def test_all_models_of_an_average_know_what_is_pending():
     together.set_X_pending(None)
     torch.testing.assert_close(beside, together(pairs[1:]))
     torch.testing.assert_close(together(TEST_X), alone)
+
+
+def test_an_average_knows_what_is_pending():
+    model = average()
+    found = AveragedImprovement.from_model(model, -100.0, OBSERVED)
+    assert found.X_pending is None
+    alone = found(TEST_X)
+    found.set_X_pending(OBSERVED[:4])
+    # Conditioned on each draw of the outcomes, and averaged over the draws; its unit stays.
+    for improvement, part in zip(found.acquisitions, model.apart(), strict=True):
+        outcomes = improvement.model.outcomes
+        drawn = part.posterior(OBSERVED[:4]).sample(torch.Size([4096])).squeeze(-1)
+        assert (outcomes.mean(dim=0) - drawn.mean(dim=0)).abs().max() < 0.2 * drawn.std()
+        fantasies = NoiselessFantasies(part, OBSERVED[:4])
+        given = fantasies.posterior(TEST_X)
+        normal = torch.distributions.Normal(given.mean[..., 0, 0], given.variance[..., 0, 0].sqrt())
+        gain = normal.mean - outcomes.amax(dim=-1)
+        u = gain / normal.stddev
+        standard = torch.distributions.Normal(0.0, 1.0)
+        density = standard.log_prob(u).exp()
+        expected = (gain * standard.cdf(u) + normal.stddev * density).mean(dim=-1)
+        torch.testing.assert_close(improvement(TEST_X).exp(), expected)
+    found.set_X_pending(None)
+    assert torch.equal(found(TEST_X), alone)
+    # Nothing is pending that could be better than the best value so far.
+    found = AveragedImprovement.from_model(model, 100.0, OBSERVED)
+    found.set_X_pending(OBSERVED[:4])
+    assert all(torch.all(each.best_f == 100.0) for each in found.acquisitions)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_candidates_of_an_average_one_after_the_other(sampled):
+    model, bounds = average(), torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()
+    found = AveragedImprovement.from_model(model, model.train_targets.max(), OBSERVED)
+    if sampled:
+        sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
+        each = [qLogExpectedImprovement(part, 0.5, sampler) for part in model.apart()]
+        found = AveragedImprovement(each, model.improvement_shares, OBSERVED)
+    options = {"num_restarts": 2, "raw_samples": 32, "sequential": True}
+    X, _ = optimize_acqf(found, bounds, q=3, **options)
+    assert X.shape == (3, 2)
+    assert torch.pdist(X).min() > 0.05
+    assert found.X_pending is None
+    improvement = AveragedImprovement(
+        [LogExpectedImprovement(part, 0.5) for part in model.apart()],
+        model.improvement_shares,
+        OBSERVED,
+    )
+    with pytest.raises(UnsupportedError, match="do not account for X_pending"):
+        optimize_acqf(improvement, bounds, q=2, **options)
