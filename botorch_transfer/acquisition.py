@@ -20,6 +20,7 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.analytic import LogExpectedImprovement
 from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
 from botorch.acquisition.utils import prune_inferior_points
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
@@ -310,6 +311,14 @@ class _Improvement(LogExpectedImprovement):
             best = fantasies.outcomes.amax(dim=-1, keepdim=True)
             self.best_f = torch.maximum(best, self.best_f.to(best))
 
+    def forward(self, X: Tensor) -> Tensor:
+        if X.shape[-2] != 1:
+            raise UnsupportedError(
+                f"This acquisition is of one candidate, but X has {X.shape[-2]}: give "
+                "optimize_acqf the argument sequential=True."
+            )
+        return super().forward(X)
+
 
 NEGLIGIBLE = 200.0
 """By how much the logarithm of a part is below the largest one's if its gradient is left out."""
@@ -362,6 +371,9 @@ class AveragedImprovement(AcquisitionFunction):
             ``optimize_acqf`` the argument ``sequential=True``: each is to improve on what those
             before it may turn out to be.
 
+        Raises:
+            ValueError: If the model is none whose improvements are averaged.
+
         Example:
             >>> X = torch.rand(30, 2, dtype=torch.double)
             >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
@@ -369,6 +381,11 @@ class AveragedImprovement(AcquisitionFunction):
             >>> AveragedImprovement.from_model(model, 0.9, X)(X.unsqueeze(-2)).shape
             torch.Size([30])
         """
+        if not isinstance(model, TransferGP):
+            raise ValueError(
+                f"Improvements are averaged over the models of a TransferGP, but this is a "
+                f"{type(model).__name__}: use LogExpectedImprovement."
+            )
         improvements = [_Improvement(each, best_f) for each in model.apart()]
         return cls(improvements, model.improvement_shares, X_reference)
 

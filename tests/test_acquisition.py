@@ -366,3 +366,11 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
     )
     with pytest.raises(UnsupportedError, match="do not account for X_pending"):
         optimize_acqf(improvement, bounds, q=2, **options)
+
+
+def test_what_cannot_be_averaged_is_refused():
+    with pytest.raises(ValueError, match="of a TransferGP, but this is a SingleTaskGP: use LogExp"):
+        AveragedImprovement.from_model(SingleTaskGP(OBSERVED, Y), 0.5, OBSERVED)
+    found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
+    with pytest.raises(UnsupportedError, match="one candidate, but X has 2: give optimize_acqf"):
+        found(TEST_X.expand(9, 2, 2))
