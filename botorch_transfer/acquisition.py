@@ -35,6 +35,9 @@ from botorch_transfer.models.averaged import AveragedGP
 from botorch_transfer.models.target import known_inputs, predicted_moments
 from botorch_transfer.models.transfer import TransferGP, member_shares
 
+PENDING_BETA = 1.0
+"""The weight of the variance where something is pending, while there is no outcome."""
+
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
     r"""The upper confidence bound of the objectives, and the probability that constraints are met.
@@ -50,10 +53,12 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     Args:
         model: A model of ``m`` outcomes, with one model an outcome if ``m`` is not one.
-        objective_weights: A ``k x m`` tensor, a row for each objective, that is to be maximized.
+        objective_weights: A ``k x m`` tensor, a row for each objective, that is to be maximized. Of
+            a single outcome, it may be omitted.
         outcome_constraints: ``(A, b)`` for constraints ``A f(x) <= b``.
         X_pending: A ``p x d`` tensor of inputs that are being evaluated.
-        beta: ``β`` in ``μ + √β σ``.
+        beta: ``β`` in ``μ + √β σ``. By default zero, so that the first trial is where the sources
+            are best, and one as soon as something is pending, so that others spread around it.
         X_reference: An ``n x d`` tensor of inputs all over the search space. Each objective's scale
             is its standard deviation over them, so that objectives and constraints are comparable.
             If omitted, scales are one.
@@ -62,21 +67,27 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> none = torch.empty(0, 2, dtype=torch.double)
         >>> model = ScaMLGP(none, none[:, :1], {"monday": (X, X.sum(-1, keepdim=True))})
-        >>> weights = torch.ones(1, 1, dtype=torch.double)
-        >>> PriorUpperConfidenceBound(model, weights)(X.unsqueeze(-2)).shape
+        >>> PriorUpperConfidenceBound(model)(X.unsqueeze(-2)).shape
         torch.Size([20])
     """
 
     def __init__(
         self,
         model: Model,
-        objective_weights: Tensor,
+        objective_weights: Tensor | None = None,
         outcome_constraints: tuple[Tensor, Tensor] | None = None,
         X_pending: Tensor | None = None,
-        beta: float = 9.0,
+        beta: float | None = None,
         X_reference: Tensor | None = None,
     ) -> None:
         super().__init__(model)
+        if objective_weights is None:
+            if model.num_outputs != 1:
+                raise ValueError(
+                    f"The model has {model.num_outputs} outcomes: say by objective_weights which "
+                    "of them are to be maximized."
+                )
+            objective_weights = torch.ones(1, 1)
         _check_weights(objective_weights)
         self.models: list[Any] = list(model.models) if isinstance(model, ModelList) else [model]
         self.objective_weights = objective_weights
@@ -85,6 +96,15 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.set_X_pending(None)
         self.scale: Tensor | float = 1.0 if X_reference is None else self._spread(X_reference)
         self.set_X_pending(X_pending)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Tells which points are being evaluated.
+
+        Args:
+            X_pending: A ``p x d`` tensor of inputs; none of them is the same as ``None``.
+        """
+        nothing = X_pending is None or len(X_pending) == 0
+        super().set_X_pending(None if nothing else X_pending)
 
     @torch.no_grad()
     def _spread(self, X: Tensor) -> Tensor:
@@ -107,7 +127,10 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         mean, variance = self._all_moments(X)
         weights = self.objective_weights.to(mean)
         std = (variance @ weights.square().T).sqrt()
-        bounds = mean @ weights.T + math.sqrt(self.beta) * std
+        beta = self.beta
+        if beta is None:
+            beta = 0.0 if self.X_pending is None else PENDING_BETA
+        bounds = mean @ weights.T + math.sqrt(beta) * std
         value = (bounds / self.scale).mean(dim=-1)
         if self.outcome_constraints is None:
             return value
@@ -372,7 +395,8 @@ class AveragedImprovement(AcquisitionFunction):
             before it may turn out to be.
 
         Raises:
-            ValueError: If the model is none whose improvements are averaged.
+            ValueError: If the model is none whose improvements are averaged, or if ``best_f`` is
+                not finite: without outcomes, use :class:`PriorUpperConfidenceBound`.
 
         Example:
             >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -385,6 +409,10 @@ class AveragedImprovement(AcquisitionFunction):
             raise ValueError(
                 f"Improvements are averaged over the models of a TransferGP, but this is a "
                 f"{type(model).__name__}: use LogExpectedImprovement."
+            )
+        if not bool(torch.as_tensor(best_f).isfinite().all()):
+            raise ValueError(
+                "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
             )
         improvements = [_Improvement(each, best_f) for each in model.apart()]
         return cls(improvements, model.improvement_shares, X_reference)

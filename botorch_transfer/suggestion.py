@@ -62,9 +62,6 @@ logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
 
-FIRST_BETA = 1.0
-"""The weight of the variance in rows after the first, while there is no outcome."""
-
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
 
@@ -619,9 +616,8 @@ def make_acquisition(
     if is_first or len(X_known) == 0:
         A, b = -weights[[i for i, _ in limits]], torch.tensor([[-limit] for _, limit in limits])
         bounds = (A, b.to(A)) if limits else None
-        beta, pending = (FIRST_BETA, X_known) if len(X_known) else (0.0, None)
         return PriorUpperConfidenceBound(
-            model, weights[objectives], bounds, pending, beta, X_reference=reference
+            model, weights[objectives], bounds, X_known, X_reference=reference
         )
     if len(targets) == 1:
         improvement = noisy_improvement(model, weights, X_known, seed, reference)

@@ -58,12 +58,31 @@ def test_one_objective_is_the_upper_confidence_bound():
     torch.testing.assert_close(lower(test_X), mirrored(test_X), atol=1e-4, rtol=1e-4)
 
 
+def test_the_first_trial_is_where_the_sources_are_best_and_others_spread():
+    model, pending = prior_model(), torch.tensor([[0.3]], dtype=torch.double)
+    test_X = torch.rand(7, 1, 1, dtype=torch.double)
+    found = PriorUpperConfidenceBound(model)
+    torch.testing.assert_close(found(test_X), model.posterior(test_X).mean.view(-1))
+    found.set_X_pending(pending)
+    one = torch.ones(1, 1, dtype=torch.double)
+    expected = PriorUpperConfidenceBound(model, one, X_pending=pending, beta=1.0)
+    torch.testing.assert_close(found(test_X), expected(test_X))
+    found.set_X_pending(pending[:0])
+    assert found.X_pending is None
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.double)
+    options = {"num_restarts": 2, "raw_samples": 32, "sequential": True}
+    several, _ = optimize_acqf(found, bounds, q=3, **options)
+    assert torch.pdist(several).min() > 0.05
+    with pytest.raises(ValueError, match="has 2 outcomes: say by objective_weights"):
+        PriorUpperConfidenceBound(ModelListGP(model, model))
+
+
 def test_pending_points_shrink_the_deviation_as_conditioning_does():
     model = prior_model()
     pending = torch.tensor([[0.2], [0.7]], dtype=torch.double)
     weights = torch.ones(1, 1, dtype=torch.double)
-    with_pending = PriorUpperConfidenceBound(model, weights, X_pending=pending)
-    without = PriorUpperConfidenceBound(model, weights)
+    with_pending = PriorUpperConfidenceBound(model, weights, X_pending=pending, beta=9.0)
+    without = PriorUpperConfidenceBound(model, weights, beta=9.0)
     test_X = torch.tensor([[[0.2]], [[0.45]], [[0.7001]]], dtype=torch.double)
     posterior = model.posterior(test_X)
     found = (with_pending(test_X) - posterior.mean.view(-1)).square() / 9.0
@@ -80,7 +99,7 @@ def test_several_objectives_and_constraints():
     weights = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]], dtype=torch.double)
     A, b = torch.tensor([[0.0, 0.0, 2.0]]).double(), torch.tensor([[0.5]]).double()
     test_X = torch.rand(5, 1, 1, dtype=torch.double)
-    found = PriorUpperConfidenceBound(model, weights, (A, b))(test_X)
+    found = PriorUpperConfidenceBound(model, weights, (A, b), beta=9.0)(test_X)
     mean = [m.posterior(test_X).mean.view(-1) for m in models]
     std = [m.posterior(test_X).variance.view(-1).sqrt() for m in models]
     bounds = (mean[0] + 3 * std[0] - mean[1] + 3 * std[1]) / 2
@@ -91,7 +110,7 @@ def test_several_objectives_and_constraints():
 @pytest.mark.parametrize("pending", [None, torch.tensor([[0.3]], dtype=torch.double)])
 def test_it_has_gradients_and_is_finite(pending):
     weights = torch.ones(1, 1, dtype=torch.double)
-    acquisition = PriorUpperConfidenceBound(prior_model(), weights, X_pending=pending)
+    acquisition = PriorUpperConfidenceBound(prior_model(), weights, X_pending=pending, beta=9.0)
     test_X = torch.tensor([[[0.3]], [[0.9]]], dtype=torch.double, requires_grad=True)
     acquisition(test_X).sum().backward()
     assert test_X.grad is not None
@@ -103,9 +122,9 @@ def test_units_do_not_matter_with_a_scale():
         models = [SingleTaskGP(X, Y, outcome_transform=None).eval() for Y in (X, (3 * X).cos())]
         weights = torch.tensor([[unit, 0.0]], dtype=torch.double)
         A, b = torch.tensor([[0.0, 1.0]]).double(), torch.tensor([[0.5]]).double()
-        return PriorUpperConfidenceBound(ModelListGP(*models), weights, (A, b), X_reference=X)(
-            X.unsqueeze(-2)
-        )
+        model, given = ModelListGP(*models), (weights, (A, b))
+        bound = PriorUpperConfidenceBound(model, *given, beta=9.0, X_reference=X)
+        return bound(X.unsqueeze(-2))
 
     torch.testing.assert_close(bound(1.0), bound(1e4))
     one = torch.ones(1, 1, dtype=torch.double)
@@ -121,7 +140,7 @@ def test_an_ensemble_counts_as_a_mixture(pending):
     model = FullyBayesianHyperpriorGP(NONE, NONE, {"monday": (X, (5 * X).sin())}, num_members=8)
     one = torch.ones(1, 1, dtype=torch.double)
     test_X = torch.rand(5, 1, 1, dtype=torch.double)
-    found = PriorUpperConfidenceBound(model, one, X_pending=pending)(test_X)
+    found = PriorUpperConfidenceBound(model, one, X_pending=pending, beta=9.0)(test_X)
     assert found.shape == (5,)
     posterior = model.posterior(test_X)
     variance = posterior.mixture_variance.view(-1)
@@ -371,6 +390,8 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
 def test_what_cannot_be_averaged_is_refused():
     with pytest.raises(ValueError, match="of a TransferGP, but this is a SingleTaskGP: use LogExp"):
         AveragedImprovement.from_model(SingleTaskGP(OBSERVED, Y), 0.5, OBSERVED)
+    with pytest.raises(ValueError, match="best_f is not finite: while there is no outcome"):
+        AveragedImprovement.from_model(average(0), -torch.inf, OBSERVED)
     found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
     with pytest.raises(UnsupportedError, match="one candidate, but X has 2: give optimize_acqf"):
         found(TEST_X.expand(9, 2, 2))

@@ -162,7 +162,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         raise InputDataError(
             f"{name} is a {type(tensor).__name__}: pass a torch.Tensor, of a target without "
-            "evaluations one without rows, as torch.empty(0, d)."
+            "evaluations one without rows, as torch.empty(0, d, dtype=torch.double)."
         )
     if tensor.dtype not in (float32, float64):
         raise InputDataError(f"{name} is of dtype {tensor.dtype}: pass float64, or float32.")
