@@ -42,6 +42,7 @@ from botorch_transfer import (
     SequentialHierarchicalGP,
     SourceGPs,
     SourceHierarchy,
+    TransferGP,
 )
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
@@ -159,6 +160,7 @@ def _from_domains(setting: Setting) -> GenerationStrategy:
 
 METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
     REFERENCE: lambda setting: transfer_generation_strategy(),
+    "TransferGP (b) table": lambda s: _strategy(TransferGP, history=s.runs()),
     "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
     "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),
     "ScaMLGP (c) file": _from_file(ScaMLGP, lambda data, **k: SourceGPs.fit(data, **k)),
