@@ -200,7 +200,24 @@ def suggest(
         >>> list(rows.columns)
         ['C', 'predicted_mean', 'predicted_std', 'acquisition', 'sources']
     """
-    return propose(**locals()).rows
+    return propose(
+        space,
+        history,
+        runs,
+        outcome,
+        goal,
+        n,
+        task=task,
+        model=model,
+        prior=prior,
+        constraints=constraints,
+        noise=noise,
+        status=status,
+        missing=missing,
+        rename=rename,
+        log=log,
+        seed=seed,
+    ).rows
 
 
 def propose(
