@@ -46,7 +46,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
-from botorch_transfer.pretraining.memo import clear_memos
+from botorch_transfer.memo import clear_memos
 
 EVALUATIONS = 12
 AT = (1, 2, 3, 5, 8, 12)

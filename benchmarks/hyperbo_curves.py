@@ -17,7 +17,7 @@ from benchmarks.hyperbo_study import IDENTIFIERS, OUTCOME_SCALES, PRETRAINED, re
 from benchmarks.markdown import markdown_table
 from benchmarks.studies import TableProblem
 from botorch_transfer import PretrainedPrior
-from botorch_transfer.pretraining.pretrained.checkpoints import LearningCurve
+from botorch_transfer.hyperbo.checkpoints import LearningCurve
 
 NUM_LOOKS = 50
 SHOWN = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 50)

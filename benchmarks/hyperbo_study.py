@@ -37,9 +37,9 @@ from benchmarks.studies.problems import Problem
 from benchmarks.studies.run import Budget, step_seed
 from benchmarks.tables import read_shared
 from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.pretraining.memo import Memo
-from botorch_transfer.pretraining.pretrained.objectives import Objective
-from botorch_transfer.pretraining.tasks import OutcomeScale
+from botorch_transfer.gp.tasks import OutcomeScale
+from botorch_transfer.hyperbo.objectives import Objective
+from botorch_transfer.memo import Memo
 
 AT = (1, 5, 20)
 NUM_CONTEXT = (0, 5, 20)

@@ -40,7 +40,7 @@ from benchmarks.markdown import markdown_table
 from benchmarks.studies.problems import TableProblem
 from benchmarks.tables import read_shared
 from botorch_transfer import SourceGPs, SourcePopulation, TransferGP
-from botorch_transfer.models.report import ALL, FEW_POINTS, SMALL
+from botorch_transfer.report import ALL, FEW_POINTS, SMALL
 
 KINDS = ("helpful", "partly", "shifted", "irrelevant", "inverted", "mixed")
 TABLES = ("svm", "fcnet", "mlp", "rf", "rnn_optimizer")

@@ -1,6 +1,5 @@
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax."""
 
-from botorch_transfer import _moved
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
@@ -37,8 +36,6 @@ from botorch_transfer.search_space import (
     SimplexParameter,
 )
 from botorch_transfer.suggestion import suggest
-
-_moved.install()
 
 __version__ = "0.1.0"
 

@@ -25,9 +25,9 @@ from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer import models
 from botorch_transfer.data import tables
-from botorch_transfer.page import suggestion_page
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
 from botorch_transfer.suggestion import Proposal, propose
+from botorch_transfer.suggestion.page import suggestion_page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

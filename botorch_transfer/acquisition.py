@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
-from botorch_transfer.models.averaged import AveragedGP
-from botorch_transfer.models.target import known_inputs, predicted_moments
-from botorch_transfer.models.transfer import TransferGP, member_shares
+from botorch_transfer.average import AveragedGP
+from botorch_transfer.model import known_inputs, predicted_moments
+from botorch_transfer.transfer import TransferGP, member_shares
 
 PENDING_BETA = 1.0
 """The weight of the variance where something is pending, while there is no outcome."""

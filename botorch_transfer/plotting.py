@@ -22,11 +22,11 @@ from linear_operator.operators import DiagLinearOperator
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.models.calibration import MODEL, Calibration
-from botorch_transfer.models.report import ALL, member_on_sources
-from botorch_transfer.models.target import TargetGP, predicted_moments
-from botorch_transfer.pretraining.source_gps.source_gps import SourceGPs
+from botorch_transfer.calibration import MODEL, Calibration
+from botorch_transfer.model import TargetGP, predicted_moments
+from botorch_transfer.report import ALL, member_on_sources
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
+from botorch_transfer.sources.prior import SourceGPs
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -388,7 +388,7 @@ def plot_calibration(model: TargetGP | Calibration, ax: Axes | None = None) -> A
 
     Args:
         model: A fitted model with two or more target points, without a batch; or a
-            :class:`~botorch_transfer.models.calibration.Calibration`.
+            :class:`~botorch_transfer.calibration.Calibration`.
         ax: Where to draw; new axes if omitted.
 
     Returns:

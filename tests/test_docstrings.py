@@ -31,10 +31,10 @@ from botorch_transfer import (
     SourceGPs,
     pretraining,
 )
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.kernels.conditioned import ConditionedGPs
-from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.kernels.weighted_sum import TaskWeights
+from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.gp.stationary import stationary_function
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -30,7 +30,7 @@ from botorch_transfer import (
     TwoStageTransferGP,
     plotting,
 )
-from botorch_transfer.models.calibration import Calibration
+from botorch_transfer.calibration import Calibration
 from botorch_transfer.plotting import (
     NAMES,
     PAPER,

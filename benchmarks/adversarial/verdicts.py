@@ -11,7 +11,7 @@ from benchmarks.adversarial.analysis import GUARDED
 from benchmarks.markdown import markdown_table
 from benchmarks.studies import TableProblem
 from botorch_transfer import GuardedTransferGP
-from botorch_transfer.models.report import ALL
+from botorch_transfer.report import ALL
 
 NUM_EVALUATIONS = 10
 SAYS = {"irrelevant": "irrelevant", "inverted": "misleading", "helpful": "helpful"}

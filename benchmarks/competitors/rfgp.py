@@ -29,7 +29,7 @@ from benchmarks.competitors.task_embedding import (
     EmbeddedRegression,
     Rows,
 )
-from botorch_transfer.kernels.gaussian import log_density
+from botorch_transfer.gp.likelihood import log_density
 
 NUM_FEATURES = 256
 LEAST_NOISE = 1e-4

@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from benchmarks.competitors.competitor import Competitor, History
 from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining.tasks import PaddedTasks
 
 EMBEDDING = 5
 BATCH_SIZE = 64

@@ -24,12 +24,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from benchmarks.markdown import markdown_table
+from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.plotting import BLACK, GREY, style_of
 from botorch_transfer.test_functions import AlpineFamily
 

@@ -25,21 +25,17 @@ from benchmarks.markdown import markdown_table
 from benchmarks.styles import style_of
 from benchmarks.timing.measure import readable
 from benchmarks.timing.tasks import Task, random_tasks
-from botorch_transfer.hyperpriors import RESIDUAL_HYPERPARAMETERS
-from botorch_transfer.kernels.hierarchy import (
-    BoostedHierarchy,
-    ConditionedHierarchy,
-    stack_levels,
-)
+from botorch_transfer.gp.fit import MAPObjective
+from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS
+from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.models.hierarchical import HierarchicalGP
 from botorch_transfer.pretraining import SourceHierarchy
-from botorch_transfer.pretraining.source_gps.map_fit import MAPObjective
-from botorch_transfer.pretraining.tasks import PaddedTasks
 
 DIM, NUM_TARGET_POINTS, NUM_QUERIES = 3, 20, 200
 NUM_SOURCES, LEVEL_POINTS = 4, 40

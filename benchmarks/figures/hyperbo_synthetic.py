@@ -29,10 +29,10 @@ from torch import Tensor
 
 from benchmarks.markdown import markdown_table
 from botorch_transfer import PretrainedPrior
-from botorch_transfer.kernels.features import FeatureMean, FeatureNetwork
-from botorch_transfer.kernels.gaussian import nll
-from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.pretrained.objectives import EmpiricalGaussian, ekl
+from botorch_transfer.gp.likelihood import nll
+from botorch_transfer.gp.stationary import squared_distance, stationary_function
+from botorch_transfer.hyperbo.features import FeatureMean, FeatureNetwork
+from botorch_transfer.hyperbo.objectives import EmpiricalGaussian, ekl
 
 DOMAIN = torch.arange(1.0, 6.0, dtype=torch.double).unsqueeze(-1)
 JITTER = 1e-6

@@ -19,8 +19,8 @@ from torch.distributions import Gamma, kl_divergence
 from benchmarks.hyperpriors.store import remembered, remembered_hyperprior
 from benchmarks.markdown import markdown_table
 from botorch_transfer import Hyperprior
+from botorch_transfer.memo import content_key
 from botorch_transfer.pretraining import NetworkOptions
-from botorch_transfer.pretraining.memo import content_key
 from botorch_transfer.test_functions import (
     LARGE_SUPER_DATASET,
     SMALL_SUPER_DATASET,

@@ -30,7 +30,7 @@ from benchmarks.hyperpriors.table_one import difference, random_score
 from benchmarks.markdown import markdown_table
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 
 CHECKPOINTS = (5, 20, 50)
 INITIAL = 3

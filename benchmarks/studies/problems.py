@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from botorch_transfer.data import SourceData, as_datasets
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 
 History = Mapping[str, SourceData]
 

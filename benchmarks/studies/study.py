@@ -18,7 +18,7 @@ from tqdm import tqdm
 from benchmarks.studies.methods import Method
 from benchmarks.studies.problems import ProblemSource
 from benchmarks.studies.run import Budget, Record, run
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from benchmarks.timing.measure import Row, Sizes, medians, readable
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import PretrainedPrior
 from botorch_transfer.data import as_datasets
-from botorch_transfer.kernels.stationary import squared_distance, stationary_function
+from botorch_transfer.gp.parallel import keep_freed_memory
+from botorch_transfer.gp.stationary import squared_distance, stationary_function
+from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
+from botorch_transfer.hyperbo.fit import GradientFit
+from botorch_transfer.hyperbo.objectives import SourceLoss
 from botorch_transfer.pretraining import PretrainingOptions
-from botorch_transfer.pretraining.parallel import keep_freed_memory
-from botorch_transfer.pretraining.pretrained.fit import GradientFit
-from botorch_transfer.pretraining.pretrained.objectives import SourceLoss
-from botorch_transfer.pretraining.tasks import PaddedTasks, outcome_scales
 
 SLOWDOWN = 3.0
 

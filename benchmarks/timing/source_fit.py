@@ -12,9 +12,9 @@ from benchmarks.timing.measure import Row, Sizes, medians, readable
 from benchmarks.timing.tasks import Task, random_tasks
 from benchmarks.timing.twin import log_posterior, set_hyperparameters, twin_of_source_gp
 from botorch_transfer import SourceGPs
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.gp.fit import draw_starts
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.pretraining import MAPOptions, clear_memos
-from botorch_transfer.pretraining.source_gps.map_fit import draw_starts
 
 SPEEDUP = 8.0
 NATS = 0.1

@@ -10,8 +10,7 @@ from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.hyperpriors import SOURCE_HYPERPARAMETERS
-from botorch_transfer.hyperpriors.spec import Hyperparameter
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, Hyperparameter
 
 
 def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:

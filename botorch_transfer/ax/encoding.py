@@ -30,9 +30,9 @@ from botorch_transfer.ax.experiments import search_space_of
 from botorch_transfer.ax.history import OldRuns, TransferHistory, missing_value
 from botorch_transfer.data import Domain, SourceData, as_datasets
 from botorch_transfer.data.tables import unknown_values
-from botorch_transfer.pretraining.input_transforms import input_labels, label_inputs
-from botorch_transfer.pretraining.memo import Memo, content_key
-from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.input_transforms import input_labels, label_inputs
+from botorch_transfer.memo import Memo, content_key
+from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import CategoricalParameter, FloatParameter, IntegerParameter
 from botorch_transfer.search_space import Parameter as OwnParameter
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from botorch_transfer.ax.experiments import experiment_of, save_again
 from botorch_transfer.ax.units import moments_of
 from botorch_transfer.data.tables import likely_column
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 
 logger = logging.getLogger(__name__)
 

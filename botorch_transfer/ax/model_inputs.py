@@ -23,23 +23,22 @@ from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTr
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
+from botorch_transfer.arguments import split_target_and_sources
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
-from botorch_transfer.models import GuardedTransferGP, ScaMLGP, TransferGP
-from botorch_transfer.models.inputs import split_target_and_sources
-from botorch_transfer.models.target import TargetGP
-from botorch_transfer.models.transfer import MEMBERS
-from botorch_transfer.pretraining import (
-    Hyperprior,
-    PretrainedPrior,
-    SourceGPs,
-    SourceHierarchy,
-    SourcePopulation,
-)
-from botorch_transfer.pretraining.memo import Memo
-from botorch_transfer.pretraining.prior import TransferPrior
-from botorch_transfer.pretraining.saving import prior_class_name
+from botorch_transfer.guarded import GuardedTransferGP
+from botorch_transfer.hierarchy.prior import SourceHierarchy
+from botorch_transfer.hyperbo.prior import PretrainedPrior
+from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.memo import Memo
+from botorch_transfer.model import TargetGP
+from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.prior import TransferPrior
+from botorch_transfer.saving import prior_class_name
+from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.scaml import ScaMLGP
+from botorch_transfer.transfer import MEMBERS, TransferGP
 
 logger = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapte
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import transfer_model_inputs
 from botorch_transfer.ax.units import StandardizeByHistory
-from botorch_transfer.models.guarded import GuardRule
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.guarded import GuardRule
+from botorch_transfer.model import TargetGP
 
 
 class TransferGenerators(registry.GeneratorRegistryBase):

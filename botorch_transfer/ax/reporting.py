@@ -10,8 +10,8 @@ from ax.api.client import Client
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 
-from botorch_transfer.models import report
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer import report
+from botorch_transfer.model import TargetGP
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:

@@ -22,8 +22,8 @@ from ax.generators.torch.botorch_modular.surrogate import ModelConfig, Surrogate
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
-from botorch_transfer.models import TransferGP
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.model import TargetGP
+from botorch_transfer.transfer import TransferGP
 
 Path = str | os.PathLike[str]
 History = (

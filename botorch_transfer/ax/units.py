@@ -16,8 +16,8 @@ from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardiz
 from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
 
-from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
-from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.prior import TransferPrior
 
 
 class StandardizeByHistory(StandardizeY):

@@ -1,7 +1,25 @@
 """Kernels and means of transferred priors, and the conditioned GPs behind them."""
 
-from botorch_transfer.kernels.conditioned import ConditionedGPs
-from botorch_transfer.kernels.coregionalization import (
+from botorch_transfer.gp.combine import (
+    EnsembleWeights,
+    TaskWeights,
+    WeightedSumKernel,
+    WeightedSumMean,
+)
+from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.hyperbo.features import (
+    BiasedLinearKernel,
+    FeatureKernel,
+    FeatureMean,
+    FeatureNetwork,
+)
+from botorch_transfer.joint.conditional import (
+    SourceConditional,
+    SourceConditionalKernel,
+    SourceConditionalMean,
+)
+from botorch_transfer.joint.kernels import (
     CoregionalizationKernel,
     HierarchicalKernel,
     IntrinsicCoregionalizationKernel,
@@ -9,10 +27,6 @@ from botorch_transfer.kernels.coregionalization import (
     ScaMLKernel,
     WeightedSourceKernel,
 )
-from botorch_transfer.kernels.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
-from botorch_transfer.kernels.hierarchy import BoostedHierarchy, ConditionedHierarchy
-from botorch_transfer.kernels.source_conditional import SourceConditional, SourceConditionalKernel
-from botorch_transfer.kernels.weighted_sum import EnsembleWeights, TaskWeights, WeightedSumKernel
 
 __all__ = [
     "BiasedLinearKernel",
@@ -22,6 +36,7 @@ __all__ = [
     "CoregionalizationKernel",
     "EnsembleWeights",
     "FeatureKernel",
+    "FeatureMean",
     "FeatureNetwork",
     "HierarchicalKernel",
     "IntrinsicCoregionalizationKernel",
@@ -29,7 +44,9 @@ __all__ = [
     "ScaMLKernel",
     "SourceConditional",
     "SourceConditionalKernel",
+    "SourceConditionalMean",
     "TaskWeights",
     "WeightedSourceKernel",
     "WeightedSumKernel",
+    "WeightedSumMean",
 ]

@@ -1,25 +1,25 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.models import pathwise  # noqa: F401  (registers the samplers)
-from botorch_transfer.models.ensemble import RankWeightedGP, TwoStageTransferGP
-from botorch_transfer.models.guarded import GuardedTransferGP
-from botorch_transfer.models.hierarchical import (
+from botorch_transfer import pathwise  # noqa: F401  (registers the samplers)
+from botorch_transfer.guarded import GuardedTransferGP
+from botorch_transfer.hierarchy.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.models.hyperprior import FullyBayesianHyperpriorGP, HyperpriorGP
-from botorch_transfer.models.joint import (
+from botorch_transfer.hyperbo.model import PretrainedGP
+from botorch_transfer.hyperprior.models import FullyBayesianHyperpriorGP, HyperpriorGP
+from botorch_transfer.joint.models import (
     IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,
     LinearCoregionalizationGP,
     WeightedSourceGP,
 )
-from botorch_transfer.models.population import PopulationGP
-from botorch_transfer.models.pretrained import PretrainedGP
-from botorch_transfer.models.scaml import ScaMLGP
-from botorch_transfer.models.transfer import TransferGP
+from botorch_transfer.population.model import PopulationGP
+from botorch_transfer.sources.ensembles import RankWeightedGP, TwoStageTransferGP
+from botorch_transfer.sources.scaml import ScaMLGP
+from botorch_transfer.transfer import TransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",

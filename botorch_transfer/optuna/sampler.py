@@ -31,7 +31,6 @@ from torch import Tensor
 
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import failed_inputs
-from botorch_transfer.maximization import ExhaustedSpaceError, is_among
 from botorch_transfer.optuna.distributions import (
     distribution_of,
     has_value,
@@ -48,9 +47,10 @@ from botorch_transfer.optuna.history import (
     outcome_names,
     outcomes_of,
 )
-from botorch_transfer.pretraining.prior import TransferPrior
+from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.suggestion import Target, in_log_scale, propose_from
+from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class TransferSampler(BaseSampler):
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the rule of
-    :func:`history_from_optuna`. Those without a value there count as failed. A trial without a
-    value of some constraint counts as pending.
+    (:class:`~botorch_transfer.suggestion.feasibility.FeasibilityModel`). Pruned ones count by the
+    rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial
+    without a value of some constraint counts as pending.
 
     **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
     Objectives and constraints that the history lacks have a plain GP; one objective must be in it.

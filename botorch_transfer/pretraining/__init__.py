@@ -1,17 +1,21 @@
 """Pre-training: it turns source data into priors, the objects that models are built on."""
 
-from botorch_transfer.pretraining.hyperprior.domain_fit import DomainFitOptions
-from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
-from botorch_transfer.pretraining.hyperprior.network import NetworkOptions
-from botorch_transfer.pretraining.hyperprior.validation import (
+from botorch_transfer.gp.fit import MAPOptions
+from botorch_transfer.hierarchy.prior import SourceHierarchy
+from botorch_transfer.hyperbo.fit import PretrainingOptions
+from botorch_transfer.hyperbo.prior import PretrainedPrior
+from botorch_transfer.hyperprior.fit import DomainFitOptions
+from botorch_transfer.hyperprior.network import NetworkOptions
+from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.hyperprior.validation import (
     hierarchical_negative_log_likelihood,
     leave_one_domain_out,
 )
-from botorch_transfer.pretraining.memo import clear_memos
-from botorch_transfer.pretraining.population import PopulationOptions, SourcePopulation
-from botorch_transfer.pretraining.pretrained import PretrainedPrior, PretrainingOptions
-from botorch_transfer.pretraining.prior import TransferPrior
-from botorch_transfer.pretraining.source_gps import MAPOptions, SourceGPs, SourceHierarchy
+from botorch_transfer.memo import clear_memos
+from botorch_transfer.population.fit import PopulationOptions
+from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.prior import TransferPrior
+from botorch_transfer.sources.prior import SourceGPs
 
 __all__ = [
     "DomainFitOptions",

@@ -15,9 +15,9 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.data import Domain
-from botorch_transfer.kernels.stationary import squared_distance, stationary_function
-from botorch_transfer.pretraining.hyperprior.estimates import HyperparameterDraws
-from botorch_transfer.pretraining.hyperprior.hyperprior import Hyperprior
+from botorch_transfer.gp.stationary import squared_distance, stationary_function
+from botorch_transfer.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.hyperprior.prior import Hyperprior
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ from botorch_transfer.ax.model_inputs import (
     transfer_model_inputs,
 )
 from botorch_transfer.data import Domain
-from botorch_transfer.pretraining.memo import clear_memos
+from botorch_transfer.memo import clear_memos
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]

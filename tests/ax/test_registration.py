@@ -28,8 +28,8 @@ from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.ax.units import StandardizeByHistory
-from botorch_transfer.models.guarded import GuardRule
-from botorch_transfer.models.target import TargetGP
+from botorch_transfer.guarded import GuardRule
+from botorch_transfer.model import TargetGP
 from tests.ax.signatures import parameters
 
 

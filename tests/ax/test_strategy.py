@@ -26,14 +26,14 @@ from botorch_transfer import (
 )
 from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.input_transforms import input_labels
+from botorch_transfer.memo import clear_memos
 from botorch_transfer.pretraining import (
     Hyperprior,
     PretrainedPrior,
     SourceHierarchy,
     SourcePopulation,
 )
-from botorch_transfer.pretraining.input_transforms import input_labels
-from botorch_transfer.pretraining.memo import clear_memos
 from tests.ax.conftest import (
     FORMS,
     bowl,

@@ -10,7 +10,7 @@ from botorch.models.transforms.input import Normalize
 from torch import Tensor
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,

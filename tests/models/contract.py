@@ -28,7 +28,10 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_transfer.average import AveragedGP
 from botorch_transfer.data import Domain
+from botorch_transfer.hierarchy.prior import SourceHierarchy
+from botorch_transfer.model import TargetGP
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
     FullyBayesianHyperpriorGP,
@@ -48,11 +51,8 @@ from botorch_transfer.models import (
     TwoStageTransferGP,
     WeightedSourceGP,
 )
-from botorch_transfer.models.averaged import AveragedGP
-from botorch_transfer.models.target import TargetGP
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import Hyperprior, PretrainedPrior, SourceGPs, SourcePopulation
-from botorch_transfer.pretraining.source_gps.hierarchy import SourceHierarchy
 from tests.families import ShiftedSines
 
 

@@ -23,7 +23,7 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
-from botorch_transfer.models.target_fit import TargetObjective
+from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import bounds, priors_of, where

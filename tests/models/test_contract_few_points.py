@@ -11,7 +11,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.models.joint import JointTransferGP
+from botorch_transfer.joint.models import JointTransferGP
 from botorch_transfer.pretraining import clear_memos
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import (

@@ -13,9 +13,10 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.nn import ModuleList
 
-from botorch_transfer.models import ScaMLGP, target
-from botorch_transfer.models.fitting import fit_from_starts
-from botorch_transfer.models.joint import JointTransferGP
+from botorch_transfer import model as target
+from botorch_transfer.gp.restarts import fit_from_starts
+from botorch_transfer.joint.models import JointTransferGP
+from botorch_transfer.models import ScaMLGP
 from tests.families import ShiftedSines
 from tests.models.contract import CASES, MINIMAL, priors_of, where
 

@@ -16,7 +16,7 @@ from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
 
 from tests.families import ShiftedSines
 from tests.models.contract import BUDGET, bounds, raw_transform, to_raw, where
-from tests.models.drawn_functions import assert_moments
+from tests.pathwise.drawn_functions import assert_moments
 
 pytestmark = pytest.mark.gaussian
 

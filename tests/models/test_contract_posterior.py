@@ -12,7 +12,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 from linear_operator.operators import DenseLinearOperator
 
-from botorch_transfer.models import target
+from botorch_transfer import model as target
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import noise_in_users_units, outcome_scale, variants
 

@@ -21,12 +21,12 @@ from optuna.distributions import (
 from optuna.trial import Trial, TrialState, create_trial
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
+from botorch_transfer.memo import clear_memos
 from botorch_transfer.optuna import TransferSampler, history_from_optuna
 from botorch_transfer.optuna import sampler as sampler_module
-from botorch_transfer.pretraining.memo import clear_memos
-from tests.brief_search import brief_search
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
 from tests.optuna.worker import open_study
+from tests.suggestion.brief_search import brief_search
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,9 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
-from botorch_transfer import PopulationGP, maximization, suggestion
+from botorch_transfer import PopulationGP, suggestion
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
+from botorch_transfer.suggestion import search as maximization
 from tests.optuna.studies import drawn_history
 
 

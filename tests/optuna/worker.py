@@ -7,8 +7,8 @@ import time
 
 import optuna
 
-from tests.brief_search import brief_search
 from tests.optuna.studies import sampler
+from tests.suggestion.brief_search import brief_search
 
 
 def open_study(storage: str, name: str, seed: int) -> optuna.Study:

@@ -11,7 +11,7 @@ from benchmarks.competitors import Competitor
 from benchmarks.studies.methods.base import with_failures_worst
 from benchmarks.studies.methods.baselines import RandomSearch
 from benchmarks.studies.problems import Problem
-from botorch_transfer.pretraining.memo import Memo, content_key
+from botorch_transfer.memo import Memo, content_key
 
 _built = Memo(size=16)
 

@@ -15,9 +15,9 @@ from benchmarks.studies.methods.optimization import Build
 from benchmarks.studies.problems import Problem
 from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
 from botorch_transfer.data import as_datasets
-from botorch_transfer.pretraining.memo import Memo, content_key
-from botorch_transfer.pretraining.pretrained.objectives import Objective
-from botorch_transfer.pretraining.tasks import OutcomeScale
+from botorch_transfer.gp.tasks import OutcomeScale
+from botorch_transfer.hyperbo.objectives import Objective
+from botorch_transfer.memo import Memo, content_key
 
 PRETRAINING_STEPS = 500
 """Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""

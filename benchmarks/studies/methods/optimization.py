@@ -17,8 +17,8 @@ from benchmarks.studies.methods.base import with_failures_worst
 from benchmarks.studies.methods.baselines import RandomSearch
 from benchmarks.studies.problems import Problem
 from botorch_transfer import PopulationGP
-from botorch_transfer.models.averaged import AveragedGP
-from botorch_transfer.models.ensemble import EnsembleGP
+from botorch_transfer.average import AveragedGP
+from botorch_transfer.sources.ensembles import EnsembleGP
 
 Build = Callable[[Tensor, Tensor, Problem], SingleTaskGP]
 

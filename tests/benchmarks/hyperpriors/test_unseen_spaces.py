@@ -14,7 +14,7 @@ from botorch_transfer.pretraining import NetworkOptions
 def test_command(tables, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.hyperpriors.unseen_spaces.CHECKPOINTS", (4, 5))
     quick = partial(NetworkOptions, num_steps=5)
-    monkeypatch.setattr("botorch_transfer.pretraining.hyperprior.hyperprior.NetworkOptions", quick)
+    monkeypatch.setattr("botorch_transfer.hyperprior.prior.NetworkOptions", quick)
     arguments = [str(tables), "--out", str(tmp_path / "out"), "--tasks", "1", "--points", "8"]
     arguments += ["--seeds", "1", "--evaluations", "5"]
     main(arguments)

@@ -11,9 +11,9 @@ from benchmarks.hyperpriors.loop import by_model, first_points, normalized_regre
 from benchmarks.hyperpriors.table_one import averaged
 from benchmarks.hyperpriors.weighted_draws import WeightedDraws
 from botorch_transfer import Hyperprior
-from botorch_transfer.kernels.stationary import stationary_function
-from botorch_transfer.pretraining.hyperprior.validation import log_likelihoods
-from tests.pretraining.domains import draw_domain
+from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.hyperprior.validation import log_likelihoods
+from tests.hyperprior.domains import draw_domain
 
 HYPERPRIOR = Hyperprior.specified(
     NormalPrior(1.0, 1.0),

@@ -9,7 +9,7 @@ from benchmarks.studies.development.methods import (
     plain_gp,
 )
 from botorch_transfer import SourceGPs, SourcePopulation
-from botorch_transfer.pretraining.memo import clear_memos
+from botorch_transfer.memo import clear_memos
 
 
 def toy(n: int = 4):

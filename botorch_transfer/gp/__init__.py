@@ -1,0 +1,1 @@
+"""The numerics that every method stands on: kernels, likelihoods, conditioned GPs, fits."""

@@ -1,0 +1,518 @@
+"""The mean and the kernel of a weighted sum of source posteriors, and the weights.
+
+Read it for the source part of ScaML-GP, whose weights are fitted, of the hierarchical GPs, where
+every task counts once, and of the ensembles, whose weights are shares.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from gpytorch.module import Module
+from gpytorch.priors import Prior
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils.checkpoint import checkpoint
+
+from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
+from botorch_transfer.gp.conditioned import MAX_ELEMENTS, ConditionedBatch, ConditionedGPs, in_parts
+from botorch_transfer.gp.state import select_batch
+
+# Not zero, because Gamma hyperpriors have no gradient there.
+MIN_WEIGHT = 1e-6
+
+
+class SourceWeights(Module, ABC):
+    """Base class of source weights."""
+
+    _parameter: ClassVar[str]
+    """The parameter's name; its last dimension is that of the tasks."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the target model."""
+        return getattr(self, self._parameter).shape[:-1]
+
+    @property
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """The weights, a ``batch_shape x M`` tensor."""
+
+    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the GPs that count.
+
+        Args:
+            gps: All source GPs.
+
+        Returns:
+            ``U`` GPs and their weights, a ``batch_shape x U`` tensor; by default all.
+        """
+        return gps, self.weights
+
+    def __getitem__(self, index: Any) -> Self:
+        """Selects from the batch: what an index of ``batch_shape`` selects."""
+        return select_batch(self, self._parameter, index)
+
+
+class _Held(NamedTuple):
+    """What a fit of some of the weights is of.
+
+    Args:
+        mask: A ``batch_shape x M`` tensor of flags: the tasks that count in each batch.
+        counting: ``M`` flags: those that count in any.
+        columns: See :attr:`TaskWeights.columns`.
+    """
+
+    mask: Tensor
+    counting: Tensor
+    columns: Tensor | None
+
+
+class TaskWeights(SourceWeights):
+    r"""One non-negative weight for each source task, shared by a mean and a kernel.
+
+    The weights are optimized as they are, not through a logarithm, so that a source task that does
+    not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
+
+    Of many tasks most may be left out. Their weights are exactly zero: they are not evaluated, have
+    no hyperprior, and are not fitted.
+
+    Args:
+        num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
+        batch_shape: The batch shape of the target model.
+        prior: An optional hyperprior for the weights.
+        can_leave_out: Whether tasks may be left out; otherwise no weight is set to zero.
+
+    Example:
+        >>> TaskWeights(4).weights
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], grad_fn=<...>)
+    """
+
+    _parameter = "raw_weights"
+    raw_weights: Parameter
+    raw_weights_constraint: GreaterThan
+    can_leave_out: bool = False  # that of the pickles of earlier versions
+    _held: _Held | None = None  # inside `without_left_out`
+
+    def __init__(
+        self,
+        num_tasks: int,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+        prior: Prior | None = None,
+        can_leave_out: bool = False,
+    ) -> None:
+        super().__init__()
+        start = torch.full((*batch_shape, num_tasks), 1.0 / num_tasks)
+        self.register_parameter("raw_weights", Parameter(start))
+        self.register_constraint("raw_weights", GreaterThan(MIN_WEIGHT, transform=None))
+        if prior is not None:
+            self.register_prior("weights_prior", prior, _get_weights, _set_weights)
+        self.can_leave_out = can_leave_out
+        self._selected = Cache(size=1)
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound.
+
+        If tasks may be left out, those set to zero are.
+        """
+        # A copy, because without a transform these would be the parameters themselves.
+        return self.raw_weights_constraint.transform(self.raw_weights).clone()
+
+    @weights.setter
+    def weights(self, value: Tensor) -> None:
+        value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
+        if not bool((value >= 0).all()):
+            raise ValueError("A task's weight must not be negative.")
+        left_out = value == 0
+        value = value.clamp_min(MIN_WEIGHT)
+        self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
+        if self.can_leave_out:
+            self.raw_weights.data.masked_fill_(left_out, 0.0)
+
+    @property
+    def columns(self) -> Tensor | None:
+        """Which of the ``U`` GPs that count in any batch each batch's weights are of.
+
+        ``None`` if each batch has weights of all of them.
+        """
+        return None if self._held is None else self._held.columns
+
+    def choose(self, mask: Tensor) -> None:
+        """Leaves out all tasks but some.
+
+        Args:
+            mask: A ``batch_shape x M`` boolean tensor: the ``S`` tasks of each batch that count.
+                They keep their weights, except that those that were left out before start at ``1 /
+                S``, and so do all if all weights were alike.
+        """
+        raw = self.raw_weights.data
+        alike = bool((raw == raw[..., :1]).all())
+        start = mask.to(raw) / mask.sum(dim=-1, keepdim=True)
+        raw.copy_(start if alike else torch.where(mask & (raw != 0), raw, start))
+
+    def _counting(self) -> Tensor:
+        """The tasks that count in any batch, ``M`` flags."""
+        return (self.raw_weights.detach() != 0).reshape(-1, self.raw_weights.shape[-1]).any(dim=0)
+
+    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the GPs that count in any batch.
+
+        Args:
+            gps: All source GPs.
+
+        Returns:
+            ``U`` GPs and their weights, a ``batch_shape x U`` tensor.
+        """
+        if not self.can_leave_out:
+            return gps, self.weights
+
+        def select(mask: Tensor) -> tuple[ConditionedBatch, Tensor]:
+            tasks = mask.nonzero().squeeze(-1)
+            if len(tasks) == len(mask):
+                return gps, tasks
+            return cast(ConditionedGPs, gps).select(tasks), tasks
+
+        counting = self._counting() if self._held is None else self._held.counting
+        twin, tasks = self._selected(select, counting, gps.alpha)
+        weights, columns = self.weights, self.columns
+        if columns is not None:
+            full = weights.new_zeros(*weights.shape[:-1], len(tasks))
+            return twin, full.scatter(-1, columns.expand(weights.shape), weights)
+        return twin, weights if weights.shape[-1] == len(tasks) else weights[..., tasks]
+
+    @contextmanager
+    def without_left_out(self) -> Iterator[None]:
+        """Lets the parameter be of the tasks that count only, so that a fit is not of thousands.
+
+        Batches in which different numbers of tasks count are fitted as they are.
+        """
+        full, counting = self.raw_weights, self._counting()
+        mask = full.detach() != 0
+        sizes = mask.sum(dim=-1)
+        if not self.can_leave_out or bool((sizes != sizes.max()).any()) or bool(counting.all()):
+            yield
+            return
+        shape = *self.batch_shape, -1
+        held = Parameter(full.detach()[mask].reshape(shape), full.requires_grad)
+        columns = None
+        if held.shape[-1] < int(counting.sum()):
+            columns = (counting.cumsum(dim=-1) - 1).expand(mask.shape)[mask].reshape(shape)
+        self._parameters["raw_weights"] = held
+        self._held = _Held(mask, counting, columns)
+        try:
+            yield
+        finally:
+            full.data.masked_scatter_(mask, held.detach())
+            self._parameters["raw_weights"], self._held = full, None
+
+    def of_counting(self, weights: Tensor) -> Tensor:
+        """Selects those weights that the parameter is of at present.
+
+        Args:
+            weights: A ``batch_shape x M`` tensor of all tasks' weights, maybe of another model.
+
+        Returns:
+            A tensor like the parameter. Tasks that count here, and were left out there, start as
+            in :meth:`choose`.
+        """
+        counts = self.raw_weights.detach() != 0
+        if self._held is not None:
+            weights = weights[self._held.mask].reshape(counts.shape)
+        start = counts.to(weights) / counts.sum(dim=-1, keepdim=True)
+        return torch.where(counts & (weights != 0), weights, start)
+
+
+def _get_weights(module: TaskWeights) -> Tensor:
+    weights = module.weights
+    if not module.can_leave_out or module._held is not None:
+        return weights
+    return weights[..., module._counting()].clamp_min(MIN_WEIGHT)
+
+
+def _set_weights(module: TaskWeights, value: Tensor) -> None:
+    # Draws from the user's own hyperprior may be negative.
+    module.weights = value.clamp_min(MIN_WEIGHT)
+
+
+class EnsembleWeights(SourceWeights):
+    """One share for each source task, and one for the target's own model; they add up to one.
+
+    They are computed, not fitted: no gradient reaches them. They are parameters all the same, so
+    that they travel with the hyperparameters.
+
+    Args:
+        num_tasks: The number of source tasks ``M``; all shares start at ``1 / (M + 1)``.
+        batch_shape: The batch shape of the target model.
+
+    Example:
+        >>> EnsembleWeights(3).weights
+        tensor([0.2500, 0.2500, 0.2500])
+    """
+
+    _parameter = "shares"
+    shares: Parameter
+
+    def __init__(self, num_tasks: int, batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008
+        super().__init__()
+        start = torch.full((*batch_shape, num_tasks + 1), 1.0 / (num_tasks + 1))
+        self.register_parameter("shares", Parameter(start, requires_grad=False))
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' shares, a ``batch_shape x M`` tensor."""
+        return self.shares[..., :-1]
+
+    @property
+    def own(self) -> Tensor:
+        """The share of the target's own model, a ``batch_shape`` tensor."""
+        return self.shares[..., -1]
+
+    def set(self, shares: Tensor) -> None:
+        """Replaces the shares.
+
+        Args:
+            shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers, the target's own
+                last; it is normalized.
+        """
+        self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
+
+
+class WeightedSumKernel(Kernel):
+    r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
+
+    This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
+
+    Args:
+        gps: The source GPs, conditioned on their data.
+        task_weights: The weights; every task counts once if omitted.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> WeightedSumKernel(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
+        torch.Size([4, 4])
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, gps: ConditionedBatch, task_weights: SourceWeights | None = None) -> None:
+        batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape
+        super().__init__(batch_shape=batch_shape)
+        self.gps = gps
+        self.task_weights = task_weights
+        self._whitened = Cache()
+        self._covariance = Cache()
+
+    def __getitem__(self, index: Any) -> WeightedSumKernel:
+        """Selects from the batch of weights."""
+        if self.task_weights is None or not len(self.batch_shape):
+            return self
+        return WeightedSumKernel(self.gps, self.task_weights[index])
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        same = same_inputs(x1, x2)
+        # Inputs that repeat themselves along a batch are evaluated once.
+        batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        gps, weights = _chosen(self.gps, self.task_weights)
+        if diag:
+            variance = self._variance(gps, x1, x2, same)
+            values = _weighted_sum(weights, variance, event_dims=1, power=2)
+            return values.expand(*batch_shape, *values.shape[-1:])
+        if not x2.requires_grad:
+            x2 = collapse_batch(x2)
+        x1 = x2 if same else x1
+        width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+        if width * x1.shape[-2] <= MAX_ELEMENTS:
+            covariances = self._covariances(gps, x1, x2, same)
+            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
+        elif same and x1.shape[-2] == 1:
+            variance = gps.variance(x1)
+            values = _weighted_sum(weights, variance, event_dims=1, power=2).unsqueeze(-1)
+        elif (
+            isinstance(gps, ConditionedGPs)
+            and gps.alpha.numel() * x2.shape[:-1].numel() > MAX_WHITENED
+        ):
+            values = _sum_in_chunks(gps, weights, x1, x2)
+        else:
+            values = self._large_sum(gps, weights, x1, x2, same, width)
+        return values.expand(*batch_shape, *values.shape[-2:])
+
+    def source_covariances(self, x: Tensor) -> Tensor:
+        """Evaluates the covariance of every source that counts, and remembers it.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x U x n x n`` tensor, without the batch if all inputs are the same.
+        """
+        gps, _ = _chosen(self.gps, self.task_weights)
+        return self._covariances(gps, x, x, same=True)
+
+    def _covariances(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates the covariance of every source: ``batch_shape x U x n1 x n2``."""
+        if not same:
+            return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
+        if x1.requires_grad:
+            return gps.covariance(x1)
+        return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
+
+    def _large_sum(
+        self,
+        gps: ConditionedBatch,
+        weights: Tensor | None,
+        x1: Tensor,
+        x2: Tensor,
+        same: bool,
+        width: int,
+    ) -> Tensor:
+        """Evaluates some rows of all sources after the other, so that memory is that of the sum."""
+        whitened = self._whitened(gps.whiten, x2, gps.alpha)
+        squares = whitened.new_ones(whitened.shape[-3]) if weights is None else weights.square()
+
+        def rows(part: Tensor, start: int = 0) -> Tensor:
+            others = x2[..., start:, :], whitened[..., start:]
+            return gps.weighted_covariance(squares, part, *others)
+
+        if not same or torch.is_grad_enabled():
+            return in_parts(rows, x1, width, dim=-2)
+        # The covariance is symmetric: the upper triangle will do.
+        n, size = x1.shape[-2], max(1, MAX_ELEMENTS // width)
+        upper = [rows(x1[..., start : start + size, :], start) for start in range(0, n, size)]
+        return _symmetric(upper)
+
+    def _variance(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
+        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x U x n``."""
+        if same:
+            return gps.variance(x1)
+        pairs = gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
+        return pairs[..., 0, 0].mT
+
+
+MAX_WHITENED = 2**24
+"""How many covariances between inputs and all source data are held at once; for more, the tasks are
+evaluated some after the other."""
+
+
+def _sum_in_chunks(gps: ConditionedGPs, weights: Tensor | None, x1: Tensor, x2: Tensor) -> Tensor:
+    """Sums the covariances of some tasks after the other; so does the backward pass."""
+    squares = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.square()
+    size = max(1, gps.num_tasks * MAX_WHITENED // (gps.alpha.numel() * x2.shape[:-1].numel()))
+
+    def of_tasks(start: int, x1: Tensor, x2: Tensor, squares: Tensor) -> Tensor:
+        chosen = slice(start, start + size)
+        part = gps.select(chosen)
+        width = part.num_tasks * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+        whitened = part.whiten(x2)
+
+        def rows(some: Tensor) -> Tensor:
+            return part.weighted_covariance(squares[..., chosen], some, x2, whitened)
+
+        return in_parts(rows, x1, width, dim=-2)
+
+    total: Tensor | None = None
+    for start in range(0, gps.num_tasks, size):
+        if torch.is_grad_enabled():
+            value = checkpoint(of_tasks, start, x1, x2, squares, use_reentrant=False)
+        else:
+            value = of_tasks(start, x1, x2, squares)
+        total = value if total is None else total + value
+    return cast(Tensor, total)
+
+
+def _symmetric(upper: list[Tensor]) -> Tensor:
+    """Makes a symmetric matrix of its upper triangle: blocks of rows, each from its diagonal on."""
+    n = upper[0].shape[-1]
+    whole = upper[0].new_empty(*upper[0].shape[:-2], n, n)
+    for rows in upper:
+        start, stop = n - rows.shape[-1], n - rows.shape[-1] + rows.shape[-2]
+        whole[..., start:stop, start:] = rows
+        whole[..., start:, start:stop] = rows.mT
+    return whole
+
+
+class WeightedSumMean(Mean):
+    r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
+
+    This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_; with all weights one, and
+    source GPs of residuals, it is the mean of a hierarchical GP.
+
+    Args:
+        gps: The source GPs, conditioned on their data.
+        task_weights: The weights; every task counts once if omitted.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> WeightedSumMean(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
+        torch.Size([4])
+    """
+
+    def __init__(self, gps: ConditionedBatch, task_weights: SourceWeights | None = None) -> None:
+        super().__init__()
+        self.gps = gps
+        self.task_weights = task_weights
+        self._source_means = Cache()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluates the mean.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x n`` tensor.
+        """
+        _, weights = _chosen(self.gps, self.task_weights)
+        mean = _weighted_sum(weights, self.source_means(x), event_dims=1, power=1)
+        return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
+
+    def source_means(self, x: Tensor) -> Tensor:
+        """Evaluates the mean of every source that counts, and remembers it.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x U x n`` tensor, without the batch if all inputs are the same.
+        """
+        gps, _ = _chosen(self.gps, self.task_weights)
+        points = x if x.requires_grad else collapse_batch(x)
+        return self._source_means(gps.mean, points, gps.alpha)
+
+
+def _chosen(
+    gps: ConditionedBatch, task_weights: SourceWeights | None
+) -> tuple[ConditionedBatch, Tensor | None]:
+    """The source GPs that count, and their weights if they have any."""
+    return (gps, None) if task_weights is None else task_weights.chosen(gps)
+
+
+def _weighted_sum(weights: Tensor | None, values: Tensor, event_dims: int, power: int) -> Tensor:
+    """Sums ``batch_shape x U x event_shape`` values over the tasks, times powers of weights."""
+    if weights is not None:
+        weights = weights.pow(power)
+        values = weights.reshape(*weights.shape, *[1] * event_dims) * values
+    return values.sum(dim=-event_dims - 1)

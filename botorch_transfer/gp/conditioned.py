@@ -1,0 +1,700 @@
+r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
+
+Read it for the evaluation that all posteriors given source data share: those of independent tasks
+(:class:`ConditionedGPs`), of hierarchies (``hierarchy``) and of joint models
+(``source_conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
+noise ``σ²``, conditioning gives
+
+.. code-block:: text
+
+    m'(x)     = m + k(x, X) [k(X, X) + σ²I]⁻¹ (y - m)
+    k'(x, x') = k(x, x') - k(x, X) [k(X, X) + σ²I]⁻¹ k(X, x')
+
+for every task of a batch at once. Everything that depends on the data alone is computed when the
+object is built; a query costs one kernel evaluation and one matrix product, however many tasks
+there are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
+
+from botorch_transfer.gp.state import NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.stationary import (
+    STATIONARY_FUNCTIONS,
+    StationaryFunction,
+    squared_distance,
+    stationary_function,
+)
+
+
+class Conditioned(ABC):
+    r"""The mean and the covariance of GPs that are conditioned on ``N`` rows of data each.
+
+    With the Cholesky factor ``L`` of the data's covariance ``K = L Lᵀ``, with ``α = K⁻¹ (y - m)``
+    and the whitened inputs ``V(x) = L⁻¹ k(X, x)``,
+
+    .. code-block:: text
+
+        m'(x)     = m + k(x, X) α
+        k'(x, x') = k(x, x') - V(x)ᵀ V(x')
+
+    Subclasses evaluate the covariances with the data for flat inputs: the inputs of all batches
+    become the rows of one ``P x d`` matrix, and one matrix product for each GP serves them all.
+    Values have the GPs' dimensions, ``gps``, behind the batch: those of several GPs at the same
+    inputs, or the batch shape of the hyperparameters.
+    """
+
+    prior_mean: Tensor
+    alpha: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the hyperparameters: the last batch dimensions of the inputs."""
+        return torch.Size()
+
+    @abstractmethod
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``k(x, X)`` for flat inputs: ``gps x P x N``, zero at the padding."""
+
+    @abstractmethod
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens flat inputs: ``gps x N x P``."""
+
+    @abstractmethod
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+
+    @abstractmethod
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning, to be broadcast to ``... x gps x n``."""
+
+    @property
+    def _width(self) -> int:
+        """How many numbers a single input takes to be compared with the data."""
+        return self.alpha.numel()
+
+    def signed(self, whitened: Tensor) -> Tensor:
+        """Applies each row's sign before the explained covariance is subtracted."""
+        return whitened
+
+    def _extra(self, x: Tensor) -> torch.Size:
+        """The inputs' batch dimensions in front of those of the hyperparameters."""
+        shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
+        return shape[: len(shape) - len(self.batch_shape)]
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """Flattens ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
+        own, extra = self.batch_shape, self._extra(x)
+        x = x.expand(*extra, *own, *x.shape[-2:])
+        places = range(len(extra)), range(-2 - len(extra), -2)
+        return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
+
+    def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
+        """Brings ``gps x ... x P`` values back into the batches of inputs ``x``."""
+        extra = self._extra(x)
+        values = values.unflatten(-1, (*extra, x.shape[-2]))
+        places = range(-1 - len(extra), -1), range(len(extra))
+        return values.movedim(*map(tuple, places))
+
+    _shared: tuple[Tensor, dict[Any, Tensor]] | None = None
+
+    @contextmanager
+    def sharing(self, x: Tensor) -> Iterator[None]:
+        """Compares inputs with the data only once, for all that is asked of them meanwhile.
+
+        A prediction asks for mean, variance and covariance with the target's points. What is
+        remembered has a graph, and is forgotten at the end.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs; recognized as this very object.
+
+        Example:
+            >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+            >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+            >>> x = torch.rand(5, 2)
+            >>> with gps.sharing(x):
+            ...     mean, variance = gps.mean(x), gps.variance(x)
+        """
+        self._shared = x, {}
+        try:
+            yield
+        finally:
+            self._shared = None
+
+    def _flat_shared(self, x: Tensor) -> Tensor:
+        """Flattens inputs, once if they are shared."""
+        shared = self._shared
+        if shared is None or shared[0] is not x:
+            return self._flat(x)
+        if "flat" not in shared[1]:
+            shared[1]["flat"] = self._flat(x)
+        return shared[1]["flat"]
+
+    def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
+        """Evaluates a method for flat inputs, once if they are shared."""
+        shared = self._shared
+        if shared is None or shared[1].get("flat") is not flat:
+            return function(flat)
+        known, name = shared[1], function.__name__
+        if name not in known:
+            known[name] = function(flat)
+        return known[name]
+
+    def cross(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances between inputs and the data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n x N`` tensor, zero at the padding.
+        """
+        return self._unflat(self.flat_cross(self._flat(x)).mT, x).mT
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior means.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+
+        def flat_mean(part: Tensor) -> Tensor:
+            return self._flat_mean(self._once(self.flat_cross, part))
+
+        return self._unflat(in_parts(flat_mean, self._flat_shared(x), self._width), x).to(x.dtype)
+
+    def _flat_mean(self, cross: Tensor) -> Tensor:
+        return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
+
+    def whiten(self, x: Tensor) -> Tensor:
+        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x N x n`` tensor in double precision.
+        """
+
+        def whitened(part: Tensor) -> Tensor:
+            return self._once(self.flat_whiten, part)
+
+        return self._unflat(in_parts(whitened, self._flat_shared(x), self._width), x)
+
+    def covariance(
+        self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
+    ) -> Tensor:
+        """Evaluates the posterior covariances.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
+            whitened2: ``whiten(x2)``, if it is known already.
+
+        Returns:
+            A ``batch_shape x gps x n1 x n2`` tensor.
+        """
+        if x2 is None and x1.shape[-2] == 1:
+            return self.variance(x1).unsqueeze(-1)
+        whitened1 = self.whiten(x1)
+        if x2 is None:
+            x2, whitened2 = x1, whitened1
+        elif whitened2 is None:
+            whitened2 = self.whiten(x2)
+        explained = _inner_products(whitened1, self.signed(whitened2))
+        return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
+
+    def weighted_covariance(
+        self, weights: Tensor, x1: Tensor, x2: Tensor, whitened2: Tensor
+    ) -> Tensor:
+        """Evaluates a weighted sum of the posterior covariances.
+
+        The explained part of all GPs is one matrix product, with no matrix for each of them.
+
+        Args:
+            weights: A ``batch_shape x gps`` tensor.
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
+            whitened2: ``whiten(x2)``.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor.
+        """
+        weights, left = weights.double(), self.signed(self.whiten(x1))
+        explained = torch.einsum("...g,...gni,...gnj->...ij", weights, left, whitened2)
+        prior = torch.einsum("...g,...gij->...ij", weights, self.prior_covariance(x1, x2))
+        return (prior - explained).to(x1.dtype)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior variances.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x gps x n`` tensor.
+        """
+
+        def explained(part: Tensor) -> Tensor:
+            return self._explained(self._once(self.flat_whiten, part))
+
+        return self._variance(in_parts(explained, self._flat_shared(x), self._width), x)
+
+    def _explained(self, whitened: Tensor) -> Tensor:
+        # Summed before the batches are restored: a sum over permuted rows takes ten times as long.
+        return (whitened * self.signed(whitened)).sum(dim=-2)
+
+    def _variance(self, explained: Tensor, x: Tensor) -> Tensor:
+        return (self.prior_variance(x) - self._unflat(explained, x)).clamp_min(0.0).to(x.dtype)
+
+
+MAX_ELEMENTS = 2**22
+"""How many elements of a matrix between inputs and others are evaluated at once."""
+
+
+def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: int = -1) -> Tensor:
+    """Evaluates a function of inputs, at most ``MAX_ELEMENTS`` elements at once.
+
+    The backward pass evaluates each part again, so that memory stays small there, too.
+
+    Args:
+        function: What to evaluate.
+        x: A ``batch_shape x n x d`` tensor of inputs.
+        width: How many elements an input takes, those of all batches together.
+        dim: The dimension of the results that is that of the inputs.
+
+    Returns:
+        The results of all inputs.
+
+    Example:
+        >>> in_parts(lambda x: x.sum(-1), torch.ones(5, 2), width=2**21)
+        tensor([2., 2., 2., 2., 2.])
+    """
+    parts = x.split(max(1, MAX_ELEMENTS // max(1, width)), dim=-2)
+    if len(parts) == 1:
+        return function(x)
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(function, part, use_reentrant=False) for part in parts], dim)
+    return torch.cat([function(part) for part in parts], dim)
+
+
+def _inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Computes ``V1ᵀ V2`` of whitened inputs.
+
+    Args:
+        left: A ``batch_shape x gps x N x n1`` tensor.
+        right: A ``batch_shape x gps x N x n2`` tensor; the batch shapes may be broadcast.
+
+    Returns:
+        A ``batch_shape x gps x n1 x n2`` tensor.
+    """
+    extra = tuple(range(left.dim() - right.dim()))
+    if extra and left.shape[len(extra) : -2] == right.shape[:-2]:
+        # One set of second inputs serves all batches: one matrix product for each GP.
+        places = tuple(range(-1 - len(extra), -1))
+        left = left.movedim(extra, places)
+        flat = left.flatten(start_dim=-1 - len(extra)).mT @ right
+        return flat.unflatten(-2, left.shape[-1 - len(extra) :]).movedim(
+            tuple(place - 1 for place in places), extra
+        )
+    if left.shape == right.shape and left.shape[-1] == 1:
+        # Many batches of single points would be as many tiny matrix products.
+        return (left * right).sum(dim=-2).unsqueeze(-1)
+    return left.mT @ right
+
+
+BLOCK = 512
+"""How many rows of a triangular factor are multiplied at once."""
+
+
+def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
+    """Computes ``L⁻¹ k(X, x)``; of a large factor the zeros above the diagonal take no time.
+
+    Args:
+        cross: A ``G x P x N`` tensor, ``k(x, X)``.
+        inverse_root: The ``G x N x N`` lower triangular ``L⁻¹``.
+
+    Returns:
+        A ``G x N x P`` tensor.
+    """
+    # Transposed: factors are stored by columns, and this order of a product is twice as fast.
+    if inverse_root.shape[-1] <= BLOCK:
+        return (cross @ inverse_root.mT).mT
+    parts, stop = [], 0
+    for rows in inverse_root.split(BLOCK, dim=-2):
+        stop += rows.shape[-2]
+        parts.append(cross[..., :stop] @ rows[..., :stop].mT)
+    return torch.cat(parts, dim=-1).mT
+
+
+class ConditionedBatch(Conditioned, NamedState):
+    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
+
+    The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
+    the kernels of its levels. Subclasses implement this in the ``aggregate`` methods, and register
+    the data and a factor as buffers: there is nothing to fit. Buffers are in double precision, and
+    results in that of the inputs.
+
+    Args:
+        lengthscale: A ``Q x d`` tensor.
+        outputscale: A ``Q`` tensor of signal variances.
+        kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
+        task_names: Names of the ``Q`` tasks, for messages and the ``state_dict``.
+    """
+
+    kernel_index: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+    mask: Tensor
+    train_X: Tensor
+    train_Y: Tensor
+    inverse_root: Tensor
+
+    def __init__(
+        self,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str,
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        stationary_function(kernel)  # an unknown name is refused here, not at the first query
+        self.kernel = kernel
+        self._task_names = list(task_names or map(str, range(len(outputscale))))
+        # In the state_dict, so that it cannot be loaded into GPs with another kernel.
+        index = list(STATIONARY_FUNCTIONS).index(kernel)
+        kernel_index = torch.tensor(index, device=lengthscale.device)
+        self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
+
+    def register(self, **tensors: Tensor) -> None:
+        """Registers tensors as buffers, in double precision if they are of floating point."""
+        for name, tensor in tensors.items():
+            tensor = tensor.detach()
+            self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self._task_names
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The constructor's tensors by name, from which all others follow."""
+        names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
+        return {name: getattr(self, name) for name in names}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves to other devices, and stays in double precision wherever the model goes.
+
+        Noise-free data make the factors so ill-conditioned that single precision loses the answer.
+        """
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device) if tensor.is_floating_point() else fn(tensor)
+
+        return super()._apply(move, recurse)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.dim:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
+            )
+        return super()._flat(x).double()
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+        return len(self.outputscale)
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``d`` of the inputs."""
+        return self.lengthscale.shape[-1]
+
+    @property
+    def function(self) -> StationaryFunction:
+        """The unit-variance kernel."""
+        return stationary_function(self.kernel)
+
+    @abstractmethod
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs."""
+
+    @abstractmethod
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
+
+    def draw_noise(self, shape: torch.Size) -> Tensor:
+        """Draws what the data have besides the functions: ``shape x G x N``, zero at padding."""
+        normal = self.alpha.new_empty(*shape, *self.alpha.shape).normal_()
+        return normal * self.noise.sqrt() * self.mask
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
+        return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)
+
+    def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
+        """Evaluates the kernels between ``P x d`` and ``[... x Q x] n x d`` inputs."""
+        inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
+        scaled = x * inverse_lengthscale
+        r2 = squared_distance(scaled, scaled if points is x else points * inverse_lengthscale)
+        return self.function.value(r2, self.outputscale.log()[:, None, None])
+
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens ``P x d`` inputs: ``G x N x P``."""
+        return _whitened(self._once(self.flat_cross, x), self.inverse_root)
+
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the covariances before conditioning."""
+        if x2.dim() == 2 and x1 is not x2:
+            flat = self.flat_kernels(self._flat(x1), x2.double())
+            return self.aggregate(self._unflat(flat.mT, x1).mT, dim=-3)
+        first = x1.double().unsqueeze(-3)
+        second = first if x1 is x2 else x2.double().unsqueeze(-3)
+        return self.aggregate(self.flat_kernels(first, second), dim=-3)
+
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the variances before conditioning: ``G x 1``."""
+        return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        names = list(STATIONARY_FUNCTIONS)
+        loaded = names[int(state_dict.get(f"{prefix}kernel_index", self.kernel_index))]
+        if loaded != self.kernel:
+            raise ValueError(
+                f"The state_dict is of GPs with kernel {loaded!r}, and these have {self.kernel!r}."
+            )
+        # Views of a prior share its tensors: new ones are loaded into, not those.
+        own_buffers(self)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
+        return shallow_copy(self)
+
+
+def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:
+    """Inverts the Cholesky factors of a batch of covariance matrices.
+
+    Args:
+        covariance: A ``G x N x N`` tensor.
+        name: Names the source task of a matrix and a row of it, for messages.
+
+    Returns:
+        A ``G x N x N`` tensor of lower triangular matrices.
+
+    Raises:
+        InputDataError: If a matrix is not positive definite, even with some jitter.
+    """
+    try:
+        root = psd_safe_cholesky(covariance)
+    except (NotPSDError, NanError) as error:
+        _, info = torch.linalg.cholesky_ex(covariance)
+        matrix = int(info.nonzero()[0])
+        # Without the rows before the one where it fails, the factorization would go on.
+        failed = name(matrix, int(info[matrix]) - 1)
+        raise InputDataError(
+            f"The covariance matrix of source task {failed!r} is not positive definite: "
+            "check its inputs for extreme scales, or give it more observation noise."
+        ) from error
+    eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+    return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
+
+
+CHUNK_ELEMENTS = 2**18
+"""How many elements of covariance matrices are factorized at once."""
+
+
+def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
+    """Sets the padding to one of the task's own inputs.
+
+    Padding is masked, but must be finite and near the data, to keep rounding errors of distances
+    small.
+
+    Args:
+        X: An ``M x N x d`` tensor of inputs.
+        mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
+
+    Returns:
+        An ``M x N x d`` tensor.
+    """
+    first = mask.int().argmax(dim=-1)
+    tasks = torch.arange(len(X), device=X.device)
+    return torch.where(mask.unsqueeze(-1), X, X[tasks, first].unsqueeze(-2))
+
+
+_PADDED = ("train_X", "train_Y", "mask", "noise")
+
+
+class ConditionedGPs(ConditionedBatch):
+    r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
+
+    Tasks of different sizes are padded to ``N`` points; rows that ``mask`` marks as padding are
+    exactly inert, whatever they hold. All tensors are buffers: the object has nothing to fit.
+
+    Args:
+        train_X: An ``M x N x d`` tensor of inputs.
+        train_Y: An ``M x N`` tensor of outcomes.
+        mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
+        lengthscale: An ``M x d`` tensor.
+        outputscale: An ``M`` tensor of signal variances.
+        noise: An ``M x N`` tensor of observation noise variances.
+        prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
+        kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
+        task_names: Names of the tasks for messages.
+
+    Raises:
+        InputDataError: If the covariance matrix of a task's data is not positive definite.
+
+    Example:
+        >>> X = torch.rand(3, 10, 2, dtype=torch.double)
+        >>> ones = torch.ones(3, 10, dtype=torch.double)
+        >>> gps = ConditionedGPs(
+        ...     X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], 1e-4 * ones
+        ... )
+        >>> gps.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([3, 5])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        mask: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        noise: Tensor,
+        prior_mean: Tensor | None = None,
+        kernel: str = "rbf",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lengthscale, outputscale, kernel, task_names)
+        self.register(
+            train_X=pad_inputs(train_X, mask),
+            train_Y=torch.where(mask, train_Y, 0.0),
+            mask=mask,
+            # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
+            noise=torch.where(mask, noise, 1.0),
+            prior_mean=torch.zeros_like(outputscale) if prior_mean is None else prior_mean,
+        )
+        self._factorize()
+
+    @torch.no_grad()
+    def _factorize(self) -> None:
+        """Computes ``L⁻¹`` and ``(L Lᵀ)⁻¹ (y - m)`` for the Cholesky factor ``L`` of each task."""
+        num_tasks, size = self.mask.shape
+        inverse_root = self.train_X.new_empty(num_tasks, size, size)
+        # Temporary memory is several times the result, so process tasks in chunks.
+        tasks = torch.arange(num_tasks, device=self.mask.device)
+        for chunk in tasks.split(max(1, CHUNK_ELEMENTS // size**2)):
+            inverse_root[chunk] = self._inverse_roots(chunk)
+        self.register(inverse_root=inverse_root)
+        residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
+        self.register(alpha=self.solve(residual))
+
+    def _inverse_roots(self, chunk: Tensor) -> Tensor:
+        """Inverts the Cholesky factors of some tasks."""
+        mask = self.mask[chunk]
+        scaled = self.train_X[chunk] / self.lengthscale[chunk].unsqueeze(-2)
+        log_scale = self.outputscale[chunk].log()[:, None, None]
+        covariance = self.function.value(squared_distance(scaled, scaled), log_scale)
+        covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise[chunk])
+        return inverse_cholesky(covariance, lambda task, _: self._task_names[int(chunk[task])])
+
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Leaves ``values`` as they are: every task has a kernel of its own."""
+        return values
+
+    def aggregate_at_data(self, values: Tensor) -> Tensor:
+        """Leaves ``... x M x N`` values at the data as they are, zero at the padding."""
+        return values * self.mask
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
+        return self.flat_kernels(x, self.train_X) * self.mask.unsqueeze(-2)
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the posterior means and variances, with one evaluation of the kernel for both.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            Two ``batch_shape x M x n`` tensors.
+        """
+
+        def both(part: Tensor) -> Tensor:
+            cross = self.flat_cross(part)
+            explained = self._explained(self.inverse_root @ cross.mT)
+            return torch.stack([self._flat_mean(cross), explained])
+
+        mean, explained = in_parts(both, self._flat(x), self._width)
+        return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
+
+    def select(self, tasks: Sequence[int] | Tensor | slice) -> ConditionedGPs:
+        """Takes some of the tasks; nothing is computed anew.
+
+        Args:
+            tasks: Their indices; a slice shares the tensors.
+
+        Returns:
+            The smaller batch, tasks in the order asked for.
+        """
+        twin, index = shallow_copy(self), tasks
+        if not isinstance(index, slice):
+            index = torch.as_tensor(index, device=self.mask.device)
+        for name, buffer in self._buffers.items():
+            if name != "kernel_index" and buffer is not None:
+                twin._buffers[name] = buffer[index]
+        if isinstance(index, slice):
+            twin._task_names = self._task_names[index]
+        else:
+            twin._task_names = [self._task_names[task] for task in index.tolist()]
+        return twin
+
+    def join(
+        self, other: ConditionedGPs, task_names: Sequence[str] | None = None
+    ) -> ConditionedGPs:
+        """Puts the tasks of two batches into one.
+
+        Args:
+            other: GPs with the same kernel and number of inputs.
+            task_names: The names of all tasks; by default they keep theirs.
+
+        Returns:
+            A new batch, this one's tasks first.
+        """
+        joined = {}
+        for name, mine in self.tensors().items():
+            tasks = [*mine, *getattr(other, name)]
+            joined[name] = (
+                pad_sequence(tasks, batch_first=True) if name in _PADDED else torch.stack(tasks)
+            )
+        names = task_names or [*self._task_names, *other._task_names]
+        return ConditionedGPs(**joined, kernel=self.kernel, task_names=names)

@@ -1,0 +1,372 @@
+"""MAP fits of many independent GPs as one batched optimization.
+
+The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
+and maybe a constant mean. The hyperpriors' densities are those of the hyperparameters themselves,
+as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.distributions import LogPrior
+from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.gp.optimize import minimize_batched
+from botorch_transfer.gp.parallel import keep_freed_memory, run_jobs
+from botorch_transfer.gp.stationary import Stationary, stationary_function
+from botorch_transfer.gp.tasks import MAX_PADDED_BYTES, PaddedTasks
+from botorch_transfer.memo import Memo
+
+
+def negative_log_likelihood(
+    theta: Tensor,
+    tasks: PaddedTasks,
+    kernel: str,
+    index: Tensor | None = None,
+    max_elements: int = BLOCK_ELEMENTS,
+) -> tuple[Tensor, Tensor]:
+    """Evaluates the negative log marginal likelihood of tasks and its gradient, block by block.
+
+    Args:
+        theta: A ``P x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``; or
+            ``P x (d + 3)`` with a constant mean as the last column. Without, the mean is zero.
+        tasks: The ``M`` padded tasks.
+        kernel: The stationary kernel's name.
+        index: A ``P`` tensor: the task of each row of ``theta``; row by row if omitted.
+        max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
+
+    Returns:
+        The ``P`` values and their gradient, a tensor like ``theta``; the derivative in a known
+        noise is zero. NaN where a covariance matrix is not positive definite, even with jitter.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> theta = torch.full((2, 4), -1.0).double()
+        >>> value, gradient = negative_log_likelihood(theta, tasks, "rbf", torch.tensor([0, 2]))
+        >>> value.shape, gradient.shape
+        (torch.Size([2]), torch.Size([2, 4]))
+    """
+    tasks = tasks if index is None else tasks[index]
+    dim = tasks.X.shape[-1]
+    scales, constant = theta[:, : dim + 2].exp(), theta[:, dim + 2 :]
+    known, noise = tasks.fixed_noise.unsqueeze(-1), scales[:, -1:]
+    value, slopes = stationary_nll_and_gradient(
+        tasks.Y - constant if constant.shape[-1] else tasks.Y,
+        tasks.X,
+        Stationary(kernel, scales[:, :dim].unsqueeze(-2), scales[:, dim]),
+        torch.where(known, tasks.Yvar, noise),
+        tasks.mask if tasks.is_ragged else None,
+        tasks.covariance,
+        max_elements,
+    )
+    for_noise = (slopes.noise.sum(dim=-1, keepdim=True) * noise).masked_fill(known, 0.0)
+    parts = [slopes.log_lengthscale, slopes.log_scale.unsqueeze(-1), for_noise]
+    if constant.shape[-1]:
+        parts.append(slopes.mean.sum(dim=-1, keepdim=True))
+    return value, torch.cat(parts, dim=-1)
+
+
+@dataclass(frozen=True)
+class MAPObjective:
+    """The negative log posterior of hyperparameters on a logarithmic scale, task by task.
+
+    Args:
+        tasks: The padded tasks.
+        kernel: The stationary kernel's name.
+        log_prior: The log density of the hyperparameters; that of a known noise does not count.
+        max_elements: See :func:`negative_log_likelihood`.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> objective = MAPObjective(tasks, "rbf", SOURCE_HYPERPARAMETERS.log_prior(dim=2))
+        >>> value, gradient = objective(torch.full((2, 4), -1.0).double(), torch.tensor([0, 2]))
+        >>> value.shape, gradient.shape
+        (torch.Size([2]), torch.Size([2, 4]))
+    """
+
+    tasks: PaddedTasks
+    kernel: str
+    log_prior: LogPrior
+    max_elements: int = BLOCK_ELEMENTS
+
+    def __call__(self, theta: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective.
+
+        Args:
+            theta: A ``P x (d + 2)`` tensor of logarithms of hyperparameters.
+            index: A ``P`` tensor: the task of each row of ``theta``.
+
+        Returns:
+            The ``P`` values and their ``P x (d + 2)`` gradient; NaN where a covariance matrix is
+            not positive definite, even with some jitter.
+        """
+        value, gradient = negative_log_likelihood(
+            theta, self.tasks, self.kernel, index, self.max_elements
+        )
+        values = theta.exp()
+        log_prior, slope = self.log_prior(values)
+        known = self.tasks.fixed_noise[index]
+        for part in (log_prior, slope):
+            part[:, -1].masked_fill_(known, 0.0)
+        return value - log_prior.sum(dim=-1), gradient - slope * values
+
+
+# Cache of finished chunks, so that an interrupted run need not repeat them.
+_finished = Memo(size=4096)
+
+_SMALLEST_SHARE = 2**18
+"""Covariance matrix elements of a chunk that is small enough to balance the work of threads."""
+
+
+@dataclass(frozen=True)
+class MAPOptions:
+    """How the hyperparameters of source GPs are optimized.
+
+    Args:
+        num_restarts: The number of further starts, drawn from the hyperpriors; the first start is
+            the hyperparameters' own starting value. The best optimum is kept.
+        max_iter: The most L-BFGS-B iterations of one start.
+        seed: The seed of the starts. All tasks share the same starts, so that their order does not
+            matter.
+        chunk_elements: The number of covariance matrix elements per chunk, at least one matrix.
+            Each takes about 100 bytes of memory.
+        max_bytes: How much memory the source GPs may take in all; more is refused.
+        n_jobs: How many processes joblib fits chunks in; ``None`` follows
+            ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
+            fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
+        progress: Whether to show a progress bar over the tasks.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> MAPOptions(num_restarts=2).seed
+        0
+    """
+
+    num_restarts: int = 5
+    max_iter: int = 200
+    seed: int = 0
+    chunk_elements: int = 2**20
+    max_bytes: float = MAX_PADDED_BYTES
+    n_jobs: int | None = 1
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_restarts < 0 or self.max_iter < 1 or self.chunk_elements < 1:
+            raise ValueError(
+                "num_restarts must not be negative; max_iter and chunk_elements must be positive."
+            )
+
+
+@dataclass(frozen=True)
+class MAPResult:
+    """The hyperparameters of ``M`` GPs at their best optimum.
+
+    Args:
+        lengthscale: An ``M x d`` tensor.
+        outputscale: An ``M`` tensor.
+        noise: An ``M`` tensor of inferred noise variances; ignored where the noise is known.
+        log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
+    """
+
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+    log_posterior: Tensor
+
+    def condition(
+        self, tasks: PaddedTasks, kernel: str, task_names: Sequence[str] | None = None
+    ) -> ConditionedGPs:
+        """Conditions the fitted GPs on their tasks.
+
+        Args:
+            tasks: The padded tasks that were fitted.
+            kernel: The stationary kernel's name.
+            task_names: The tasks' names, for error messages.
+
+        Returns:
+            The conditioned GPs, in the dtype and on the device of the tasks.
+        """
+        return ConditionedGPs(
+            train_X=tasks.X,
+            train_Y=tasks.Y,
+            mask=tasks.mask,
+            lengthscale=self.lengthscale.to(tasks.X),
+            outputscale=self.outputscale.to(tasks.X),
+            noise=tasks.known_or(self.noise),
+            kernel=kernel,
+            task_names=task_names,
+        )
+
+
+def fit_map(
+    tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
+) -> MAPResult:
+    """Fits the hyperparameters of independent zero-mean GPs, one for each task.
+
+    Where the points of a task share one value of an input, its data say nothing of that
+    lengthscale, which ends at the mode of its hyperprior. The signal variance of such a task is at
+    most one.
+
+    Args:
+        tasks: The padded tasks, outcomes standardized. Computation is in double precision
+            throughout.
+        kernel: The stationary kernel's name.
+        hyperparameters: Hyperpriors, starts and bounds.
+        options: How to optimize.
+
+    Returns:
+        The best hyperparameters of every task, in double precision on the tasks' device. Where no
+        start has a positive definite covariance matrix, the log posterior is minus infinity.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> result = fit_map(tasks, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1))
+        >>> result.lengthscale.shape
+        torch.Size([3, 2])
+    """
+    stationary_function(kernel)  # refuses an unknown name before anything is fitted
+    at_one_value = _has_constant_input(tasks)
+    if not at_one_value.any():
+        return _fit_all(tasks, kernel, hyperparameters, options)
+    bounded = replace(hyperparameters, outputscale=_at_most_one(hyperparameters.outputscale))
+    groups = [
+        (index, _fit_all(tasks[index], kernel, hyper, options))
+        for chosen, hyper in ((at_one_value, bounded), (~at_one_value, hyperparameters))
+        if len(index := chosen.nonzero().squeeze(-1))
+    ]
+    order = torch.cat([index for index, _ in groups]).argsort()
+    parts = [(r.lengthscale, r.outputscale, r.noise, r.log_posterior) for _, r in groups]
+    joined = [torch.cat(part)[order.to(part[0].device)] for part in zip(*parts, strict=True)]
+    return MAPResult(*joined)
+
+
+def _has_constant_input(tasks: PaddedTasks) -> Tensor:
+    """Which tasks of several points share a value of some input, an ``M`` boolean tensor."""
+    first = tasks.X[:, :1]
+    varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
+    # A single point has no spread either, but nothing to standardize its outcome by.
+    return ~varies.all(dim=-1) & (tasks.num_points > 1)
+
+
+def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
+    """Bounds the signal variance by one, the variance of the outcomes.
+
+    A task that knows one value of an input says nothing of others: far from it, the prediction is
+    the prior's, with the prior's variance. In smooth tasks, that is a hundred times the outcomes'.
+    """
+    upper = max(outputscale.lower, 1.0)
+    return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
+
+
+def _fit_all(
+    tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
+) -> MAPResult:
+    """Fits tasks that share their hyperpriors and bounds; see :func:`fit_map`."""
+    starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
+    # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
+    order = torch.argsort(tasks.num_points, stable=True)
+    on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
+    num_threads = min(torch.get_num_threads(), len(order)) if on_threads else 1
+    # A few chunks a thread, if they are large: the threads end at about the same time.
+    total = len(starts) * len(order) * int(tasks.num_points.max()) ** 2
+    shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
+    share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
+    chunks = list(_chunks(order, tasks.num_points, len(starts), share))
+    # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
+    num_threads = min(num_threads, len(chunks))
+    theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
+    value = theta.new_empty(len(order))
+    share = options.chunk_elements // num_threads
+    common = kernel, hyperparameters, starts, options.max_iter, share
+    jobs = [(tasks[chunk].double(), *common) for chunk in chunks]
+    with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
+        results = run_jobs("map_fit", _optimize, jobs, options.n_jobs, _finished, num_threads)
+        for chunk, result in zip(chunks, results, strict=True):
+            theta[chunk], value[chunk] = (part.to(theta) for part in result)
+            bar.update(len(chunk))
+    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
+    return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
+
+
+def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOptions) -> Tensor:
+    """Draws the starts that all tasks share.
+
+    Args:
+        hyperparameters: Hyperpriors, starts and bounds.
+        dim: The number of lengthscales ``d``.
+        options: The number of starts and the seed.
+
+    Returns:
+        A ``(1 + num_restarts) x (d + 2)`` tensor of logarithms of hyperparameters.
+    """
+    generator = torch.Generator().manual_seed(options.seed)
+    n, spec = options.num_restarts, hyperparameters
+    parts = []
+    for hyperparameter, size in ((spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)):
+        first = torch.full((1, size), hyperparameter.start, dtype=torch.double)
+        drawn = hyperparameter.sample(torch.Size([n, size]), generator)
+        parts.append(torch.cat([first, drawn]))
+    return torch.cat(parts, dim=-1).log()
+
+
+def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
+    """Lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
+    spec = hyperparameters
+    parts = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
+    return torch.tensor([[part.lower, part.upper] for part in parts], dtype=torch.double).log().T
+
+
+def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) -> Iterator[Tensor]:
+    """Splits tasks, sorted by size, into chunks of at most ``chunk_elements``."""
+    sizes_list = sizes[order].tolist()
+    first = 0
+    for last in range(1, len(sizes_list) + 1):
+        done = last == len(sizes_list)
+        # A chunk is padded to its largest task, which is the next one.
+        if done or (last + 1 - first) * num_starts * sizes_list[last] ** 2 > chunk_elements:
+            yield order[first:last]
+            first = last
+
+
+def _optimize(
+    tasks: PaddedTasks,
+    kernel: str,
+    hyperparameters: GPHyperparameters,
+    starts: Tensor,
+    max_iter: int,
+    chunk_elements: int,
+) -> tuple[Tensor, Tensor]:
+    """Runs all starts of all tasks at once and keeps each task's best."""
+    num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
+    on_cpu = tasks.X.device.type == "cpu"
+    max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements
+    objective = MAPObjective(tasks, kernel, hyperparameters.log_prior(dim), max_elements)
+
+    def per_point(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        # Per point, as BoTorch does it, so that its tolerances mean the same here.
+        index = rows % num_tasks
+        value, gradient = objective(theta, index)
+        return value / num_points[index], gradient / num_points[index].unsqueeze(-1)
+
+    keep_freed_memory()
+    theta, value = minimize_batched(
+        per_point,
+        starts.to(tasks.X.device).repeat_interleave(num_tasks, dim=0),
+        log_bounds(hyperparameters, dim),
+        max_iter,
+    )
+    best_value, best = value.reshape(len(starts), num_tasks).min(dim=0)
+    thetas = theta.reshape(len(starts), num_tasks, -1)
+    return thetas[best, torch.arange(num_tasks)], best_value * num_points.cpu()

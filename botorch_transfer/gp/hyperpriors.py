@@ -1,0 +1,376 @@
+"""Hyperpriors, starting values and bounds of GP hyperparameters, and what is built from them.
+
+Read this for the defaults of source GPs and target models, and to give a model other ones. Source
+tasks are standardized one by one, and have the hyperpriors of ScaML-GP (Appendix C.5 of
+[Tighineanu2023scaml]_). The residual is the target's difference from the sources. By default it has
+cautious hyperpriors (:func:`cautious_hyperparameters`): with one or two points, the paper's let it
+vanish, and the model is far too sure of itself.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+    arXiv:2312.00742.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from botorch.utils.constraints import LogTransformedInterval
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.priors import GammaPrior, LogNormalPrior, Prior, UniformPrior
+from scipy import stats
+from torch import Tensor
+
+from botorch_transfer.gp.distributions import (
+    LogDensityGammaPrior,
+    LogDensityLogNormalPrior,
+    LogPrior,
+)
+from botorch_transfer.gp.stationary import stationary_function
+
+Hyperpriors = Literal["cautious", "paper"]
+"""Which hyperpriors a target's residual, noise and weights have."""
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """Hyperprior, starting value and bounds of one positive hyperparameter.
+
+    Args:
+        make_prior: Builds the hyperprior; ``None`` for maximum likelihood.
+        start: The value that optimization starts from.
+        lower: The lower bound, positive.
+        upper: The upper bound.
+
+    Raises:
+        ValueError: If not ``0 < lower <= start <= upper < inf``.
+
+    Example:
+        >>> Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2).constraint()
+        LogTransformedInterval(1.000E-04, 1.000E+02)
+    """
+
+    make_prior: Callable[[], Prior] | None
+    start: float
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lower <= self.start <= self.upper < math.inf:
+            raise ValueError(
+                f"A hyperparameter has the start {self.start} and the bounds {self.lower} and "
+                f"{self.upper}: they must satisfy 0 < lower <= start <= upper < inf."
+            )
+
+    def prior(self) -> Prior | None:
+        """Builds a new hyperprior object."""
+        return None if self.make_prior is None else self.make_prior()
+
+    def content(self) -> tuple[object, ...]:
+        """The parts that make two hyperparameters equal: hyperprior, start and bounds."""
+        prior, state = self.prior(), None
+        if prior is not None:
+            # Some of PyTorch's distributions keep their parameters as plain attributes.
+            plain = {n: v for n, v in vars(prior).items() if isinstance(v, Tensor | float | int)}
+            state = (type(prior).__qualname__, prior.state_dict(), plain)
+        return (state, self.start, self.lower, self.upper)
+
+    def constraint(self) -> LogTransformedInterval:
+        """Builds a new constraint: the logarithm is optimized, within the bounds."""
+        return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
+
+    def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        """Draws starting values for restarts of the optimizer.
+
+        Args:
+            shape: The shape of the draws; its end is the hyperprior's own shape, if it has one.
+            generator: A random number generator on the CPU.
+
+        Returns:
+            A double tensor of that shape: draws from the hyperprior, clamped to the bounds;
+            without a hyperprior, draws of ``log(1 + exp(N(0, 1)))``.
+        """
+        prior = self.prior()
+        if prior is None:
+            normal = torch.randn(shape, generator=generator, dtype=torch.double)
+            draws = torch.nn.functional.softplus(normal)
+        else:
+            seed = int(torch.randint(2**62, (1,), generator=generator))
+            # Hyperpriors draw from the CPU's global generator, whose state is put back.
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                # A hyperprior of several hyperparameters draws all of them at once.
+                drawn = shape[: len(shape) - len(prior.batch_shape)]
+                draws = prior.sample(drawn).double()
+        return draws.clamp(self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class GPHyperparameters:
+    """The hyperparameters of a GP with a scaled stationary kernel and Gaussian noise.
+
+    Args:
+        lengthscale: The lengthscale of each input.
+        outputscale: The signal variance.
+        noise: The noise variance.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> noisier = Hyperparameter(None, start=0.01, lower=1e-8, upper=0.1)
+        >>> replace(SOURCE_HYPERPARAMETERS, noise=noisier).noise.start
+        0.01
+    """
+
+    lengthscale: Hyperparameter
+    outputscale: Hyperparameter
+    noise: Hyperparameter
+
+    def without_priors(self) -> GPHyperparameters:
+        """Returns the same hyperparameters for a fit by maximum likelihood."""
+        parts = (self.lengthscale, self.outputscale, self.noise)
+        return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
+
+    def log_prior(self, dim: int) -> LogPrior:
+        """Builds the log densities of ``d`` lengthscales, signal variance and noise variance.
+
+        Args:
+            dim: The number of lengthscales ``d``.
+        """
+        parts = (self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)
+        return LogPrior([(part.prior(), size) for part, size in parts])
+
+
+_NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)
+_RESIDUAL_BOUNDS = 1e-4, 1e2
+
+SOURCE_HYPERPARAMETERS = GPHyperparameters(
+    lengthscale=Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2),
+    outputscale=Hyperparameter(partial(GammaPrior, 2.0, 0.15), start=1.0, lower=1e-4, upper=1e2),
+    noise=_NOISE,
+)
+"""Defaults for source GPs, whose outcomes are standardized task by task."""
+
+RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
+    lengthscale=Hyperparameter(partial(LogNormalPrior, 0.5, 1.5), start=1.0, lower=1e-4, upper=1e2),
+    outputscale=Hyperparameter(
+        partial(LogNormalPrior, -2.0, 3.0), start=0.1, lower=1e-4, upper=1e2
+    ),
+    noise=_NOISE,
+)
+"""The paper's values for the residual, which the sources cannot explain."""
+
+TYPICAL_RESIDUAL = 0.15
+"""The residual's variance where nothing else is known, as a share of that of the sources."""
+
+
+def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GPHyperparameters:
+    r"""Hyperpriors of a residual that stay reasonable with one or two target points.
+
+    The paper's log-normal hyperpriors are broad, and their modes are near zero. Two points that the
+    sources predict well are then enough for a residual of variance ``1e-4``, and predictions
+    elsewhere are wrong by many standard deviations. These are narrower, and MAP maximizes the
+    density of the logarithms, whose mode is the median:
+
+    .. code-block:: text
+
+        log outputscale ~ N(log variance, 0.7²)
+        log lengthscale ~ N(½ log d - 2, 1)
+        log noise       ~ N(-6, 1)
+
+    Args:
+        dim: The number of inputs ``d``.
+        variance: The variance that the residual is expected to have, see
+            ``ConditionedPrior.residual_variance``.
+
+    Returns:
+        The hyperparameters; each starts at its median.
+
+    Raises:
+        ValueError: If ``dim`` or ``variance`` is not positive.
+
+    Example:
+        >>> cautious_hyperparameters(4, variance=0.3).outputscale.start
+        0.3
+    """
+    if dim < 1 or not variance > 0:
+        raise ValueError(f"dim={dim} and variance={variance} must be positive.")
+    return GPHyperparameters(
+        lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 1.0, _RESIDUAL_BOUNDS),
+        outputscale=_log_normal(math.log(variance), 0.7, _RESIDUAL_BOUNDS),
+        noise=_log_normal(-6.0, 1.0, (_NOISE.lower, _NOISE.upper)),
+    )
+
+
+def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
+    """A hyperparameter whose logarithm is normal; MAP uses the logarithm's density."""
+    lower, upper = bounds
+    start = min(max(math.exp(loc), lower), upper)
+    return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)
+
+
+def target_hyperparameters(
+    hyperpriors: Hyperpriors, dim: int, variance: float = TYPICAL_RESIDUAL
+) -> GPHyperparameters:
+    """Chooses the hyperparameters of a target's residual kernel and noise.
+
+    Args:
+        hyperpriors: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
+        dim: The number of inputs ``d``.
+        variance: See :func:`cautious_hyperparameters`.
+
+    Returns:
+        The hyperparameters.
+
+    Raises:
+        ValueError: If there is no such choice.
+    """
+    if hyperpriors == "paper":
+        return RESIDUAL_HYPERPARAMETERS
+    if hyperpriors == "cautious":
+        return cautious_hyperparameters(dim, variance)
+    raise ValueError(f"hyperpriors must be 'cautious' or 'paper', not {hyperpriors!r}.")
+
+
+def weight_prior(hyperpriors: Hyperpriors, num_tasks: int) -> GammaPrior:
+    """Builds the hyperprior of ScaML-GP's weights.
+
+    Args:
+        hyperpriors: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for Gamma(2,
+            2M), and the density of the logarithm: the mode is ``1 / M``, so that one point does not
+            decide how the sources are weighted.
+        num_tasks: The number of source tasks ``M``.
+
+    Returns:
+        The hyperprior.
+    """
+    if hyperpriors == "paper":
+        return GammaPrior(1.0, 1.0)
+    return LogDensityGammaPrior(2.0, 2.0 * num_tasks)
+
+
+_LOWEST, _HIGHEST = 1e-4, 1e3
+"""Bounds, as multiples of a Gamma hyperprior's mean."""
+
+_CORNER = 0.01
+"""The quantile of the lower bound if a Gamma density is unbounded at zero."""
+
+
+def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
+    """Derives starting value and bounds of a hyperparameter from its hyperprior.
+
+    The start is the hyperprior's mean. A Gamma density with a shape of at most one has its maximum
+    at zero, and with few data a hyperparameter would end there. Its lower bound is therefore the
+    first percentile.
+
+    Args:
+        prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
+
+    Returns:
+        Start, lower and upper bound, three tensors of the prior's shape.
+
+    Example:
+        >>> start, lower, upper = start_and_bounds(GammaPrior(2.0, 4.0))
+        >>> float(start)
+        0.5
+    """
+    if isinstance(prior, UniformPrior):
+        low, high = torch.as_tensor(prior.low), torch.as_tensor(prior.high)
+        return (low + high) / 2, low, high
+    assert isinstance(prior, GammaPrior)
+    shape, mean = prior.concentration.detach(), prior.mean.detach()
+    quantile = stats.gamma.ppf(_CORNER, shape.double().cpu().numpy(), scale=1.0)
+    corner = torch.as_tensor(quantile).to(mean) / shape * mean
+    lower = torch.where(shape > 1, _LOWEST * mean, torch.maximum(corner, _LOWEST * mean))
+    return mean, lower, _HIGHEST * mean
+
+
+def residual_kernel(
+    dim: int,
+    batch_shape: torch.Size = torch.Size(),  # noqa: B008
+    hyperparameters: GPHyperparameters = RESIDUAL_HYPERPARAMETERS,
+    kernel: str = "rbf",
+) -> ScaleKernel:
+    """Builds the target's own kernel: scaled, stationary, with a lengthscale for each input.
+
+    Args:
+        dim: The number of inputs ``d``.
+        batch_shape: The batch shape of the target model.
+        hyperparameters: Hyperpriors, starts and bounds; the defaults are those of ScaML-GP's
+            target.
+        kernel: The stationary kernel's name.
+
+    Returns:
+        The kernel, at its starting values.
+
+    Example:
+        >>> residual_kernel(2).outputscale
+        tensor(0.1000, grad_fn=<...>)
+    """
+    lengthscale, outputscale = hyperparameters.lengthscale, hyperparameters.outputscale
+    return ScaleKernel(
+        stationary_function(kernel).make_kernel(
+            ard_num_dims=dim,
+            batch_shape=batch_shape,
+            lengthscale_prior=lengthscale.prior(),
+            lengthscale_constraint=lengthscale.constraint(),
+        ),
+        batch_shape=batch_shape,
+        outputscale_prior=outputscale.prior(),
+        outputscale_constraint=outputscale.constraint(),
+    )
+
+
+class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
+    """A likelihood of known noise that also works before the first observation.
+
+    BoTorch uses the mean of the known noise variances for new observations. Without observations,
+    ``stand_in`` takes its place.
+
+    Args:
+        noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.
+        stand_in: The noise variance without observations.
+
+    Example:
+        >>> UnseenNoiseLikelihood(torch.zeros(0)).noise
+        tensor([0.0010])
+    """
+
+    def __init__(self, noise: Tensor, stand_in: float = _NOISE.start) -> None:
+        super().__init__(noise)
+        self.stand_in = stand_in
+
+    @property
+    def noise(self) -> Tensor:
+        """The noise variances of the points; without points, ``stand_in``."""
+        known = self.noise_covar.noise
+        if known.shape[-1] > 0:
+            return known
+        return known.new_full((*known.shape[:-1], 1), self.stand_in)
+
+
+def default_likelihood(
+    batch_shape: torch.Size, train_Yvar: Tensor | None, noise: Hyperparameter = _NOISE
+) -> GaussianLikelihood | UnseenNoiseLikelihood | None:
+    """Builds the target's default likelihood.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+        train_Yvar: The ``batch_shape x n x 1`` known noise variances, if they are known.
+        noise: Hyperprior, start and bounds of an inferred noise variance.
+
+    Returns:
+        A Gaussian likelihood. ``None`` if the noise is known and BoTorch's own default will do.
+    """
+    if train_Yvar is None:
+        return GaussianLikelihood(
+            noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
+        )
+    if train_Yvar.shape[-2] == 0:
+        return UnseenNoiseLikelihood(train_Yvar.squeeze(-1), noise.start)
+    return None

@@ -1,0 +1,319 @@
+"""Stationary kernels as functions of the squared distance, each formula once.
+
+GPyTorch's kernels are lazy and general. On many small matrices their overhead is larger than the
+arithmetic. Batches of source GPs, their fits and pre-training therefore evaluate the RBF and Matérn
+kernels here. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` the distance
+between inputs in units of their lengthscales:
+
+.. code-block:: text
+
+    kernel                t           k(r²)                    dk/dr²
+    rbf                   r²          exp(-t/2)                -1/2 exp(-t/2)
+    matern12 (ν = 1/2)    r           exp(-t)                  -1/(2t) exp(-t)
+    matern32 (ν = 3/2)    √3 r        (1 + t) exp(-t)          -3/2 exp(-t)
+    matern52 (ν = 5/2)    √5 r        (1 + t + t²/3) exp(-t)   -5/6 (1 + t) exp(-t)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from botorch_transfer.hyperbo.features import FeatureKernel
+
+
+@dataclass(frozen=True)
+class StationaryFunction:
+    """A stationary kernel as a function of the squared distance.
+
+    Args:
+        exponent: Maps ``r²`` to ``t``.
+        value_factor: Maps ``t`` and ``exp(-rate t)`` to ``k``.
+        derivative_factor: Maps ``t`` and ``exp(-rate t)`` to ``dk/dr²``.
+        make_kernel: Builds the GPyTorch kernel of the same name from ``ard_num_dims=`` and
+            ``batch_shape=``.
+        rate: The factor of ``t`` in the exponential.
+
+    Example:
+        >>> function = stationary_function("rbf")
+        >>> function.value(torch.zeros(1), torch.tensor(2.0).log())
+        tensor([2.])
+    """
+
+    exponent: Callable[[Tensor], Tensor]
+    value_factor: Callable[[Tensor, Tensor], Tensor]
+    derivative_factor: Callable[[Tensor, Tensor], Tensor]
+    make_kernel: Callable[..., Kernel]
+    rate: float = 1.0
+
+    def value(self, r2: Tensor, log_scale: Tensor) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            r2: A tensor of squared distances.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts. It enters the
+                exponential, because a factor would be one more pass over a large array.
+
+        Returns:
+            A tensor of covariances, differentiable in both arguments.
+        """
+        t = self.exponent(r2)
+        return self.value_factor(t, torch.sub(log_scale, t, alpha=self.rate).exp_())
+
+    def value_and_derivative(self, r2: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the kernel and its derivative with respect to the squared distance.
+
+        Args:
+            r2: A tensor of squared distances.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts.
+
+        Returns:
+            The covariances and their derivatives. The derivative of ``matern12`` has a pole at
+            zero; there it is set to zero, as coincident points do not depend on the lengthscale.
+        """
+        t = self.exponent(r2)
+        decay = torch.sub(log_scale, t, alpha=self.rate).exp_()
+        derivative = self.derivative_factor(t, decay)
+        return self.value_factor(t, decay), derivative
+
+
+def _matern(nu: float, value: Callable[..., Tensor], derivative: Callable[..., Tensor]) -> Any:
+    factor = math.sqrt(2 * nu)
+    return StationaryFunction(
+        # The floor keeps the square root's gradient finite where two points coincide.
+        exponent=lambda r2: factor * r2.clamp_min(1e-30).sqrt(),
+        value_factor=value,
+        derivative_factor=derivative,
+        make_kernel=lambda **kwargs: MaternKernel(nu=nu, **kwargs),
+    )
+
+
+STATIONARY_FUNCTIONS: dict[str, StationaryFunction] = {
+    "rbf": StationaryFunction(
+        exponent=lambda r2: r2,
+        rate=0.5,
+        value_factor=lambda t, decay: decay,
+        derivative_factor=lambda t, decay: -0.5 * decay,
+        make_kernel=RBFKernel,
+    ),
+    "matern12": _matern(
+        0.5,
+        lambda t, decay: decay,
+        lambda t, decay: torch.where(t > 1e-10, -0.5 * decay / t, 0.0),
+    ),
+    "matern32": _matern(1.5, lambda t, decay: (1 + t) * decay, lambda t, decay: -1.5 * decay),
+    "matern52": _matern(
+        2.5,
+        lambda t, decay: torch.addcmul(1 + t, t, t, value=1 / 3) * decay,
+        lambda t, decay: torch.add(-5 / 6, t, alpha=-5 / 6) * decay,
+    ),
+}
+
+
+def stationary_function(name: str) -> StationaryFunction:
+    """Looks up a stationary kernel by name.
+
+    Args:
+        name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
+
+    Returns:
+        The kernel as a function of the squared distance.
+
+    Raises:
+        ValueError: If there is no kernel of that name.
+
+    Example:
+        >>> stationary_function("matern52").make_kernel(ard_num_dims=3).nu
+        2.5
+    """
+    try:
+        return STATIONARY_FUNCTIONS[name]
+    except KeyError:
+        names = ", ".join(repr(key) for key in STATIONARY_FUNCTIONS)
+        raise ValueError(f"Unknown kernel {name!r}: choose one of {names}.") from None
+
+
+def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
+    """Computes squared Euclidean distances by one matrix product.
+
+    Args:
+        x1: A ``batch_shape x n1 x d`` tensor of inputs, divided by their lengthscales.
+        x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
+
+    Returns:
+        A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable in both
+        inputs. The diagonal is exactly zero where ``x1 is x2``.
+    """
+    # Distances do not change under a shift, and their rounding error grows with the norms.
+    shift = x2.detach().mean(dim=-2, keepdim=True)
+    a = x1 - shift
+    b = a if x1 is x2 else x2 - shift
+    a2 = a.square().sum(dim=-1, keepdim=True)
+    b2 = a2 if x1 is x2 else b.square().sum(dim=-1, keepdim=True)
+    # The squares go into the product, too: every pass over its large result costs as much.
+    left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
+    right = torch.cat([b, torch.ones_like(b2), b2], dim=-1)
+    r2 = left @ right.mT
+    if x1 is x2:
+        r2.diagonal(dim1=-2, dim2=-1).zero_()
+    return r2.clamp_min_(0.0)
+
+
+_MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """The name and the hyperparameters of a scaled stationary kernel.
+
+    Args:
+        name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
+        lengthscale: A ``... x 1 x d`` or ``... x 1 x 1`` tensor.
+        scale: A ``...`` tensor: the signal variance.
+    """
+
+    name: str
+    lengthscale: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> Self | None:
+        """Reads a GPyTorch kernel: RBF or Matérn on all inputs, scaled or not.
+
+        Args:
+            kernel: The kernel.
+
+        Returns:
+            Its name and hyperparameters, differentiable in its parameters; ``None`` if it is of
+            another class or reads only some of the inputs.
+        """
+        base = kernel.base_kernel if _reads_all_inputs(kernel, ScaleKernel) else kernel
+        if _reads_all_inputs(base, RBFKernel):
+            name = "rbf"
+        elif _reads_all_inputs(base, MaternKernel):
+            name = _MATERN_NAMES[base.nu]
+        else:
+            return None
+        lengthscale = base.lengthscale
+        scale = kernel.outputscale if base is not kernel else lengthscale.new_ones(())
+        return cls(name, lengthscale, scale)
+
+    def between(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+        """Evaluates the kernel between the inputs of two tensors.
+
+        Args:
+            x1: A ``... x n1 x d`` tensor of inputs.
+            x2: A ``... x n2 x d`` tensor of inputs; the same object for zero distances that are
+                exact.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+
+        Returns:
+            A ``... x n1 x n2`` tensor, or ``... x n`` if ``diag``.
+        """
+        scaled = x1 / self.lengthscale
+        other = scaled if x1 is x2 else x2 / self.lengthscale
+        log_scale = self.scale.log().unsqueeze(-1)
+        if diag:
+            r2 = (scaled - other).square().sum(dim=-1)
+        else:
+            r2, log_scale = squared_distance(scaled, other), log_scale.unsqueeze(-1)
+        return stationary_function(self.name).value(r2, log_scale)
+
+    def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the kernel between all pairs of inputs.
+
+        Args:
+            scaled: A ``... x n x d`` tensor of inputs, divided by their lengthscales.
+
+        Returns:
+            The covariances and their derivatives with respect to the squared distance, two
+            ``... x n x n`` tensors.
+        """
+        r2, log_scale = squared_distance(scaled, scaled), self.scale.log()[..., None, None]
+        return stationary_function(self.name).value_and_derivative(r2, log_scale)
+
+
+def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
+    """Whether a kernel is of this very class and reads all inputs."""
+    return type(kernel) is kernel_class and kernel.active_dims is None
+
+
+def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
+    """Evaluates a kernel between all pairs of inputs, at the cost of the arithmetic.
+
+    RBF and Matérn kernels, scaled or on features, have a closed-form gradient. Any other kernel is
+    evaluated by GPyTorch.
+
+    Args:
+        kernel: The kernel.
+        X: A ``... x n x d`` tensor of inputs.
+
+    Returns:
+        A ``... x n x n`` tensor, once differentiable in the kernel's parameters and the inputs.
+
+    Example:
+        >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))
+        tensor([[1., 1.],
+                [1., 1.]], grad_fn=<...>)
+    """
+    stationary = Stationary.of(kernel)
+    if stationary is not None:
+        value: Any = _Covariance.apply(X, stationary.lengthscale, stationary.scale, stationary.name)
+        return value
+    if _reads_all_inputs(kernel, ScaleKernel):
+        return kernel.outputscale[..., None, None] * dense_covariance(kernel.base_kernel, X)
+    if _reads_all_inputs(kernel, FeatureKernel):
+        return dense_covariance(kernel.base_kernel, kernel.network(X))
+    return kernel(X).to_dense()
+
+
+class _Covariance(torch.autograd.Function):
+    """A scaled stationary kernel with its closed-form gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, lengthscale: Tensor, scale: Tensor, name: str) -> Tensor:
+        scaled = X / lengthscale
+        value, derivative = Stationary(name, lengthscale, scale).value_and_derivative(scaled)
+        ctx.save_for_backward(scaled, lengthscale, scale, value, derivative)
+        ctx.shape = X.shape
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        scaled, lengthscale, scale, value, derivative = ctx.saved_tensors
+        (G,) = grad_outputs
+        for_X = for_lengthscale = for_scale = None
+        if ctx.needs_input_grad[2]:
+            products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
+            for_scale = products.sum_to_size(scale.shape) / scale
+        # Σ_ij G_ij k(r2_ij) has the gradient 2 Σ_j (H_ij + H_ji) (x_i - x_j), H = G ∘ k'(r2).
+        H = G * derivative
+        for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled)
+        if ctx.needs_input_grad[1]:
+            stretch = (for_scaled * scaled).sum_to_size(lengthscale.shape)
+            for_lengthscale = stretch.div_(lengthscale).neg_()
+        if ctx.needs_input_grad[0]:
+            for_X = (for_scaled / lengthscale).sum_to_size(ctx.shape)
+        return for_X, for_lengthscale, for_scale, None
+
+
+def gradient_in_inputs(H: Tensor, x: Tensor) -> Tensor:
+    """Evaluates ``Σ_j H_ij (x_i - x_j)`` by one matrix product.
+
+    Args:
+        H: A ``... x n x n`` tensor.
+        x: A ``... x n x d`` tensor of inputs.
+
+    Returns:
+        A ``... x n x d`` tensor.
+    """
+    products = H @ torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+    return (products[..., -1:] * x).sub_(products[..., :-1])

@@ -1,0 +1,1 @@
+"""Source tasks in sequence: MHGP, SHGP and BHGP."""

@@ -1,0 +1,305 @@
+r"""Hierarchical models: the target is the last source task plus a difference.
+
+Read it for SHGP, MHGP (also known as StackGP) and BHGP of [Tighineanu2022hierarchical]_. All three
+order the source tasks in levels, each a GP on top of the one before, and condition the target on
+the posterior of the last. They differ in what a level passes on, and in the covariance:
+
+============ =========== ===================================================================
+model        passed on   the target's covariance
+============ =========== ===================================================================
+SHGP         mean and    residual kernel plus the covariance of the last source task
+             covariance
+MHGP         mean        residual kernel
+BHGP         mean        MHGP's plus what the means of the levels below are unsure of
+============ =========== ===================================================================
+
+Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input; their
+hyperpriors are those of ScaML-GP's models, because the paper's maximum likelihood overfits few
+points.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+.. [Golovin2017vizier]
+    D. Golovin et al. Google Vizier: A Service for Black-Box Optimization. KDD 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from linear_operator import to_linear_operator
+from linear_operator.operators import MatmulLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.hyperpriors import Hyperpriors
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy
+from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
+from botorch_transfer.model import evaluated
+from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
+
+
+class HierarchicalGP(SourcePosteriorGP):
+    """Base class of the hierarchical models: their prior, their mean and their residual kernel.
+
+    Args:
+        prior: The :class:`SourceHierarchy`, or source data in level order, to fit one from.
+        covar_module: The residual kernel, of the target's difference from the last source task.
+
+    Raises:
+        ValueError: If the prior's ``propagate`` is not the one that this model needs, or the input
+            transform does not fit.
+    """
+
+    prior_class = SourceHierarchy
+    propagate: Propagate
+    """What each level passes on to the next."""
+
+    prior: SourceHierarchy
+
+    @classmethod
+    def _resolve(
+        cls, prior: PriorOrData, input_transform: InputTransform | None
+    ) -> SourceHierarchy:
+        stack = resolve_prior(SourceHierarchy, prior, input_transform, propagate=cls.propagate)
+        if stack.propagate != cls.propagate:
+            raise ValueError(
+                f"{cls.__name__} needs a SourceHierarchy with propagate={cls.propagate!r}, and "
+                f"this one has {stack.propagate!r}: fit it with propagate={cls.propagate!r}."
+            )
+        return stack
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        return WeightedSumMean(prior.gps), residual
+
+
+class SequentialHierarchicalGP(HierarchicalGP):
+    r"""SHGP [Tighineanu2022hierarchical]_: levels pass on their means and their covariances.
+
+    Source task ``n`` is task ``n - 1`` plus a difference, a GP of its own, fitted level by level.
+    With ``(μ, Σ)`` the posterior of the last source task, the target's prior is
+
+    .. code-block:: text
+
+        m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
+
+    At equal hyperparameters this is the joint hierarchical GP (Corollary 1), but fitted level by
+    level. Use it for ordered tasks, or for a few similar tasks. Its uncertainty is that of the
+    joint model.
+
+    Args:
+        prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit one
+            from, the first task the lowest level. Fits are cached: equal data are not refitted.
+        covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
+            for each input.
+
+    Raises:
+        ValueError: If the hierarchy passes on means only, or the input transform does not fit.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = SequentialHierarchicalGP(X[:3], X[:3, :1], history)
+        >>> model.posterior(X).mean.shape
+        torch.Size([20, 1])
+    """
+
+    propagate = "covariance"
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps))
+        return WeightedSumMean(prior.gps), kernel
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The residual kernel ``k_t``."""
+        return self.covar_module.kernels[0]
+
+
+class MeanHierarchicalGP(HierarchicalGP):
+    r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means and ignore the uncertainty.
+
+    The target is a GP whose prior mean is the last source task's posterior mean, a plain sum over
+    the levels. It is the simplest and cheapest of the hierarchical models. Far from target data its
+    standard deviation is that of the residual, even where the sources are uncertain: prefer
+    :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`, unless sources are many and
+    dense.
+
+    With ``deviation_weight``, standard deviations are combined along the hierarchy instead, as in
+    [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``.
+    The joint covariance is the residual's correlation times these standard deviations.
+
+    Args:
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
+            the first task the lowest level. Fits are cached: equal data are not refitted.
+        covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
+            for each input.
+        deviation_weight: The factor ``a`` of the combined standard deviations, positive; ``None``
+            for MHGP's standard deviation.
+
+    Raises:
+        ValueError: If the hierarchy passes on covariances, the input transform does not fit, or
+            ``deviation_weight`` is not positive.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = MeanHierarchicalGP(X[:3], X[:3, :1], history)
+        >>> model.posterior(X).mean.shape
+        torch.Size([20, 1])
+    """
+
+    propagate = "mean"
+    has_source_covariance = False
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        deviation_weight: float | None = None,
+        hyperpriors: Hyperpriors = "cautious",
+    ) -> None:
+        if deviation_weight is not None and not deviation_weight > 0:
+            raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        options = (task_feature, hyperpriors)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
+        self.deviation_weight = deviation_weight
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        mvn = self.exact_gp(X, **kwargs)
+        if self.deviation_weight is None:
+            return mvn
+        combined = self._combined_variance(mvn.variance, X, self.num_target_points)
+        scale = (combined / mvn.variance).sqrt()
+        covariance = mvn.covariance_matrix * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
+
+    @property
+    def _predicts_otherwise(self) -> bool:
+        return self.deviation_weight is not None
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        mean, variance, noise = super()._leave_one_out()
+        if self.deviation_weight is not None:
+            (X,) = self.train_inputs
+            variance = self._combined_variance(variance, X, self.num_target_points - 1)
+        return mean, variance, noise
+
+    def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
+        """Combines the variances of all levels' differences, the target's residual the last.
+
+        Args:
+            residual: A ``batch_shape x q`` tensor: the target's.
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            num_points: The number of target points that the residual has seen.
+
+        Returns:
+            A ``batch_shape x q`` tensor.
+        """
+        sizes = [*self.prior.num_points.tolist(), num_points]
+        gps = cast(BoostedHierarchy, self.prior.gps)
+        variances = (*gps.level_variances(X).unbind(dim=-2), residual)
+        # A power of zero has no gradient.
+        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
+        for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
+            beta = self.deviation_weight * above / (self.deviation_weight * above + below)
+            combined = variance**beta * combined ** (1 - beta)
+        return combined
+
+
+class BoostedHierarchicalGP(HierarchicalGP):
+    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean; the covariance includes source uncertainty.
+
+    Mean, hyperparameters and fit are those of :class:`MeanHierarchicalGP`. The covariance adds, at
+    every level, the remaining uncertainty of the level below given this level's data: with ``A(x) =
+    k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` the covariance of MHGP and ``C`` that of the last source
+    task,
+
+    .. code-block:: text
+
+        C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
+
+    Use it for a hierarchy with many points a level: it is the cheapest model whose uncertainty
+    includes that of the sources, and its variance is never less than MHGP's.
+
+    Args:
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
+            the first task the lowest level. Fits are cached: equal data are not refitted.
+        covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
+            for each input.
+
+    Raises:
+        ValueError: If the hierarchy passes on covariances, or the input transform does not fit.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = BoostedHierarchicalGP(X[:3], X[:3, :1], history)
+        >>> model.posterior(X).mean.shape
+        torch.Size([20, 1])
+    """
+
+    propagate = "mean"
+
+    def _add_parts(self) -> None:
+        self.source_covar_module = WeightedSumKernel(self.prior.gps)
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""
+        mvn = self.exact_gp(X, **kwargs)
+        (train_X,) = self.train_inputs
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        covariance = evaluated(mvn.lazy_covariance_matrix)
+        covariance = covariance + evaluated(self.source_covar_module(X))
+        if self.num_target_points > 0:
+            points = train_X.expand(*batch_shape, *train_X.shape[-2:])
+            cross = self.residual_covar_module(points, X).to_dense()
+            A = torch.cholesky_solve(cross, self._residual_root()).mT
+            # Target points are the second argument, whose whitened values are cached and shared by
+            # batches.
+            between = self.source_covar_module(X, points).to_dense()
+            half = 0.5 * A @ self.source_covar_module(train_X).to_dense() - between
+            # A C Aᵀ - B Aᵀ - A Bᵀ, with rows of few elements.
+            lower = evaluated(MatmulLinearOperator(half, A.mT))
+            covariance = covariance + lower + lower.mT
+        return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Adds ``diag(R C Rᵀ)`` with ``R = K⁻¹``, each row divided by its diagonal element."""
+        mean, variance, noise = super()._leave_one_out()
+        R = torch.cholesky_inverse(self._residual_root())
+        R = R / R.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+        C = self.source_covar_module(*self.train_inputs).to_dense()
+        return mean, variance + (R @ C * R).sum(dim=-1), noise
+
+    def _residual_root(self) -> Tensor:
+        """The Cholesky factor of the residual's covariance at the target's points, with noise."""
+        covariance = self.residual_covar_module(*self.train_inputs).to_dense()
+        return psd_safe_cholesky(covariance + self._noise_variance().diag_embed())

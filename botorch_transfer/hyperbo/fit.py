@@ -1,0 +1,368 @@
+"""Pre-training runs: options, optimization, early stopping, held-out tasks.
+
+Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
+with validation tasks that end a run early and checkpoints that an interrupted one goes on from.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import islice
+from typing import Literal
+
+import torch
+from botorch.exceptions.errors import InputDataError, ModelFittingError
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_transfer.gp.optimize import FlatParameters, adam_steps, lbfgs_steps
+from botorch_transfer.gp.parallel import keep_freed_memory
+from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.hyperbo.checkpoints import (
+    FitState,
+    LearningCurve,
+    read_checkpoint,
+    write_checkpoint,
+)
+from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
+from botorch_transfer.hyperbo.parts import GPParts
+
+logger = logging.getLogger(__name__)
+
+_MAX_SKIPPED = 20
+"""A run of Adam fails after this many steps in a row without a finite loss."""
+
+
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """How pre-training optimizes.
+
+    Args:
+        optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
+            the objective has an NLL, and L-BFGS for the EKL alone.
+        steps: The number of steps of Adam (3,000 by default) or iterations of L-BFGS (100 by
+            default).
+        learning_rate: Adam's learning rate at the start.
+        decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
+            ``steps=50_000, learning_rate=1e-3, decay=False``.
+        batch_size: The number of points of each task that a step of Adam sees, a new uniform
+            sample each time; all points of a task that has fewer.
+        task_batch_size: The number of tasks that a step of Adam sees, a new uniform sample too.
+        validation_every: The number of steps between evaluations of the validation loss; by
+            default a fiftieth of all steps.
+        patience: The number of such evaluations without progress after which the run stops.
+        seed: The seed of the samples.
+        progress: Whether to show a progress bar.
+        checkpoint: A file for checkpoints. If it holds the checkpoint of an interrupted run, the
+            run resumes from it, with bitwise identical results.
+        checkpoint_every: The number of steps between checkpoints; by default a twentieth of all
+            steps. One more is written at the end.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> PretrainingOptions(steps=100).steps
+        100
+    """
+
+    optimizer: Literal["adam", "lbfgs"] | None = None
+    steps: int | None = None
+    learning_rate: float = 1e-2
+    decay: bool = True
+    batch_size: int = 50
+    task_batch_size: int = 64
+    validation_every: int | None = None
+    patience: int = 10
+    seed: int = 0
+    progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in (None, "adam", "lbfgs"):
+            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
+        for name in ("batch_size", "task_batch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
+        for name in ("steps", "validation_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < (name != "steps"):
+                raise ValueError(f"{name}={value} is out of range.")
+
+    def content(self) -> tuple[object, ...]:
+        """The options that the result depends on."""
+        how = ("progress", "checkpoint", "checkpoint_every")
+        return tuple(getattr(self, part.name) for part in fields(self) if part.name not in how)
+
+
+class GradientFit:
+    """One run of pre-training.
+
+    Args:
+        parts: The GP, changed in place.
+        loss: The loss on the source tasks.
+        validation: The NLL of the validation tasks, if there are any.
+        options: How to optimize.
+        key: What identifies the run, for its checkpoint.
+        stop: The number of steps to stop after. The learning rate still decays over all steps.
+    """
+
+    def __init__(
+        self,
+        parts: GPParts,
+        loss: SourceLoss,
+        validation: TaskNLL | None,
+        options: PretrainingOptions,
+        key: str,
+        stop: int | None = None,
+    ) -> None:
+        self.parts, self.loss, self.validation = parts, loss, validation
+        self.options, self.key = options, key
+        name = options.optimizer or ("lbfgs" if loss.task_nll is None else "adam")
+        default = 3000 if name == "adam" else 100
+        self.num_steps = default if options.steps is None else options.steps
+        self.stop = self.num_steps if stop is None else min(stop, self.num_steps)
+        self.validation_every = options.validation_every or max(1, self.num_steps // 50)
+        self.checkpoint_every = options.checkpoint_every or max(1, self.num_steps // 20)
+        self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
+        self.flat = FlatParameters(self.parameters.values())
+        self.optimizer: torch.optim.Adam | torch.optim.LBFGS
+        if name == "adam":
+            self.optimizer = torch.optim.Adam([self.flat.vector], fused=True)
+        else:
+            self.optimizer = torch.optim.LBFGS(
+                [self.flat.vector],
+                max_iter=1,
+                max_eval=25,
+                history_size=20,
+                line_search_fn="strong_wolfe",
+            )
+        self.curve = LearningCurve()
+        self.best: dict[str, Tensor] = {}
+        self.step = 0
+
+    def run(self) -> LearningCurve:
+        """Runs to the end, and leaves the best parameters in the GP.
+
+        Returns:
+            The losses.
+
+        Raises:
+            ModelFittingError: If the loss is repeatedly not finite.
+            ValueError: If there is a checkpoint of another run.
+        """
+        keep_freed_memory()
+        if self.parameters and not self._resume():
+            with tqdm(
+                total=self.stop,
+                initial=self.step,
+                desc="pre-training",
+                disable=not self.options.progress,
+            ) as bar:
+                if self.step == 0:
+                    self._validate()
+                for loss in self._losses():
+                    self._note(loss)
+                    bar.update()
+                    curve = self.curve
+                    waited = sum(step > curve.best_step for step in curve.validation_steps)
+                    if waited >= self.options.patience:
+                        break
+                    if self.step % self.checkpoint_every == 0:
+                        self._write(finished=False)
+            self._validate()
+            self._write(finished=True)
+        if self.best:
+            _put_back(self.parameters, self.best)
+        self.flat.release()
+        return self.curve
+
+    def _losses(self) -> Iterator[float]:
+        """Takes the remaining steps, and yields the loss before each."""
+        if isinstance(self.optimizer, torch.optim.Adam):
+            sampled, steps = partial(self.loss.sampled, self.parts), range(self.step, self.stop)
+            return adam_steps(self.optimizer, sampled, steps, self._learning_rate)
+        previous = self.curve.loss[-1] if self.curve.loss else math.inf
+        losses = lbfgs_steps(self.optimizer, partial(self.loss.full, self.parts), previous)
+        return islice(losses, self.stop - self.step)
+
+    def _learning_rate(self, step: int) -> float:
+        if not self.options.decay:
+            return self.options.learning_rate
+        return 0.5 * self.options.learning_rate * (1 + math.cos(math.pi * step / self.num_steps))
+
+    def _note(self, loss: float) -> None:
+        """Records a step, and evaluates the validation loss when it is due."""
+        self.curve.loss.append(loss)
+        if not math.isfinite(loss):
+            logger.info("Step %d is skipped: the loss is not finite.", self.step)
+            limit = _MAX_SKIPPED if isinstance(self.optimizer, torch.optim.Adam) else 1
+            last = self.curve.loss[-limit:]
+            if len(last) == limit and not any(map(math.isfinite, last)):
+                raise ModelFittingError(
+                    f"Pre-training has no finite loss after {self.step} steps: a covariance "
+                    "matrix is not positive definite. Check the source data for extreme scales, "
+                    "or start from more noise or a smaller learning rate."
+                )
+        self.step += 1
+        if self.validation is None:
+            self.curve.best_step = self.step
+        elif self.step % self.validation_every == 0:
+            self._validate()
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        seen = self.curve.validation_steps[-1:] == [self.step]
+        if self.validation is None or seen:
+            return
+        values = torch.cat(list(self.validation.of_tasks(self.parts)))
+        loss = float(values.mean())
+        self.curve.validation_steps.append(self.step)
+        self.curve.validation_loss.append(loss)
+        finite = [value for value in self.curve.validation_loss if math.isfinite(value)]
+        if not self.best or loss == min(finite, default=math.nan):
+            self.best = {n: p.detach().clone() for n, p in self.parameters.items()}
+            self.curve.best_step = self.step
+
+    def _write(self, finished: bool) -> None:
+        if self.options.checkpoint is None:
+            return
+        state = FitState(
+            step=self.step,
+            parameters={n: p.detach() for n, p in self.parameters.items()},
+            best=self.best,
+            optimizer=self.optimizer.state_dict()["state"],
+            curve=self.curve,
+            finished=finished,
+        )
+        write_checkpoint(self.options.checkpoint, self.key, state)
+
+    def _resume(self) -> bool:
+        """Restores the state of an earlier run; returns whether it had finished."""
+        path = self.options.checkpoint
+        state = None if path is None else read_checkpoint(path, self.key)
+        if state is None:
+            return False
+        logger.info("Pre-training goes on after %d steps.", state.step)
+        self.step, self.curve, self.best = state.step, state.curve, state.best
+        _put_back(self.parameters, state.parameters)
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state.optimizer})
+        return state.finished
+
+
+@torch.no_grad()
+def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
+Groups = Sequence[Sequence[int]] | None
+"""Groups of tasks with matching inputs, by the tasks' numbers; ``None`` to find them."""
+
+
+def fit_as_long_as_it_helps(
+    parts: GPParts,
+    tasks: PaddedTasks,
+    share: float,
+    groups: Groups,
+    loss: Callable[[PaddedTasks, Groups], SourceLoss],
+    options: PretrainingOptions,
+    key: str,
+) -> LearningCurve:
+    """Finds the best number of steps with some tasks held out, then trains on all tasks.
+
+    Args:
+        parts: The GP, changed in place.
+        tasks: The source tasks.
+        share: The share of tasks to hold out while the number of steps is determined.
+        groups: Given groups of tasks with matching inputs.
+        loss: Builds the loss of tasks.
+        options: How to optimize.
+        key: What identifies the run, for its checkpoints.
+
+    Returns:
+        The training losses of the second run, and the validation losses of the first one.
+
+    Raises:
+        InputDataError: If there are too few tasks to hold one out.
+        ModelFittingError: If the loss is repeatedly not finite.
+        ValueError: If there is a checkpoint of another run.
+    """
+    kept, held_out = split(len(tasks.X), share, options.seed)
+    beside = None if options.checkpoint is None else f"{options.checkpoint}.held-out"
+    trial = GradientFit(
+        deepcopy(parts),
+        loss(tasks[kept], renumbered(groups, kept.tolist())),
+        TaskNLL(tasks[held_out]),
+        replace(options, checkpoint=beside),
+        f"{key}-held-out",
+    ).run()
+    curve = GradientFit(parts, loss(tasks, groups), None, options, key, trial.best_step).run()
+    return replace(trial, loss=curve.loss, best_step=curve.best_step)
+
+
+def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Draws tasks to hold out.
+
+    Args:
+        num_tasks: The number of tasks.
+        share: The share to hold out; at least one task is held out.
+        seed: The seed.
+
+    Returns:
+        The numbers of the tasks that are kept and of those held out, in order.
+
+    Raises:
+        InputDataError: If this leaves fewer than two tasks.
+        ValueError: If the share does not lie between 0 and 1.
+
+    Example:
+        >>> kept, held_out = split(8, 0.25, seed=0)
+        >>> len(kept), len(held_out)
+        (6, 2)
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"hold_out={share} must lie between 0 and 1.")
+    count = max(1, round(share * num_tasks))
+    if num_tasks - count < 2:
+        raise InputDataError(
+            f"hold_out={share} leaves {num_tasks - count} of {num_tasks} source tasks to train on: "
+            "leave it out, and choose the number of steps."
+        )
+    order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed))
+    return order[count:].sort().values, order[:count].sort().values
+
+
+def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
+    """Restricts groups to some of the tasks, and numbers the tasks anew.
+
+    Args:
+        groups: The groups, if any are given.
+        kept: The old numbers of the tasks that are kept.
+
+    Returns:
+        The groups that still have two tasks or more.
+
+    Raises:
+        InputDataError: If none is left.
+    """
+    if groups is None:
+        return None
+    number = {task: index for index, task in enumerate(kept)}
+    among = [[number[task] for task in group if task in number] for group in groups]
+    found = [group for group in among if len(group) > 1]
+    if not found:
+        raise InputDataError(
+            "After hold_out, no group has two tasks: leave out hold_out or the groups, or change "
+            "the seed."
+        )
+    return found

@@ -1,0 +1,479 @@
+"""The objectives of pre-training: the NLL and the EKL of [Wang2024hyperbo]_.
+
+Read this for what pre-training minimizes. All tasks are taken to be draws of one GP. The NLL is the
+negative log marginal likelihood of the tasks; the EKL compares the GP with the empirical mean and
+covariance of tasks that were evaluated at the same inputs. In order: the EKL's formula, matching
+inputs, and the losses.
+
+.. [Wang2024hyperbo]
+    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
+    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from botorch_transfer.gp.likelihood import gaussian_loss
+from botorch_transfer.gp.optimize import RandomBatches
+from botorch_transfer.gp.tasks import PaddedTasks, check_choice
+from botorch_transfer.hyperbo.parts import GPParts
+
+logger = logging.getLogger(__name__)
+
+CHUNK_ELEMENTS = 2**21
+"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
+
+# --------------------------------------------------------------------------------------- EKL
+
+
+@dataclass(frozen=True)
+class EmpiricalGaussian:
+    r"""The mean and covariance of tasks' outcomes at the inputs they share, one batch of groups.
+
+    The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
+    inputs. The GP is then compared on its support only. Groups with fewer inputs or a lower rank
+    are padded by zeros.
+
+    Args:
+        mean: A ``G x P`` tensor of means over tasks ``μ̃``.
+        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, zero rows beyond the rank.
+        rank: A ``G`` tensor of ranks ``r``, each positive.
+    """
+
+    mean: Tensor
+    whitening: Tensor
+    rank: Tensor
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Tensor]) -> Self:
+        r"""Estimates one Gaussian a group.
+
+        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times
+        the largest one, where ``ε`` is the machine epsilon. A lower tolerance would divide by
+        rounding errors.
+
+        Args:
+            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
+                ``P_g`` shared inputs.
+
+        Returns:
+            The Gaussians.
+
+        Raises:
+            ValueError: If the outcomes of a group's tasks are all equal: there is nothing to
+                compare then.
+
+        Example:
+            >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
+            tensor([[2., 2.]])
+        """
+        means = [Y.mean(dim=-1) for Y in outcomes]
+        whitenings = [_whiten(Y) for Y in outcomes]
+        rank = torch.tensor([len(W) for W in whitenings], device=means[0].device)
+        if not bool(rank.all()):
+            raise ValueError(
+                "The tasks of a group with matching inputs have equal outcomes, so there is no "
+                "covariance between inputs to learn from: leave the group out, or use the NLL."
+            )
+        mean = pad_sequence(means, batch_first=True)
+        whitening = mean.new_zeros(len(means), int(rank.max()), mean.shape[-1])
+        for padded, W in zip(whitening, whitenings, strict=True):
+            padded[: W.shape[0], : W.shape[1]] = W
+        return cls(mean, whitening, rank)
+
+
+def _whiten(Y: Tensor) -> Tensor:
+    """The ``r x P`` pseudo-inverse ``A⁺``, without rows if all tasks have equal outcomes."""
+    centered = (Y - Y.mean(dim=-1, keepdim=True)) / math.sqrt(Y.shape[-1])
+    U, singular, _ = torch.linalg.svd(centered, full_matrices=False)
+    tolerance = max(Y.shape) * torch.finfo(Y.dtype).eps
+    # Outcomes that are equal up to rounding have no singular value that means anything.
+    largest = torch.where(singular[0] > tolerance * Y.abs().max(), singular[0], torch.inf)
+    rank = int((singular > tolerance * largest).sum())
+    return U[:, :rank].mT / singular[:rank].unsqueeze(-1)
+
+
+def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
+    r"""The divergence of the GP from the empirical Gaussians (Eq. 5 and 9 of [Wang2024hyperbo]_).
+
+    On the support of the empirical Gaussian, with ``μ_p = A⁺ (μ - μ̃)``, ``Σ_p = A⁺ Σ A⁺ᵀ``,
+
+    .. code-block:: text
+
+        EKL = ½ (tr Σ_p⁻¹ + μ_pᵀ Σ_p⁻¹ μ_p + ln|Σ_p| - r)
+
+    the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))`` if ``Σ̃`` has full rank.
+
+    Args:
+        mean: A ``G x P`` tensor: the GP's mean at each group's inputs. Any finite values will do at
+            the padding.
+        covariance: A ``G x P x P`` tensor: its covariance there, noise included.
+        empirical: The groups' empirical Gaussians.
+
+    Returns:
+        A ``G`` tensor, one value a group, differentiable in mean and covariance. NaN where a
+        projected covariance is not positive definite, even with some jitter.
+
+    Example:
+        >>> empirical = EmpiricalGaussian.of([torch.tensor([[0.0, 2.0]])])
+        >>> ekl(torch.ones(1, 1), torch.ones(1, 1, 1), empirical)
+        tensor([0.])
+    """
+    W = empirical.whitening
+    R = W.shape[-2]
+    padding = torch.arange(R, device=W.device) >= empirical.rank.unsqueeze(-1)
+    projected_mean = W @ (mean - empirical.mean).unsqueeze(-1)
+    # A padded direction has mean zero and variance one, so its contribution is zero.
+    projected = W @ covariance @ W.mT + torch.diag_embed(padding.to(W))
+    eye = torch.eye(R, dtype=W.dtype, device=W.device).expand_as(projected)
+    return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * R
+
+
+# --------------------------------------------------------------------------- matching inputs
+
+Rows = npt.NDArray[np.intp]
+
+
+class MatchingGroup(NamedTuple):
+    """Inputs at which several tasks were evaluated.
+
+    Args:
+        tasks: An ``N`` tensor: the tasks' numbers, in ascending order.
+        rows: A ``P x N`` tensor: the row of each shared input in each task.
+    """
+
+    tasks: Tensor
+    rows: Tensor
+
+
+def find_matching_groups(
+    inputs: Sequence[Tensor],
+    groups: Sequence[Sequence[int]] | None = None,
+    tolerance: float | None = None,
+) -> list[MatchingGroup]:
+    """Finds the inputs that tasks share.
+
+    Each input belongs to the group of all tasks that were evaluated there. A design that all tasks
+    share is one group, for example, and a design that half of them share is another. If a task was
+    evaluated at an input repeatedly, the first evaluation counts.
+
+    Args:
+        inputs: Each task's ``n_i x d`` tensor of inputs.
+        groups: Sets of tasks, by number; the common inputs of each set are a group. By default the
+            groups are found.
+        tolerance: Values of one input dimension count as equal if they differ by no more than
+            this; 1e-8 by default, 1e-6 in single precision.
+
+    Returns:
+        The groups, each of two tasks or more, ordered by their tasks.
+
+    Raises:
+        InputDataError: If no two tasks share an input, or the tasks of a given group don't.
+        ValueError: If ``groups`` is empty.
+
+    Example:
+        >>> X = torch.rand(4, 2)
+        >>> groups = find_matching_groups([X, X[1:].flip(0), torch.rand(3, 2)])
+        >>> groups[0].tasks, groups[0].rows
+        (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
+    """
+    if tolerance is None:
+        tolerance = default_tolerance(inputs[0].dtype)
+    if groups is not None and len(groups) == 0:
+        raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
+    first_row = _first_rows(inputs, tolerance)
+    visited = first_row >= 0
+    found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
+    matching = []
+    for tasks, points in found:
+        rows = first_row[np.ix_(points, tasks)]
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # in the order of the first task
+        index = torch.tensor(tasks, device=inputs[0].device)
+        matching.append(MatchingGroup(index, torch.from_numpy(rows).to(index.device)))
+    return matching
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """The largest difference between values of one input that count as equal."""
+    return 1e-6 if dtype == torch.float32 else 1e-8
+
+
+def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
+    """The first row of each task at each distinct input, -1 where it was not evaluated."""
+    stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
+    codes = np.stack([_codes(column, tolerance) for column in stacked.T], axis=-1)
+    _, point = np.unique(codes, axis=0, return_inverse=True)
+    point = point.reshape(-1)
+    task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
+    row = np.concatenate([np.arange(len(X)) for X in inputs])
+    nowhere = len(stacked)
+    first = np.full((int(point.max()) + 1, len(inputs)), nowhere, dtype=np.intp)
+    np.minimum.at(first, (point, task), row)
+    return np.where(first == nowhere, -1, first)
+
+
+def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
+    """Numbers the distinct values of a column. A grid would separate neighbours at its edges."""
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
+    codes = np.empty(len(values), dtype=np.intp)
+    codes[order] = np.cumsum(steps)
+    return codes
+
+
+def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], Sequence[int]]]:
+    points_of: defaultdict[Sequence[int], list[int]] = defaultdict(list)
+    for point, tasks in enumerate(visited):
+        points_of[tuple(np.flatnonzero(tasks).tolist())].append(point)
+    if not any(len(tasks) > 1 for tasks in points_of):
+        raise InputDataError(
+            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+        )
+    return sorted((tasks, points) for tasks, points in points_of.items() if len(tasks) > 1)
+
+
+def _given_groups(
+    visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    found: list[tuple[Sequence[int], Sequence[int]]] = []
+    for number, members in enumerate(groups):
+        tasks = sorted({int(task) for task in members})
+        if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
+            raise InputDataError(
+                f"Group {number} is {list(members)}: name two source tasks or more, by numbers "
+                f"from 0 to {visited.shape[1] - 1}."
+            )
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist()
+        if not points:
+            raise InputDataError(
+                f"The tasks {list(members)} of group {number} share no input: leave the group out, "
+                "or use objective='nll'."
+            )
+        found.append((tasks, points))
+    return found
+
+
+# ------------------------------------------------------------------------------------ losses
+
+
+class TaskNLL:
+    """The NLL, a mean over tasks, of sub-samples or of all points.
+
+    Args:
+        tasks: The padded tasks, in the prior's units.
+        batch_size: The number of points of a task in a sub-sample; all by default.
+        task_batch_size: The number of tasks in a sub-sample; all by default.
+        seed: The seed of the sub-samples.
+    """
+
+    def __init__(
+        self,
+        tasks: PaddedTasks,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.tasks = tasks
+        self.sizes: list[int] = tasks.num_points.tolist()
+        self.batches = RandomBatches(tasks, batch_size or max(self.sizes), task_batch_size, seed)
+        self._any_known_noise = bool(tasks.fixed_noise.any())
+
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Evaluates the mean NLL on a step's own uniform sub-sample of tasks and points.
+
+        Args:
+            parts: The GP.
+            step: The number of the step.
+
+        Returns:
+            A differentiable tensor without dimensions.
+        """
+        return self._values(parts, self.batches[step], self.batches.is_padded).mean()
+
+    def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
+        """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
+
+        Args:
+            parts: The GP.
+
+        Yields:
+            Differentiable tensors, together one value a task; tasks of similar size come together.
+        """
+        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__)
+        while order:
+            largest = self.sizes[order[-1]]
+            count = max(1, CHUNK_ELEMENTS // largest**2)
+            chunk, order = order[-count:], order[:-count]
+            tasks = self.tasks[torch.tensor(chunk, device=self.tasks.X.device)]
+            yield self._values(parts, tasks, is_padded=True)
+
+    def _values(self, parts: GPParts, tasks: PaddedTasks, is_padded: bool) -> Tensor:
+        noise = tasks.known_or(parts.noise) if self._any_known_noise else None
+        return parts.nll(tasks.X, tasks.Y, tasks.mask if is_padded else None, noise)
+
+
+@dataclass(frozen=True)
+class GroupEKL:
+    """The mean over matching groups of the EKL.
+
+    Args:
+        X: A ``G x P x d`` tensor: each group's inputs, padded by its first.
+        empirical: The mean and covariance of the tasks' outcomes at these inputs.
+        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks. A
+            task whose noise is inferred counts as zero.
+        inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
+    """
+
+    X: Tensor
+    empirical: EmpiricalGaussian
+    known_noise: Tensor
+    inferred: Tensor
+
+    @classmethod
+    def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
+        """Estimates the groups' empirical Gaussians.
+
+        Args:
+            tasks: The padded tasks, in the prior's units.
+            groups: The groups of matching inputs.
+
+        Returns:
+            The loss; groups whose tasks have equal outcomes are left out.
+
+        Raises:
+            InputDataError: If this leaves no group.
+        """
+        kept = []
+        for group in groups:
+            if len(_whiten(tasks.Y[group])):
+                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], group))
+        if len(kept) < len(groups):
+            logger.info(
+                "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
+            )
+        if not kept:
+            raise InputDataError(
+                "All source tasks with matching inputs have equal outcomes there, so the EKL has "
+                "nothing to learn from: use objective='nll'."
+            )
+        size = max(len(X) for X, _ in kept)
+        inferred = (~tasks.fixed_noise).to(tasks.Y)
+        return cls(
+            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X, _ in kept]),
+            empirical=EmpiricalGaussian.of([tasks.Y[group] for _, group in kept]),
+            known_noise=pad_sequence([tasks.Yvar[at].mean(-1) for _, at in kept], batch_first=True),
+            inferred=torch.stack([inferred[at.tasks].mean(0, keepdim=True) for _, at in kept]),
+        )
+
+    def full(self, parts: GPParts) -> Tensor:
+        """Evaluates the loss, a differentiable tensor without dimensions."""
+        mean, covariance = parts(self.X)
+        noise = self.known_noise + self.inferred * parts.noise
+        return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
+
+
+Objective = Literal["nll", "ekl", "nll+ekl"]
+"""What pre-training minimizes."""
+
+
+@dataclass(frozen=True)
+class SourceLoss:
+    """The weighted sum of NLL and EKL that pre-training minimizes.
+
+    Args:
+        task_nll: The NLL; ``None`` if the objective has none.
+        group_ekl: The EKL; ``None`` if the objective has none.
+        nll_weight: The weight of the NLL.
+    """
+
+    task_nll: TaskNLL | None
+    group_ekl: GroupEKL | None
+    nll_weight: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        tasks: PaddedTasks,
+        objective: Objective,
+        nll_weight: float = 1.0,
+        batch_size: int | None = None,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+        groups: Sequence[Sequence[int]] | None = None,
+        tolerance: float | None = None,
+        max_points: int = 1000,
+    ) -> SourceLoss:
+        """Builds the loss of an objective.
+
+        Args:
+            tasks: The padded tasks, in the prior's units and in double precision.
+            objective: The objective.
+            nll_weight: The weight of the NLL in a mixed objective.
+            batch_size: The number of points of a task in a sub-sample; all by default.
+            task_batch_size: The number of tasks in a sub-sample; all by default.
+            seed: The seed of the sub-samples.
+            groups: As for :func:`find_matching_groups`.
+            tolerance: As for :func:`find_matching_groups`.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
+
+        Returns:
+            The loss.
+
+        Raises:
+            InputDataError: If the objective needs matching inputs, and there are none.
+            ValueError: If there is no such objective, or the weight is not positive.
+        """
+        check_choice("objective", objective, Objective)
+        if not nll_weight > 0:
+            raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
+        task_nll = None
+        if "nll" in objective:
+            task_nll = TaskNLL(tasks, batch_size, task_batch_size, seed)
+        if "ekl" not in objective:
+            return cls(task_nll, None)
+        inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
+        generator = torch.Generator().manual_seed(seed)
+        found = find_matching_groups(inputs, groups, tolerance)
+        for number, group in enumerate(found):
+            if len(group.rows) > max_points:
+                kept = torch.randperm(len(group.rows), generator=generator)[:max_points]
+                found[number] = group._replace(rows=group.rows[kept.sort().values])
+        return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
+
+    def sampled(self, parts: GPParts, step: int) -> Tensor:
+        """Adds the gradient of a step's sampled loss to the parameters' own; returns the loss."""
+        total = parts.noise.new_zeros(())
+        if self.task_nll is not None:
+            total = total + self.nll_weight * self.task_nll.sampled(parts, step)
+        if self.group_ekl is not None:
+            total = total + self.group_ekl.full(parts)
+        total.backward()
+        return total.detach()
+
+    def full(self, parts: GPParts) -> Tensor:
+        """Adds the gradient of the whole loss to the parameters' own; returns the loss."""
+        total = parts.noise.new_zeros(())
+        if self.task_nll is not None:
+            weight = self.nll_weight / len(self.task_nll.sizes)
+            for values in self.task_nll.of_tasks(parts):
+                part = weight * values.sum()
+                part.backward()
+                total = total + part.detach()
+        if self.group_ekl is not None:
+            part = self.group_ekl.full(parts)
+            part.backward()
+            total = total + part.detach()
+        return total

@@ -1,0 +1,637 @@
+"""A GP whose mean, kernel and noise are pre-trained on source tasks: HyperBO, FSBO and ABLR.
+
+Read this for the prior of :class:`~botorch_transfer.models.PretrainedGP`: how it is built (by a
+preset, or from your own mean and kernel), pre-trained, evaluated, saved and loaded. HyperBO is
+[Wang2024hyperbo]_, FSBO [Wistuba2021fsbo]_, ABLR [Perrone2018ablr]_.
+
+.. [Wang2024hyperbo]
+    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
+    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
+
+.. [Wistuba2021fsbo]
+    M. Wistuba and J. Grabocka. Few-Shot Bayesian Optimization with Deep Kernel Surrogates. ICLR
+    2021. arXiv:2101.07667.
+
+.. [Perrone2018ablr]
+    V. Perrone, R. Jenatton, M. Seeger and C. Archambeau. Scalable Hyperparameter Transfer
+    Learning. NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal, Self, get_args
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.kernels import Kernel
+from gpytorch.means import ConstantMean, Mean, ZeroMean
+from torch import Tensor
+
+from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, outcome_scales
+from botorch_transfer.hyperbo.checkpoints import LearningCurve
+from botorch_transfer.hyperbo.features import (
+    BiasedLinearKernel,
+    FeatureKernel,
+    FeatureMean,
+    FeatureNetwork,
+)
+from botorch_transfer.hyperbo.fit import (
+    GradientFit,
+    Groups,
+    PretrainingOptions,
+    fit_as_long_as_it_helps,
+)
+from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL, default_tolerance
+from botorch_transfer.hyperbo.parts import (
+    MIN_NOISE,
+    GPParts,
+    freeze,
+    scaled_stationary,
+    spread,
+    structure,
+    thaw,
+)
+from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.memo import content_key
+from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.prior import TransferPrior, with_prefix
+
+_ENOUGH_TO_HOLD_OUT = 8
+"""From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
+
+_FAR = 30.0
+"""Raw outcomes with a larger mean, or a standard deviation beyond this factor, give a warning."""
+
+_CURVE = "learning_curve."
+
+
+class PretrainedPrior(TransferPrior):
+    r"""One GP for all tasks, pre-trained on the source tasks: the prior of [Wang2024hyperbo]_.
+
+    Source and target tasks are taken to be draws of one GP. Its mean, kernel and noise, including
+    the weights of a network, are learned from the source tasks; a target is then predicted without
+    further training. Use it with many source tasks, say ten or more, whose outcomes have a common
+    scale. Its cost at the target does not depend on their number. A saved file holds what was
+    learned, and no source observation.
+
+    Build one by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
+    from your own mean and kernel by the constructor. Then call :meth:`fit`; an unfitted prior is
+    the initial GP, for raw outcomes.
+
+    Args:
+        mean_module: The mean; it may share modules with the kernel.
+        covar_module: The kernel.
+        dim: The number of inputs ``d``.
+        noise: The noise variance to start from, in the prior's units.
+
+    Raises:
+        ValueError: If ``dim`` is not positive, or the noise variance is too small.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> prior = PretrainedPrior.hyperbo(d=2, hidden=(8,)).fit(history, steps=20)
+        >>> prior.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+
+    counts: Tensor
+    outcome_mean: Tensor
+    outcome_spread: Tensor
+
+    def __init__(
+        self, mean_module: Mean, covar_module: Kernel, dim: int, noise: float = 1e-2
+    ) -> None:
+        super().__init__("raw")
+        if dim < 1:
+            raise ValueError(f"dim={dim} must be positive.")
+        if not MIN_NOISE < noise < math.inf:
+            raise ValueError(f"noise={noise} must be a variance of more than {MIN_NOISE}.")
+        self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
+        self.trainable = freeze(self.parts)
+        self._dim = dim
+        self._noise = noise
+        # The preset's name and arguments; None for the user's own modules.
+        self._preset: dict[str, Any] | None = None
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))
+        self.learning_curve = LearningCurve()
+        self.register_buffer("outcome_mean", torch.zeros((), dtype=torch.double))
+        self.register_buffer("outcome_spread", torch.ones((), dtype=torch.double))
+
+    # ------------------------------------------------------------------------------- presets
+
+    @classmethod
+    def _on_features(
+        cls, name: str, d: int, hidden: Sequence[int], kernel: str | None, noise: float, seed: int
+    ) -> Self:
+        """A preset with a network: a stationary kernel on its features, or a linear one."""
+        network = FeatureNetwork(d, hidden, seed)
+        arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
+        base: Kernel
+        if kernel is None:
+            weight_variance = 1.0 / network.num_features
+            base = BiasedLinearKernel(bias_variance=1.0, weight_variance=weight_variance)
+        else:
+            base = scaled_stationary(network.num_features, kernel)
+            arguments["kernel"] = kernel
+        mean = FeatureMean(network) if name == "hyperbo" else ZeroMean()
+        prior = cls(mean, FeatureKernel(base, network), d, noise)
+        prior._preset = {"name": name, "arguments": arguments}
+        return prior
+
+    @classmethod
+    def hyperbo(
+        cls,
+        d: int,
+        hidden: Sequence[int] = (32, 32),
+        kernel: str = "matern52",
+        noise: float = 1e-2,
+        seed: int = 0,
+    ) -> Self:
+        """HyperBO: a linear mean and a stationary kernel on the same features of a network.
+
+        Args:
+            d: The number of inputs.
+            hidden: The widths of the network's layers, the last one that of the features.
+            kernel: The stationary kernel on the features.
+            noise: The noise variance to start from.
+            seed: The seed of the initial weights.
+
+        Returns:
+            The prior, not trained yet.
+
+        Example:
+            >>> PretrainedPrior.hyperbo(d=3).dim
+            3
+        """
+        return cls._on_features("hyperbo", d, hidden, kernel, noise, seed)
+
+    @classmethod
+    def fsbo(
+        cls,
+        d: int,
+        hidden: Sequence[int] = (32, 32),
+        kernel: str = "matern52",
+        noise: float = 1e-2,
+        seed: int = 0,
+    ) -> Self:
+        """Few-shot Bayesian optimization: a zero mean, and a kernel on a network's features.
+
+        Args:
+            d: The number of inputs.
+            hidden: The widths of the network's layers.
+            kernel: The stationary kernel on the features.
+            noise: The noise variance to start from.
+            seed: The seed of the initial weights.
+
+        Returns:
+            The prior, not trained yet.
+
+        Example:
+            >>> prior = PretrainedPrior.fsbo(d=3)
+        """
+        return cls._on_features("fsbo", d, hidden, kernel, noise, seed)
+
+    @classmethod
+    def ablr(
+        cls, d: int, hidden: Sequence[int] = (32, 32), noise: float = 0.3, seed: int = 0
+    ) -> Self:
+        """Adaptive Bayesian linear regression: a zero mean, linear in a network's features.
+
+        Args:
+            d: The number of inputs.
+            hidden: The widths of the network's layers.
+            noise: The noise variance to start from. It is large because training from small noise
+                ends in a poor optimum.
+            seed: The seed of the initial weights.
+
+        Returns:
+            The prior, not trained yet.
+
+        Example:
+            >>> prior = PretrainedPrior.ablr(d=3)
+        """
+        return cls._on_features("ablr", d, hidden, None, noise, seed)
+
+    @classmethod
+    def stationary(
+        cls,
+        d: int,
+        kernel: str = "matern52",
+        mean: Literal["constant", "zero"] = "constant",
+        noise: float = 1e-2,
+    ) -> Self:
+        """An ordinary GP without a network: few parameters, for few source tasks.
+
+        Args:
+            d: The number of inputs.
+            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``, with a lengthscale
+                for each input.
+            mean: The mean.
+            noise: The noise variance to start from.
+
+        Returns:
+            The prior, not trained yet.
+
+        Raises:
+            ValueError: If there is no such kernel or mean.
+
+        Example:
+            >>> prior = PretrainedPrior.stationary(d=3, kernel="rbf")
+        """
+        if mean not in ("constant", "zero"):
+            raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
+        mean_module = ConstantMean() if mean == "constant" else ZeroMean()
+        prior = cls(mean_module, scaled_stationary(d, kernel, lengthscale=0.5), d, noise)
+        arguments = {"dim": d, "kernel": kernel, "mean": mean}
+        prior._preset = {"name": "stationary", "arguments": arguments}
+        return prior
+
+    # ------------------------------------------------------------------------------ training
+
+    def fit(
+        self,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        objective: Objective = "nll",
+        nll_weight: float = 0.1,
+        outcome_scale: OutcomeScale = "pooled",
+        input_transform: InputTransform | None = None,
+        validation_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+        tolerance: float | None = None,
+        max_points: int = 1000,
+        hold_out: float | None = None,
+        **options: Any,
+    ) -> Self:
+        """Pre-trains mean, kernel and noise, starting from their present values.
+
+        Args:
+            source_data: The source tasks, a sequence or a mapping from names: each a
+                ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
+                in the unit cube, or are raw and ``input_transform`` maps them there.
+            objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
+                inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
+                directions. With fewer tasks than inputs it leaves most of the GP undetermined: use
+                one of the others then.
+            nll_weight: The weight of the NLL in ``"nll+ekl"``.
+            outcome_scale: How to standardize the outcomes: all tasks together (``"pooled"``), so
+                that a task's level counts; each task by itself (``"per_task"``), if levels and
+                scales are not comparable; or not at all (``"raw"``), if they are roughly
+                standardized.
+            input_transform: A frozen transform of the inputs, for instance
+                ``Normalize(d, bounds=...)``.
+            validation_data: Further tasks. Pre-training keeps the parameters with the lowest NLL
+                of these tasks, and stops early once it no longer falls.
+            groups: For the EKL, sets of tasks, by number; the common inputs of each set are a
+                group. By default all matching inputs are found.
+            tolerance: Values of one input count as equal if they differ by no more than this; 1e-8
+                by default, 1e-6 in single precision.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
+            hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
+                run, which finds the number of steps with their lowest NLL; a second run takes as
+                many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
+            **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
+                ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
+                ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
+                ``checkpoint_every``.
+
+        Returns:
+            This prior, trained, on the device of the data. It stays as it was if the run fails or
+            is interrupted.
+
+        Raises:
+            InputDataError: If the source data are invalid, have no matching inputs for the EKL, or
+                are too few tasks to hold any out.
+            ModelFittingError: If the loss cannot be evaluated, step after step.
+            ValueError: If an option is out of range, or the checkpoint is of another run.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> history = [(X, X.sum(-1, keepdim=True)), (X, X[:, :1])]
+            >>> prior = PretrainedPrior.stationary(2).fit(history, objective="ekl", steps=5)
+            >>> prior.num_tasks
+            2
+        """
+        chosen = PretrainingOptions(**options)
+        if max_points < 1:
+            raise ValueError(f"max_points={max_points} must be positive.")
+        transform = frozen_input_transform(input_transform)
+        datasets = self._checked(source_data)
+        if tolerance is None:  # in the data's precision, as they are converted
+            tolerance = default_tolerance(datasets[0].X.dtype)
+        tasks = PaddedTasks.from_datasets(datasets, transform).double()
+        outcomes = tasks.Y[tasks.mask]
+        mean, std = outcome_scales(tasks, outcome_scale)
+        tasks = tasks.standardize(mean, std)
+        if self._preset is not None:  # the user's own modules may be for any inputs
+            warn_outside_unit_cube(tasks.X, "the source tasks")
+        if outcome_scale == "raw":
+            _warn_of_raw_outcomes(outcomes)
+        validation = None
+        if validation_data is not None:
+            if hold_out is not None:
+                raise ValueError("Give either validation_data or hold_out, not both.")
+            further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
+            # All source tasks have one scale, unless each has its own.
+            scale = further.moments() if outcome_scale == "per_task" else (mean[:1], std[:1])
+            validation = TaskNLL(further.standardize(*scale))
+        parts = self._thawed().double().to(tasks.X.device)
+        key = content_key(
+            (tasks, objective, nll_weight),
+            parts.state_dict(),
+            structure(parts),
+            self.trainable,
+            groups,
+            tolerance,
+            max_points,
+            None if validation is None else validation.tasks,
+            hold_out,
+            chosen,
+        )
+
+        def loss(tasks: PaddedTasks, groups: Groups) -> SourceLoss:
+            samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
+            return SourceLoss.of(
+                tasks, objective, nll_weight, *samples, groups, tolerance, max_points
+            )
+
+        if hold_out is None:
+            curve = GradientFit(parts, loss(tasks, groups), validation, chosen, key).run()
+        else:
+            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, groups, loss, chosen, key)
+        freeze(parts.eval())
+        self.parts = parts
+        self.to(outcomes.device)
+        self._set_units(outcome_scale, transform)
+        self.learning_curve = curve
+        self.counts = torch.tensor([len(datasets), len(outcomes)], device=outcomes.device)
+        self.outcome_mean, self.outcome_spread = outcomes.mean(), outcomes.std(correction=0)
+        return self
+
+    def _checked(
+        self, data: Sequence[SourceData] | Mapping[str, SourceData]
+    ) -> list[SupervisedDataset]:
+        datasets = as_datasets(data)
+        if datasets[0].X.shape[-1] != self.dim:
+            raise InputDataError(
+                f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
+                f"for {self.dim}."
+            )
+        return datasets
+
+    def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
+        self.outcome_scale, self.input_transform = outcome_scale, transform
+        index = get_args(OutcomeScale).index(outcome_scale)
+        self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
+
+    @classmethod
+    def _content_and_options(
+        cls, source_data: Any, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        datasets, options = super()._content_and_options(source_data, options)
+        if len(datasets) >= _ENOUGH_TO_HOLD_OUT and options.get("validation_data") is None:
+            options = {"hold_out": 0.25, **options}
+        return datasets, options
+
+    @classmethod
+    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
+        dim = next(iter(source_data.values())).X.shape[-1]
+        return cls.hyperbo(dim).fit(source_data, **options)
+
+    # -------------------------------------------------------------------------------- the GP
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks."""
+        return int(self.counts[0])
+
+    @property
+    def num_points(self) -> int:
+        """The number of their evaluations."""
+        return int(self.counts[1])
+
+    @property
+    def dim(self) -> int:
+        """The number of input dimensions ``d``."""
+        return self._dim
+
+    @property
+    def noise(self) -> Tensor:
+        """The noise variance, in the prior's units, a tensor without dimensions."""
+        return self.parts.noise.squeeze(-1)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Evaluates the pre-trained mean, in the prior's units.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``.
+        """
+        return self._thawed(fit=False).to(X).mean_module(self._transformed(X))
+
+    def covariance(self, X: Tensor) -> Tensor:
+        """Evaluates the pre-trained kernel, noise left out.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n x n`` tensor, differentiable in ``X``.
+        """
+        return self._thawed(fit=False).to(X).covar_module(self._transformed(X)).to_dense()
+
+    def gp(self, batch_shape: torch.Size, fit: bool) -> GPParts:
+        """Copies the GP, for a model.
+
+        Args:
+            batch_shape: The batch shape of the model.
+            fit: Whether the copy's parameters are to be fitted.
+
+        Returns:
+            Mean, kernel and likelihood with parameters of their own. Each member of a batched
+            model has its own; a frozen mean and kernel of the user's serve all members.
+        """
+        parts = self._thawed(fit)
+        if batch_shape:
+            own = parts if fit or self._preset is not None else parts.likelihood
+            spread(own, batch_shape)
+        return parts
+
+    def _thawed(self, fit: bool = True) -> GPParts:
+        parts = deepcopy(self.parts)
+        thaw(parts, self.trainable, fit)
+        return parts
+
+    def _transformed(self, X: Tensor) -> Tensor:
+        x = super()._transformed(X)
+        if x.shape[-1] != self.dim:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim}."
+            )
+        return x
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """Builds the outcome transform that brings a target's outcomes into the prior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the prior's units are raw, as those of an untrained prior are. Otherwise a
+            standardization by the outcomes of the source tasks, and of the target too if each
+            source task was standardized by itself.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        return PooledStandardize.from_moments(
+            self.num_points,
+            self.outcome_mean,
+            self.outcome_spread,
+            include_target=self.outcome_scale == "per_task",
+            batch_shape=batch_shape,
+        )
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows of the prior."""
+        return (
+            f"tasks={self.num_tasks}, points={self.num_points}, inputs={self.dim}, "
+            f"outcome_scale={self.outcome_scale!r}"
+        )
+
+    # ----------------------------------------------------------------------- saving, loading
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "dim": self._dim,
+            "preset": self._preset,
+            "noise": self._noise,
+            "trainable": self.trainable,
+            "modules": _names(self.parts.mean_module, self.parts.covar_module),
+            "structure": structure(self.parts),
+        }
+
+    def _tensors(self) -> dict[str, Tensor]:
+        curve = self.learning_curve.tensors()
+        return super()._tensors() | {f"{_CURVE}{name}": value for name, value in curve.items()}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None = None,
+        input_transform: InputTransform | None = None,
+        mean_module: Mean | None = None,
+        covar_module: Kernel | None = None,
+    ) -> Self:
+        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
+
+        Args:
+            path: The file.
+            device: Where to put the prior; the CPU if omitted.
+            input_transform: The prior's input transform, needed only if it is not a ``Normalize``;
+                the file contains those.
+            mean_module: The mean of a prior that was built from your own modules; its parameters
+                are read from the file. Modules that mean and kernel shared must be shared again.
+            covar_module: The kernel of such a prior.
+
+        Returns:
+            The prior.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, is no prior, holds another class or an unknown
+                version, or if modules are missing, of another structure, or not needed.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> prior = PretrainedPrior.ablr(2).fit([(X, X.sum(-1, keepdim=True))], steps=5)
+            >>> prior.save("pretrained.safetensors")
+            >>> loaded = PretrainedPrior.load("pretrained.safetensors")
+            >>> torch.equal(loaded.noise, prior.noise)
+            True
+        """
+        saved = cls._read(path, device, input_transform)
+        return cls._restore(*saved, mean_module, covar_module).to(device)
+
+    @classmethod
+    def _restore(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+        mean_module: Mean | None = None,
+        covar_module: Kernel | None = None,
+    ) -> Self:
+        prior = cls._untrained(config, mean_module, covar_module)
+        own = dict(prior.named_buffers())
+        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
+        expected = {name: tensor.shape for name, tensor in own.items()}
+        difference = None
+        if expected != {name: tensor.shape for name, tensor in state.items()}:
+            difference = "have other parameters than"
+        elif config["preset"] is None and structure(prior.parts) != config["structure"]:
+            difference = "are not of the kind of"
+        if difference is not None:
+            raise ValueError(
+                f"The given mean_module and covar_module {difference} the saved ones: build them "
+                "as they were built before."
+            )
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
+        prior.trainable = dict(config["trainable"])
+        prior._set_units(config["outcome_scale"], input_transform)
+        prior.learning_curve = LearningCurve.from_tensors(with_prefix(tensors, _CURVE))
+        return prior
+
+    @classmethod
+    def _untrained(
+        cls, config: Mapping[str, Any], mean_module: Mean | None, covar_module: Kernel | None
+    ) -> Self:
+        preset, given = config["preset"], (mean_module, covar_module)
+        if preset is not None:
+            if given != (None, None):
+                raise ValueError(
+                    f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
+                    "covar_module."
+                )
+            presets: Any = [cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary]
+            (build,) = [each for each in presets if each.__name__ == preset["name"]]
+            arguments = dict(preset["arguments"])
+            return build(arguments.pop("dim"), noise=config["noise"], **arguments)
+        if mean_module is None or covar_module is None or _names(*given) != config["modules"]:
+            mean, kernel = config["modules"]
+            raise ValueError(
+                f"The saved prior has the mean {mean} and the kernel {kernel}, which its file does "
+                "not hold: hand them over by load(path, mean_module=..., covar_module=...)."
+            )
+        return cls(mean_module, covar_module, config["dim"], config["noise"])
+
+
+def _names(*modules: Any) -> list[str]:
+    return [type(module).__qualname__ for module in modules]
+
+
+def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
+    """Warns of outcomes that are far from standardized."""
+    mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
+    if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
+        warnings.warn(
+            f"The outcomes are raw, with mean {mean:.3g} and standard deviation {spread:.3g}, but "
+            "step sizes and noise are made for values of order one: standardize them, or leave "
+            "out outcome_scale='raw'.",
+            InputDataWarning,
+            stacklevel=3,
+        )

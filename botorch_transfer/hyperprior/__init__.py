@@ -1,0 +1,1 @@
+"""Distributions of GP hyperparameters, learned from other search spaces: MPHD and HyperBO+."""

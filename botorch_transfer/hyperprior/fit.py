@@ -1,0 +1,322 @@
+"""Step 1 of pre-training a hyperprior: one GP for each domain, shared by its tasks.
+
+All tasks of a domain are draws of one GP with a constant mean, whose hyperparameters are estimated
+by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). L-BFGS-B does so on all points. Tasks
+that are too large for a Cholesky factor an iteration are fitted by Adam on sub-samples: the
+gradient of their mean likelihood is unbiased, and its cost does not depend on the number of points.
+
+Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
+back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+from torch.nn import Parameter
+from tqdm.auto import tqdm
+
+from botorch_transfer.data import Domain
+from botorch_transfer.gp.fit import MAPOptions, draw_starts, log_bounds, negative_log_likelihood
+from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS
+from botorch_transfer.gp.optimize import RandomBatches, adam_steps, minimize_batched
+from botorch_transfer.gp.parallel import run_jobs
+from botorch_transfer.gp.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    check_choice,
+    check_padded_size,
+    outcome_scales,
+)
+from botorch_transfer.hyperprior.estimates import DomainEstimates
+from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.memo import Memo
+
+
+def domain_negative_log_likelihood(
+    theta: Tensor, tasks: PaddedTasks, kernel: str, max_elements: int = BLOCK_ELEMENTS
+) -> tuple[Tensor, Tensor]:
+    """Evaluates the sum of the tasks' negative log marginal likelihoods and its gradient.
+
+    Args:
+        theta: A ``P x (d + 3)`` tensor of ``log(lengthscale), log(outputscale), log(noise)`` and
+            the constant mean, one row a set of parameters.
+        tasks: The domain's ``M`` padded tasks.
+        kernel: The stationary kernel's name.
+        max_elements: How many covariance matrix elements to evaluate at once.
+
+    Returns:
+        The ``P`` values and their ``P x (d + 3)`` gradient; NaN where a covariance matrix is not
+        positive definite, even with some jitter.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
+        >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> theta = torch.tensor([[-1.0, -1.0, 0.0, -4.0, 0.5]], dtype=torch.double)
+        >>> value, gradient = domain_negative_log_likelihood(theta, tasks, "matern52")
+        >>> value.shape, gradient.shape
+        (torch.Size([1]), torch.Size([1, 5]))
+    """
+    shape = len(theta), len(tasks.X)
+    index = torch.arange(shape[1], device=theta.device).repeat(shape[0])
+    value, gradient = negative_log_likelihood(
+        theta.repeat_interleave(shape[1], dim=0), tasks, kernel, index, max_elements
+    )
+    return value.reshape(shape).sum(dim=-1), gradient.reshape(*shape, -1).sum(dim=-2)
+
+
+def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Tensor, Tensor]:
+    """Evaluates a weak penalty for lengthscales that the likelihood does not depend on.
+
+    A function that is rough in one input looks like noise, and its likelihood does not depend on
+    the lengthscales of the others. Without a penalty they end at a bound.
+
+    Args:
+        theta: A ``P x (d + 3)`` tensor, as :func:`domain_negative_log_likelihood` takes it.
+        start: The lengthscale without a penalty.
+        spread: The standard deviation of the log lengthscale.
+
+    Returns:
+        The ``P`` values and their ``P x (d + 3)`` gradient.
+
+    Example:
+        >>> theta = torch.zeros(1, 4)
+        >>> lengthscale_penalty(theta, start=1.0, spread=2.0)
+        (tensor([0.]), tensor([[0., 0., 0., 0.]]))
+    """
+    distance = torch.zeros_like(theta)
+    distance[:, :-3] = (theta[:, :-3] - math.log(start)) / spread
+    return 0.5 * distance.square().sum(dim=-1), distance / spread
+
+
+Optimizer = Literal["auto", "lbfgs", "adam"]
+
+DOMAIN_HYPERPARAMETERS = GPHyperparameters(
+    # In the unit cube, a function of lengthscale 30 hardly varies.
+    lengthscale=Hyperparameter(None, start=0.5, lower=1e-3, upper=30.0),
+    outputscale=Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2),
+    noise=Hyperparameter(None, start=1e-2, lower=1e-8, upper=10.0),
+)
+"""Starts and bounds where a domain's outcomes have the mean zero and the variance one."""
+
+_MAX_CONSTANT = 1e2
+_LEAST_NOISE = 1e-5
+"""The lowest estimate of a noise variance, relative to that of the signal. A hyperprior fitted to
+lower ones would make covariance matrices singular."""
+
+# Cache of finished domains, so that an interrupted run need not repeat them.
+_finished = Memo(size=4096)
+
+
+@dataclass(frozen=True)
+class DomainFitOptions(MAPOptions):
+    """How the hyperparameters of the domains are fitted.
+
+    Args:
+        optimizer: ``"lbfgs"`` on all points, ``"adam"`` on sub-samples, or ``"auto"``: the former
+            for domains whose largest task has at most ``max_points`` points.
+        max_points: See ``optimizer``.
+        num_restarts: The number of further starts of L-BFGS-B, drawn at random.
+        max_iter: The most L-BFGS-B iterations of one start.
+        num_steps: The number of steps of Adam.
+        learning_rate: Adam's learning rate, for the logarithms of hyperparameters.
+        batch_size: How many points of each task a step of Adam sees.
+        lengthscale_spread: The prior standard deviation of the log lengthscale around 0.5, a weak
+            penalty. Infinity gives maximum likelihood.
+        seed: The seed of starts and sub-samples.
+        chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
+        max_bytes: How much memory a domain may take; more is refused.
+        n_jobs: How many domains joblib fits in parallel; ``None`` follows
+            ``joblib.parallel_config``, so that a dask cluster can take them.
+        progress: Whether to show a progress bar over the domains.
+
+    Raises:
+        ValueError: If a number is out of range, or there is no such optimizer.
+
+    Example:
+        >>> DomainFitOptions(optimizer="adam", num_steps=100).batch_size
+        50
+    """
+
+    optimizer: Optimizer = "auto"
+    max_points: int = 512
+    num_restarts: int = 1
+    max_iter: int = 500
+    num_steps: int = 20_000
+    learning_rate: float = 1e-3
+    batch_size: int = 50
+    lengthscale_spread: float = 1.5
+    chunk_elements: int = 2**22
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("optimizer", self.optimizer, Optimizer)
+        numbers = (self.max_points, self.num_steps, self.batch_size, self.lengthscale_spread)
+        if not (min(numbers) > 0 and 0 < self.learning_rate < math.inf):
+            raise ValueError(
+                "max_points, num_steps, batch_size, learning_rate and lengthscale_spread must be "
+                "positive."
+            )
+
+
+def fit_domains(
+    domains: Sequence[Domain], kernel: str, outcome_scale: OutcomeScale, options: DomainFitOptions
+) -> DomainEstimates:
+    """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
+
+    Lengthscales have a weak penalty, see :func:`lengthscale_penalty`.
+
+    Args:
+        domains: The domains.
+        kernel: The stationary kernel's name.
+        outcome_scale: Whether each task is standardized by itself beforehand (``"per_task"``), or
+            not at all (``"raw"``).
+        options: How to optimize.
+
+    Returns:
+        The estimates, in double precision on the CPU. The noise of a domain whose noise is known is
+        its mean.
+
+    Raises:
+        InputDataError: If a domain is too large for the memory, or its outcomes never vary.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> domain = Domain({"monday": (X, X.sum(-1, keepdim=True))}, name="lab")
+        >>> options = DomainFitOptions(num_restarts=0)
+        >>> fit_domains([domain], "matern52", "raw", options).to_frame()
+          domain  input  lengthscale ...
+    """
+    names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
+    prepared = [
+        _prepare(name, domain, outcome_scale, options)
+        for name, domain in zip(names, domains, strict=True)
+    ]
+    jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
+    found = list(
+        tqdm(
+            run_jobs("domain_fit", _fit_domain, jobs, options.n_jobs, _finished),
+            total=len(jobs),
+            desc="domains",
+            disable=not options.progress,
+        )
+    )
+    parts = torch.tensor([row[1:] for row in found], dtype=torch.double)
+    outcome = torch.tensor([[mean, std] for _, mean, std in prepared], dtype=torch.double)
+    return DomainEstimates(
+        names=tuple(names),
+        constant=parts[:, 0],
+        lengthscale=torch.cat([row[0] for row in found]),
+        outputscale=parts[:, 1],
+        noise=parts[:, 2],
+        dims=torch.tensor([domain.dim for domain in domains]),
+        context=torch.cat([cast(Tensor, domain.context).double().cpu() for domain in domains]),
+        log_likelihood=parts[:, 3],
+        outcome_mean=outcome[:, 0],
+        outcome_std=outcome[:, 1],
+    )
+
+
+def _prepare(
+    name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
+) -> tuple[PaddedTasks, float, float]:
+    """Pads a domain's tasks, in the hyperprior's units; returns typical mean and std, too."""
+    sizes = [len(data.X) for data in domain.datasets]
+    labels = [f"{name}: {task}" for task in domain.task_names]
+    check_padded_size(labels, sizes, options.max_bytes)
+    transform = frozen_input_transform(domain.input_transform)
+    tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    warn_outside_unit_cube(tasks.X, f"the domain {name!r}")
+    mean, std = tasks.moments()
+    typical = float(mean.mean()), float(std.square().mean().sqrt())
+    tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
+    outcomes = tasks.Y[tasks.mask]
+    if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
+        raise InputDataError(
+            f"The outcomes of {name!r} are constant, so no GP can be learned from them: "
+            "leave this domain out, or use SingleTaskGP."
+        )
+    return tasks, *typical
+
+
+def _fit_domain(
+    tasks: PaddedTasks, kernel: str, options: DomainFitOptions
+) -> tuple[Tensor, float, float, float, float]:
+    """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
+    outcomes = tasks.Y[tasks.mask]
+    offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
+    everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
+    scaled = tasks.standardize(offset * everywhere, scale * everywhere)
+    by_points = options.optimizer == "lbfgs" or (
+        options.optimizer == "auto" and tasks.X.shape[-2] <= options.max_points
+    )
+    minimize = _minimize if by_points else _minimize_by_sub_samples
+    theta, value = minimize(scaled, kernel, options)
+    outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
+    if bool(tasks.fixed_noise.all()):
+        noise = float(tasks.Yvar[tasks.mask].mean())
+    noise = max(noise, _LEAST_NOISE * outputscale)
+    log_likelihood = -value - len(outcomes) * math.log(scale)
+    return theta[:-3].exp(), float(theta[-1]) * scale + offset, outputscale, noise, log_likelihood
+
+
+def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
+    """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
+    num_points, elements = int(tasks.num_points.sum()), options.chunk_elements
+    on_cpu = tasks.X.device.type == "cpu"
+    max_elements = min(elements, BLOCK_ELEMENTS) if on_cpu else elements
+
+    def per_point(theta: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = domain_negative_log_likelihood(theta, tasks, kernel, max_elements)
+        penalty, slope = _penalty(theta, options)
+        return (value + penalty) / num_points, (gradient + slope) / num_points
+
+    starts, bounds = _starts(tasks, options), _bounds(tasks.X.shape[-1])
+    theta, value = minimize_batched(per_point, starts, bounds, options.max_iter)
+    best = theta[int(value.argmin())]
+    return best, float(value.min()) * num_points - float(_penalty(best.unsqueeze(0), options)[0])
+
+
+def _minimize_by_sub_samples(
+    tasks: PaddedTasks, kernel: str, options: DomainFitOptions
+) -> tuple[Tensor, float]:
+    """Runs Adam on sub-samples. The value is not known: no step sees all points."""
+    theta = Parameter(_starts(tasks, options)[:1])
+    bounds = _bounds(tasks.X.shape[-1]).to(theta)
+    batches = RandomBatches(tasks, options.batch_size, seed=options.seed)
+    num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
+    num_points = float(tasks.num_points.sum())
+
+    def evaluate(step: int) -> Tensor:
+        value, gradient = domain_negative_log_likelihood(theta.detach(), batches[step], kernel)
+        penalty, slope = _penalty(theta.detach(), options)
+        theta.grad = gradient / num_drawn + slope / num_points
+        return value / num_drawn + penalty / num_points
+
+    adam = torch.optim.Adam([theta], lr=options.learning_rate, fused=True)
+    for _ in adam_steps(adam, evaluate, range(options.num_steps)):
+        theta.data.clamp_(*bounds)
+    return theta.detach().squeeze(0).cpu(), math.nan
+
+
+def _penalty(theta: Tensor, options: DomainFitOptions) -> tuple[Tensor, Tensor]:
+    start = DOMAIN_HYPERPARAMETERS.lengthscale.start
+    return lengthscale_penalty(theta, start, options.lengthscale_spread)
+
+
+def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:
+    """Draws the starts, all with the outcomes' mean as constant."""
+    drawn = draw_starts(DOMAIN_HYPERPARAMETERS, tasks.X.shape[-1], options)
+    return torch.cat([drawn, drawn.new_zeros(len(drawn), 1)], dim=-1).to(tasks.X.device)
+
+
+def _bounds(dim: int) -> Tensor:
+    constant = torch.tensor([[-_MAX_CONSTANT], [_MAX_CONSTANT]], dtype=torch.double)
+    return torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)

@@ -1,0 +1,583 @@
+"""GPs whose hyperparameters have pre-trained hyperpriors: fitted by MAP, or averaged over.
+
+Read it for the mean, kernel and noise that a :class:`Hyperprior` describes, for MPHD's model, which
+is fitted with them, and for that of HyperBO+: hyperparameters are drawn from the hyperprior,
+weighted by the likelihood of the target's data, and resampled to an ensemble of GPs, one of
+BoTorch's ensembles, whose members acquisition functions average over.
+
+.. [Fan2022hyperboplus]
+    Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
+    with hierarchical Gaussian processes. 2022. arXiv:2212.10538.
+
+.. [Fan2024mphd]
+    Z. Fan, X. Han and Z. Wang. Transfer Learning for Bayesian Optimization on Heterogeneous Search
+    Spaces. TMLR 2024. arXiv:2309.16597.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.cross_validation import ensemble_loo_cv
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors import Posterior
+from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.transformed import TransformedPosterior
+from botorch.utils.constraints import LogTransformedInterval
+from botorch.utils.types import DEFAULT
+from gpytorch.constraints import Interval, Positive
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.priors import UniformPrior
+from torch import Tensor
+from torch.nn import Module
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.data import Domain
+from botorch_transfer.gp.distributions import log_density_prior
+from botorch_transfer.gp.hyperpriors import Hyperparameter, start_and_bounds
+from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
+from botorch_transfer.hyperprior.validation import log_likelihoods
+from botorch_transfer.modular import ModularTransferGP, resolve_prior
+
+
+def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
+    """Builds the constant mean, at its hyperprior's mean.
+
+    Args:
+        hyperprior: The hyperprior; its dtype and device become the module's.
+        batch_shape: The batch shape of the model.
+
+    Returns:
+        The mean, its hyperprior registered unless that is an empirical one.
+    """
+    prior = hyperprior.hyperprior_of("constant")
+    constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
+    mean = ConstantMean(
+        constant_prior=None if hyperprior.kind == "empirical" else prior,
+        constant_constraint=constraint,
+        batch_shape=batch_shape,
+    ).to(hyperprior.constant_parameters)
+    mean.constant = prior.mean.expand(batch_shape)
+    return mean
+
+
+def hyperprior_kernel(
+    hyperprior: Hyperprior,
+    dim: int,
+    context: Tensor | None,
+    batch_shape: torch.Size,
+    bounded: bool = True,
+) -> ScaleKernel:
+    """Builds the scaled kernel with a lengthscale for each input, at its hyperpriors' means.
+
+    Args:
+        hyperprior: The hyperprior; its dtype and device become the module's.
+        dim: The number of inputs ``d``.
+        context: A ``d x s`` tensor that describes the inputs.
+        batch_shape: The batch shape of the model.
+        bounded: Whether the hyperparameters will be fitted, and so need bounds.
+
+    Returns:
+        The kernel, its hyperpriors registered unless they are empirical.
+    """
+    priors = hyperprior.lengthscale_prior(dim, context), hyperprior.hyperprior_of("outputscale")
+    starts, lower, upper = zip(*map(start_and_bounds, priors), strict=True)
+    constraints = [
+        LogTransformedInterval(*bounds) if bounded else Positive()
+        for bounds in zip(lower, upper, strict=True)
+    ]
+    registered = [
+        None if hyperprior.kind == "empirical" else log_density_prior(prior) for prior in priors
+    ]
+    kernel = ScaleKernel(
+        stationary_function(hyperprior.kernel).make_kernel(
+            ard_num_dims=dim,
+            batch_shape=batch_shape,
+            lengthscale_prior=registered[0],
+            lengthscale_constraint=constraints[0],
+        ),
+        batch_shape=batch_shape,
+        outputscale_prior=registered[1],
+        outputscale_constraint=constraints[1],
+    ).to(hyperprior.constant_parameters)
+    kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
+    kernel.outputscale = starts[1].expand(batch_shape)
+    return kernel
+
+
+def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
+    """Builds hyperprior, start and bounds of the noise variance."""
+    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
+    has_density = hyperprior.kind != "empirical"
+    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least, has_density)
+
+
+HyperpriorOrData = PriorOrData | Sequence[Domain]
+"""A hyperprior, or what to pre-train it from: domains, or the source data of one."""
+
+
+class HyperpriorModel(ModularTransferGP):
+    """Base class of models whose source knowledge is in their hyperparameters alone."""
+
+    prior_class = Hyperprior
+    has_source_covariance = False
+
+    prior: Hyperprior
+
+
+class HyperpriorGP(HyperpriorModel):
+    r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
+
+    It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
+    for each input. The source domains enter through the hyperpriors, a Normal and Gammas. These are
+    registered as GPyTorch's are, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq.
+    6). The Gammas count by the density of the logarithm, see
+    :class:`~botorch_transfer.gp.distributions.LogDensityGammaPrior`: a hyperparameter of which
+    the data say nothing stays at its hyperprior's mean. Use it where the target has another search
+    space than all earlier tasks, even of another dimension.
+
+    Args:
+        prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
+            source tasks, which then are the only domain. Pre-training is cached: equal data are not
+            pre-trained again.
+        likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
+        covar_module: A kernel to use instead of the hyperprior's.
+        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
+            outcomes are in the hyperprior's units already.
+        input_transform: A frozen transform of the inputs to the unit cube, for instance
+            ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
+            ``d`` inputs.
+        context: A ``d x s`` tensor that describes the inputs as those of the source domains were
+            described; by default ``default_context(d)``: continuous inputs. Pass
+            ``default_context(d, discrete_dims)`` if some are discrete.
+        warm_start: The previous model, or its parameters by name, as the starting point of the fit.
+
+    Raises:
+        ValueError: If the hyperprior is empirical, which has no density, or the input transform is
+            not frozen.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> lab = Domain([(X, X.sum(-1, keepdim=True)), (X, X.prod(-1, keepdim=True))], name="lab")
+        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+        >>> hyperprior = Hyperprior.fit([lab, shop], kind="universal")
+        >>> train_X = torch.rand(4, 3, dtype=torch.double)
+        >>> model = HyperpriorGP(train_X, train_X.sum(-1, keepdim=True), hyperprior)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.covar_module.base_kernel.lengthscale_prior
+        LogDensityGammaPrior()
+    """
+
+    mean_module: ConstantMean
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: HyperpriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        context: Tensor | None = None,
+        warm_start: Module | Mapping[str, Tensor] | None = None,
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
+        hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
+        if hyperprior.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "FullyBayesianHyperpriorGP, or Hyperprior.refit(kind='universal')."
+            )
+        batch_shape = train_X.shape[:-2]
+        if covar_module is None:
+            dim = train_X.shape[-1] - (task_feature is not None)
+            covar_module = hyperprior_kernel(hyperprior, dim, context, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            prior=hyperprior,
+            mean_module=hyperprior_mean(hyperprior, batch_shape),
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            noise=hyperprior_noise(hyperprior),
+        )
+        if warm_start is not None:
+            self._start_from(warm_start)
+
+    def _start_from(self, values: Module | Mapping[str, Tensor]) -> None:
+        """Takes over another model's parameters where they fit, moved into this one's bounds."""
+        given = dict(values.named_parameters() if isinstance(values, Module) else values)
+        of_kernel = {f"covar_module.{name}" for name, _ in self.covar_module.named_parameters()}
+        if of_kernel and not of_kernel & set(given):
+            raise ValueError(
+                "warm_start has none of the kernel's parameters: give the last step's model, or "
+                "its parameters by name."
+            )
+        for name, parameter, constraint in cast(Any, self).named_parameters_and_constraints():
+            value = given.get(name)
+            if value is None or value.shape != parameter.shape:
+                continue
+            value = value.detach().to(parameter)
+            if isinstance(constraint, LogTransformedInterval):
+                bounds = constraint.lower_bound, constraint.upper_bound
+                value = value.clamp(*map(constraint.inverse_transform, bounds))
+            with torch.no_grad():
+                parameter.copy_(value)
+
+
+MIN_EFFECTIVE_SAMPLES = 5.0
+"""A smaller effective sample size is worth a warning."""
+
+_LEAST_DRAWN_NOISE = 1e-8
+"""The lowest noise variance of a draw, relative to its signal's."""
+
+_TINY = 1e-18
+"""The lowest variance of a draw; draws have no other bounds."""
+
+_TOGETHER = 64
+"""How many points share a covariance matrix that nobody asks for."""
+
+
+def mixture_of_single_points(
+    evaluate: Callable[[Tensor], Posterior], X: Tensor
+) -> GaussianMixturePosterior | None:
+    """Evaluates an ensemble at points one by one.
+
+    As a batch, each point would have its own copy of every member's Cholesky factor: gigabytes for
+    some hundred points and members. So they are evaluated jointly, a few at a time, and their
+    covariances dropped.
+
+    Args:
+        evaluate: Evaluates the members' joint posterior at a ``q x d`` tensor of points, with
+            moments ``num_members x q``.
+        X: A ``batch_shape x 1 x d`` tensor of inputs.
+
+    Returns:
+        A mixture with moments ``batch_shape x num_members x 1 x 1``; ``None`` if ``X`` is of
+        another shape, or the members' posteriors are not Gaussian.
+
+    Example:
+        >>> X = torch.rand(200, 1, 3)
+        >>> def two_members(X):
+        ...     covariance = torch.eye(len(X)).expand(2, -1, -1)
+        ...     return GPyTorchPosterior(MultivariateNormal(torch.zeros(2, len(X)), covariance))
+        >>> mixture_of_single_points(two_members, X).mean.shape
+        torch.Size([200, 2, 1, 1])
+    """
+    if X.dim() < 3 or X.shape[-2] != 1 or X.numel() == 0:
+        return None
+    parts = []
+    for points in X.reshape(-1, X.shape[-1]).split(_TOGETHER):
+        posterior = evaluate(points)
+        if not isinstance(posterior, GPyTorchPosterior):
+            return None
+        parts.append(posterior.distribution)
+    shape = (*X.shape[:-2], len(parts[0].mean), 1)
+    mean = torch.cat([part.mean for part in parts], dim=-1).mT.reshape(shape)
+    variance = torch.cat([part.variance for part in parts], dim=-1).mT.reshape(shape)
+    return GaussianMixturePosterior(MultivariateNormal(mean, variance.unsqueeze(-1)))
+
+
+class FullyBayesianHyperpriorGP(HyperpriorModel):
+    r"""A GP averaged over what its hyperparameters may be, given a pre-trained hyperprior.
+
+    Hyperparameters are drawn from the hyperprior and weighted by the likelihood of the target's
+    data under them (Eq. 5 of [Fan2022hyperboplus]_). An ensemble of equally weighted members is
+    resampled from these draws, in proportion to their weights: BoTorch's acquisition functions
+    average over it, and ``posterior`` is a ``GaussianMixturePosterior``. There is nothing to fit:
+    ``fit_gpytorch_mll`` returns at once. Use it with few target points, where a MAP estimate would
+    be overconfident; :class:`HyperpriorGP` is cheaper.
+
+    It is one of BoTorch's ensembles, with their smaller contract: analytic and Monte Carlo
+    acquisition functions, Thompson sampling, joint entropy search, conditioning and ``loo_cv``, but
+    no other entropy search, no knowledge gradient and no batches of targets.
+
+    Args:
+        train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
+        train_Y: An ``n x 1`` tensor of target outcomes, to be maximized.
+        prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
+            source tasks, which then are the only domain. Pre-training is cached: equal data are not
+            pre-trained again.
+        train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
+        likelihood: Must be omitted, as the noise is drawn from the hyperprior.
+        covar_module: Must be omitted, as the kernel is drawn from the hyperprior.
+        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
+            outcomes are in the hyperprior's units already.
+        input_transform: A frozen transform of the inputs to the unit cube, for instance
+            ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
+            ``d`` inputs.
+        context: A ``d x s`` tensor that describes the inputs as those of the source domains were
+            described; by default ``default_context(d)``: continuous inputs.
+        num_samples: The number of draws, 4,096 or more. The paper's 100 collapse onto a few draws
+            once there are a dozen points; see ``effective_sample_size``.
+        num_members: The number of members of the ensemble.
+        seed: The seed of the draws.
+
+    Raises:
+        ValueError: If there is a likelihood or kernel, a number is not positive, or the input
+            transform is not frozen.
+
+    Example:
+        >>> from gpytorch.priors import GammaPrior, NormalPrior
+        >>> positive, noise = GammaPrior(2.0, 4.0), GammaPrior(1.0, 100.0)
+        >>> hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, noise)
+        >>> X = torch.rand(4, 3, dtype=torch.double)
+        >>> model = FullyBayesianHyperpriorGP(X, X.sum(-1, keepdim=True), hyperprior)
+        >>> model.posterior(torch.rand(5, 1, 3, dtype=torch.double)).mean.shape
+        torch.Size([5, 100, 1, 1])
+        >>> bool(model.effective_sample_size > 5)
+        True
+    """
+
+    _is_ensemble = True
+
+    prior: Hyperprior
+    mean_module: ConstantMean
+    covar_module: ScaleKernel
+    effective_sample_size: Tensor
+    """How many equally weighted draws the weighted ones are worth, a scalar tensor."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: HyperpriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        context: Tensor | None = None,
+        num_samples: int = 4096,
+        num_members: int = 100,
+        seed: int = 0,
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
+        if train_X.dim() != 2:
+            raise InputDataError(
+                f"train_X has shape {tuple(train_X.shape)}: an ensemble has no batches of targets, "
+                "so it must be n x d."
+            )
+        for name, part in {"likelihood": likelihood, "covar_module": covar_module}.items():
+            if part is not None:
+                raise ValueError(
+                    f"The members' {name} comes from the hyperprior: leave it out, or use "
+                    "HyperpriorGP, which takes one."
+                )
+        if num_samples < 1 or num_members < 1:
+            raise ValueError("num_samples and num_members must be positive.")
+        hyperprior = resolve_prior(Hyperprior, prior, input_transform)
+        dim = train_X.shape[-1] - (task_feature is not None)
+        # In the hyperprior's own precision, so that the draws do not depend on the data's.
+        draws = hyperprior.sample(num_samples, dim, context, seed).to(train_X)
+        hyperprior = hyperprior.to(train_X)
+        members = torch.Size([num_members])
+        if isinstance(outcome_transform, DefaultType):
+            outcome_transform = hyperprior.default_outcome_transform(torch.Size())
+        Y, Yvar = train_Y, train_Yvar
+        if outcome_transform is not None:
+            transform = hyperprior.input_transform_for(dim, input_transform)
+            outcome_transform = outcome_transform.to(train_X).train()
+            X = train_X if transform is None or task_feature is not None else transform(train_X)
+            Y, Yvar = outcome_transform(train_Y, train_Yvar, X=X)
+        super().__init__(
+            train_X.expand(*members, *train_X.shape),
+            Y.expand(*members, *Y.shape),
+            prior=hyperprior,
+            mean_module=hyperprior_mean(hyperprior, members),
+            covar_module=hyperprior_kernel(hyperprior, dim, context, members, bounded=False),
+            train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
+            # Known already: the transform is that of one target, not of a hundred members.
+            outcome_transform=None,
+            input_transform=input_transform,
+            task_feature=task_feature,
+            noise=replace(hyperprior_noise(hyperprior), lower=_TINY, upper=1 / _TINY),
+        )
+        if outcome_transform is not None:
+            self.outcome_transform = outcome_transform
+        self._choose_members(draws, train_X, seed)
+        self.requires_grad_(False)
+        self.to(train_X)
+
+    @torch.no_grad()
+    def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
+        """Weighs the draws by the target's data, and resamples the members from them."""
+        X = self.transform_inputs(train_X)
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        noise = self.likelihood.noise[0] if known and self.num_target_points > 0 else None
+        draws = _with_lower_bounds(draws)
+        weights = log_likelihoods(draws, X, self.train_targets[0], noise, self.prior.kernel)
+        # If every draw has zero likelihood, use equal weights and report an effective sample size
+        # of 0.
+        effective = effective_sample_size(weights).nan_to_num(nan=0.0).to(train_X)
+        if not bool(weights.isfinite().any()):
+            weights = torch.zeros_like(weights)
+        self.register_buffer("effective_sample_size", effective)
+        if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(draws)):
+            warnings.warn(
+                f"The ensemble is worth only {float(effective):.1f} draws of {len(draws):,}: the "
+                "target's data are unlike what the hyperprior expects. Raise num_samples, or use "
+                "HyperpriorGP.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        chosen = draws[systematic_resample(weights, self.batch_shape[0], seed)]
+        self.mean_module.constant = chosen.constant
+        self.covar_module.outputscale = chosen.outputscale
+        self.covar_module.base_kernel.lengthscale = chosen.lengthscale.unsqueeze(-2)
+        if not known:
+            self.likelihood.noise = chosen.noise.unsqueeze(-1)
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **kwargs: Any,
+    ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior:
+        """Evaluates the posterior of every member.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            output_indices: Must be omitted or ``[0]``.
+            observation_noise: Whether to add the members' noise; or a ``batch_shape x q x 1``
+                tensor of noise variances, in the model's own units; with a dimension of members
+                before ``q``, each member's own.
+            posterior_transform: A transform of the posterior.
+            **kwargs: Ignored.
+
+        Returns:
+            A mixture of Gaussians with moments ``batch_shape x num_members x q x 1``.
+        """
+        plain = posterior_transform is None and output_indices is None and not kwargs
+        if plain and observation_noise is False and len(self.batch_shape) == 1:
+            mixture = mixture_of_single_points(super().posterior, X)
+            if mixture is not None:
+                return mixture
+        if isinstance(observation_noise, Tensor) and observation_noise.dim() <= X.dim():
+            observation_noise = observation_noise.unsqueeze(MCMC_DIM)
+        posterior = super().posterior(
+            X=X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+            **kwargs,
+        )
+        if not isinstance(posterior, GPyTorchPosterior):
+            return posterior
+        return GaussianMixturePosterior(distribution=posterior.distribution)
+
+    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
+        """Predicts every target point from the others, hyperparameters as they are.
+
+        Args:
+            observation_noise: Whether the variances include the observation noise.
+
+        Returns:
+            A mixture of shape ``n x num_members x 1 x 1`` in the user's units, one batch a point.
+        """
+        return ensemble_loo_cv(self, observation_noise=observation_noise).posterior
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> Self:
+        """Conditions every member on further points; members and their weights stay as they are.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs, the same for all members; or one with a
+                dimension of members, if ``Y`` has one.
+            Y: A ``batch_shape x q x 1`` tensor of outcomes; or a ``batch_shape x num_members x q x
+                1`` tensor of each member's own. As in BoTorch's fully Bayesian models, a dimension
+                of the members' size before ``q`` is taken for theirs: condition on a batch of
+                just this size in two parts.
+            noise: A tensor of known noise variances like ``Y``.
+            **kwargs: Further arguments of BoTorch's conditioning.
+
+        Returns:
+            A model with these points among its data.
+        """
+        per_member = Y.dim() > 2 and Y.shape[MCMC_DIM] == self.batch_shape[-1]
+        if not per_member:
+            Y = _for_members(Y, self.batch_shape)
+            noise = None if noise is None else _for_members(noise, self.batch_shape)
+        if not (per_member and X.dim() == Y.dim()):
+            X = _for_members(X, self.batch_shape)
+        X = X.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *X.shape[-2:])
+        return super().condition_on_observations(X, Y, noise=noise, **kwargs)  # type: ignore[return-value]
+
+
+def _for_members(values: Tensor, members: torch.Size) -> Tensor:
+    """Repeats ``batch_shape x q x c`` values for each member, next to the last two dimensions."""
+    return values.unsqueeze(MCMC_DIM).expand(*values.shape[:-2], *members, *values.shape[-2:])
+
+
+def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
+    """Raises noise variances so small that no covariance matrix could be factorized."""
+    outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
+    noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
+    lengthscale = draws.lengthscale.clamp_min(1e-6)
+    return replace(draws, lengthscale=lengthscale, outputscale=outputscale, noise=noise)
+
+
+def effective_sample_size(log_weights: Tensor) -> Tensor:
+    """Computes the effective number of draws, ``(Σ w)² / Σ w²``.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+
+    Returns:
+        A scalar tensor, from 1 to ``R``.
+
+    Example:
+        >>> effective_sample_size(torch.zeros(4))
+        tensor(4.)
+    """
+    return 1 / log_weights.softmax(dim=0).square().sum()
+
+
+def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
+    """Resamples draws in proportion to their weights, by systematic resampling.
+
+    Args:
+        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        num: How many to choose.
+        seed: The seed of the common offset.
+
+    Returns:
+        A ``num`` tensor of indices, ascending. An index comes ``num`` times its share of the
+        weights, rounded up or down.
+
+    Example:
+        >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)
+        tensor([0, 0, 0, 1])
+    """
+    weights = log_weights.double().softmax(dim=0).cpu()
+    offset = torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    positions = (torch.arange(num, dtype=torch.double) + offset) / num
+    chosen = torch.searchsorted(weights.cumsum(dim=0), positions)
+    return chosen.clamp_max(len(weights) - 1).to(log_weights.device)

@@ -1,0 +1,669 @@
+"""HyperBO+ and MPHD: a distribution over GP hyperparameters, learned from other search spaces.
+
+Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
+:class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
+``domain_fit``, MPHD's network in ``network``.
+
+.. [Fan2022hyperboplus]
+    Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
+    with hierarchical Gaussian processes. 2022. arXiv:2212.10538.
+
+.. [Fan2024mphd]
+    Z. Fan, X. Han and Z. Wang. Transfer Learning for Bayesian Optimization on Heterogeneous Search
+    Spaces. TMLR 2024. arXiv:2309.16597.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Literal, Self
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from gpytorch.priors import GammaPrior, NormalPrior, Prior
+from torch import Tensor
+
+from botorch_transfer.data import Domain, default_context
+from botorch_transfer.gp.distributions import (
+    describe_prior,
+    fit_gamma,
+    fit_normal,
+    log_density_prior,
+    make_prior,
+)
+from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, start_and_bounds
+from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.gp.tasks import OutcomeScale, check_choice
+from botorch_transfer.hyperprior.estimates import DomainEstimates, HyperparameterDraws
+from botorch_transfer.hyperprior.fit import DomainFitOptions, fit_domains
+from botorch_transfer.hyperprior.network import (
+    ContextGammaPrior,
+    ContextNetwork,
+    NetworkOptions,
+    fit_network,
+)
+from botorch_transfer.input_transforms import fits_dim, frozen_input_transform, shared_transform
+from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.prior import TransferPrior, with_prefix
+
+Kind = Literal["mphd", "universal", "empirical"]
+
+_SHARED = ("constant", "outputscale", "noise")
+
+LEAST_NOISE = 1e-6
+"""The lowest noise variance of a fit, relative to the signal's."""
+_ESTIMATES = "estimates_"
+
+
+class Hyperprior(TransferPrior):
+    r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
+
+    Use it to transfer between different search spaces, which no other prior here can do. It learns
+    typical lengthscales, signal variances and noise variances. The tasks of a domain (a search
+    space) are taken to be draws of one GP, with a constant mean and a stationary kernel with a
+    lengthscale for each input. Step 1 estimates these hyperparameters domain by domain. Step 2 fits
+    distributions to the estimates: a Normal to the means, Gammas to the others. Use half a dozen
+    domains or more. The source observations are not kept, and a saved file does not contain them.
+
+    Build one by :meth:`fit` or :meth:`specified`, not by the constructor.
+
+    Args:
+        kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
+            lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+            ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
+        kernel: The stationary kernel's name.
+        priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
+            network, ``"lengthscale"``. Their parameters are copied.
+        network: MPHD's network.
+        estimates: The estimates of step 1.
+        default_contexts: Whether the network was trained on the default contexts.
+        outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
+        input_transform: The transform that all domains share, if they do.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> lab = Domain([(X, X.sum(-1, keepdim=True)), (X, X.prod(-1, keepdim=True))], name="lab")
+        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+        >>> hyperprior = Hyperprior.fit([lab, shop], kind="universal")
+        >>> hyperprior.lengthscale_prior(dim=5)
+        GammaPrior()
+    """
+
+    constant_parameters: Tensor
+    lengthscale_parameters: Tensor
+    noise_parameters: Tensor
+    estimates_outcome_mean: Tensor
+    estimates_outcome_std: Tensor
+    network: ContextNetwork | None
+
+    def __init__(
+        self,
+        kind: Kind,
+        kernel: str,
+        priors: Mapping[str, Prior],
+        network: ContextNetwork | None = None,
+        estimates: DomainEstimates | None = None,
+        default_contexts: bool = True,
+        outcome_scale: OutcomeScale = "per_task",
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        super().__init__(outcome_scale, input_transform)
+        check_choice("kind", kind, Kind)
+        stationary_function(kernel)
+        self.kind, self.kernel = kind, kernel
+        self.default_contexts = default_contexts
+        self.families: dict[str, str] = {}
+        for name, prior in priors.items():
+            self.families[name], parameters = describe_prior(prior)
+            self.register_buffer(f"{name}_parameters", parameters.double())
+        self.network = network
+        self.domain_names = None if estimates is None else estimates.names
+        for name, tensor in ({} if estimates is None else estimates.tensors()).items():
+            self.register_buffer(f"{_ESTIMATES}{name}", tensor)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.domain_names or ()
+
+    # ------------------------------------------------------------------------------ training
+
+    @classmethod
+    def fit(
+        cls,
+        domains: Sequence[Domain],
+        kind: Kind = "mphd",
+        kernel: str | None = None,
+        outcome_scale: OutcomeScale = "per_task",
+        network: NetworkOptions | None = None,
+        **options: Any,
+    ) -> Self:
+        r"""Learns a hyperprior from domains, in the two steps of [Fan2024mphd]_.
+
+        Args:
+            domains: The domains, each with its source tasks.
+            kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
+                lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+                ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
+            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default that of
+                the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for the others.
+            outcome_scale: Whether to standardize the outcomes of each task by itself
+                (``"per_task"``), which domains with different units need, or to use them as they
+                are (``"raw"``), as the papers do.
+            network: How to make and train MPHD's network; other kinds have none.
+            **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
+
+        Returns:
+            The hyperprior, in double precision on the device of the first domain's data.
+
+        Raises:
+            InputDataError: If there are no domains, their contexts differ in size, or a domain is
+                too large or never varies.
+            ValueError: If an argument is unknown or out of range.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
+            >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+            >>> hyperprior = Hyperprior.fit([lab, shop], network=NetworkOptions(num_steps=10))
+            >>> hyperprior.estimates.to_frame()
+              domain  input ...
+        """
+        check_choice("kind", kind, Kind)
+        domains = check_domains(domains)
+        kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
+        _check_units(outcome_scale)
+        estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
+        fitted = cls._from_estimates(
+            estimates,
+            kind,
+            kernel,
+            network,
+            default_contexts=all(domain.has_default_context for domain in domains),
+            outcome_scale=outcome_scale,
+            input_transform=shared_transform([domain.input_transform for domain in domains]),
+        )
+        return fitted.to(domains[0].datasets[0].X.device)
+
+    @classmethod
+    def specified(
+        cls,
+        constant: Prior,
+        lengthscale: Prior,
+        outputscale: Prior,
+        noise: Prior,
+        kernel: str = "matern52",
+        outcome_scale: OutcomeScale = "raw",
+    ) -> Self:
+        """Makes a hyperprior from distributions that are known or chosen by hand.
+
+        Args:
+            constant: The hyperprior of the constant mean, a ``NormalPrior`` or ``UniformPrior``.
+            lengthscale: The hyperprior of each lengthscale, a univariate ``GammaPrior`` or
+                ``UniformPrior``, as are the other two.
+            outputscale: The hyperprior of the signal variance.
+            noise: The hyperprior of the noise variance.
+            kernel: The stationary kernel's name.
+            outcome_scale: The units of the outcomes: ``"raw"``, or ``"per_task"`` for standardized
+                outcomes.
+
+        Returns:
+            The hyperprior, for any number of inputs.
+
+        Raises:
+            ValueError: If a distribution is of another family, allows negative values of a positive
+                hyperparameter or only positive values of the constant, or if kernel or units are
+                unknown.
+
+        Example:
+            >>> from gpytorch.priors import GammaPrior, NormalPrior
+            >>> noise = GammaPrior(1.0, 100.0)
+            >>> positive = GammaPrior(2.0, 4.0)
+            >>> hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, noise)
+        """
+        _check_units(outcome_scale)
+        priors = {
+            "constant": constant,
+            "lengthscale": lengthscale,
+            "outputscale": outputscale,
+            "noise": noise,
+        }
+        for name, prior in priors.items():
+            family, parameters = describe_prior(prior)
+            negative = family == "normal" or (family == "uniform" and float(parameters[0]) <= 0)
+            if name != "constant" and negative:
+                raise ValueError(f"The hyperprior of the {name} must be on positive values only.")
+            if name == "constant" and family == "gamma":
+                raise ValueError(
+                    "The hyperprior of the constant is a Gamma distribution, but a mean may be "
+                    "negative: give a NormalPrior or UniformPrior."
+                )
+        return cls("universal", kernel, priors, outcome_scale=outcome_scale)
+
+    @classmethod
+    def _from_estimates(
+        cls,
+        estimates: DomainEstimates,
+        kind: Kind,
+        kernel: str,
+        network: NetworkOptions | None,
+        **options: Any,
+    ) -> Self:
+        """Runs step 2: fits distributions to estimates."""
+        broad = float(estimates.outputscale.mean().sqrt())
+        priors: dict[str, Prior] = {}
+        priors["constant"] = NormalPrior(*fit_normal(estimates.constant, broad, "constant mean"))
+        for name in ("lengthscale", "outputscale", "noise"):
+            priors[name] = GammaPrior(*fit_gamma(getattr(estimates, name), name))
+        fitted = None
+        if kind == "mphd":
+            base = describe_prior(priors.pop("lengthscale"))[1]
+            settings = network or NetworkOptions()
+            fitted = fit_network(estimates.context, estimates.lengthscale, base, settings)
+        return cls(kind, kernel, priors, fitted, estimates, **options)
+
+    def refit(
+        self,
+        kind: Kind | None = None,
+        without: str | int | Sequence[str | int] = (),
+        network: NetworkOptions | None = None,
+    ) -> Self:
+        """Runs step 2 again on the estimates of step 1, for another kind or fewer domains.
+
+        Args:
+            kind: The new kind; that of this hyperprior if omitted.
+            without: Names or numbers of domains to leave out, as in the papers' setting without
+                data of the target's own domain (NToT).
+            network: How to make and train MPHD's network.
+
+        Returns:
+            A new hyperprior; this one stays as it is. Its ``domain_names`` are those it learned
+            from.
+
+        Raises:
+            ValueError: If this hyperprior has no estimates, there is no such domain, or none left.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
+            >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+            >>> hyperprior = Hyperprior.fit([lab, shop], kind="universal")
+            >>> hyperprior.refit(without="lab").domain_names
+            ('shop',)
+        """
+        estimates = self.estimates
+        left_out = [without] if isinstance(without, str | int) else without
+        numbers = {_find_domain(estimates.names, domain) for domain in left_out}
+        kept = [number for number in range(len(estimates.names)) if number not in numbers]
+        if not kept:
+            raise ValueError("without= removes all domains: keep at least one.")
+        refitted = self._from_estimates(
+            estimates.select(kept),
+            kind or self.kind,
+            self.kernel,
+            network,
+            default_contexts=self.default_contexts,
+            outcome_scale=self.outcome_scale,
+            input_transform=self.input_transform,
+        )
+        return refitted.to(self.constant_parameters.device)
+
+    @classmethod
+    def _content_and_options(
+        cls, source_data: Any, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        options = dict(options)
+        transform = options.pop("input_transform", None)
+        if isinstance(source_data, Sequence) and any(isinstance(d, Domain) for d in source_data):
+            return source_data, options
+        # A single domain does not show how contexts matter.
+        domain = Domain(source_data, name="source data", input_transform=transform)
+        return [domain], {"kind": "universal", **options}
+
+    @classmethod
+    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
+        return cls.fit(source_data, **options)
+
+    # -------------------------------------------------------------------------- distributions
+
+    @property
+    def estimates(self) -> DomainEstimates:
+        """The estimates of step 1.
+
+        Raises:
+            ValueError: If the hyperprior was specified by hand.
+        """
+        if self.domain_names is None:
+            raise ValueError("This hyperprior was specified by hand: there are no estimates.")
+        tensors = with_prefix(dict(self.named_buffers()), _ESTIMATES)
+        return DomainEstimates.from_tensors(self.domain_names, tensors)
+
+    def hyperprior_of(self, name: str) -> Prior:
+        """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
+
+        Args:
+            name: ``"constant"``, ``"outputscale"`` or ``"noise"``.
+
+        Returns:
+            A new GPyTorch prior.
+        """
+        return make_prior(self.families[name], getattr(self, f"{name}_parameters"))
+
+    def lengthscale_prior(self, dim: int, context: Tensor | None = None) -> Prior:
+        """Builds the hyperprior of a target's lengthscales.
+
+        Args:
+            dim: The target's number of inputs ``d``.
+            context: A ``d x s`` tensor that describes the inputs; by default that of ``d``
+                continuous inputs. Only MPHD uses it.
+
+        Returns:
+            A new GPyTorch prior: a univariate one for each lengthscale, or MPHD's of all ``d``.
+
+        Raises:
+            InputDataError: If the context is of another shape, or needed and not given.
+        """
+        if self.network is None:
+            _check_rows(context, dim)
+            return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
+        return ContextGammaPrior(self.network, self.resolve_context(dim, context))
+
+    def gp_hyperparameters(
+        self,
+        dim: int,
+        kernel: str | None = None,
+        outcome_scale: OutcomeScale = "per_task",
+        context: Tensor | None = None,
+    ) -> GPHyperparameters:
+        """Says what this hyperprior means for GPs of another search space's tasks.
+
+        :meth:`SourceGPs.fit` and :meth:`SourcePopulation.fit` call it for the hyperprior that they
+        are given; do so yourself where inputs have a context. MAP counts the density of the
+        logarithm, as :class:`~.models.HyperpriorGP` does. Such GPs have a mean of zero, so the
+        constant's hyperprior has no part in it.
+
+        Args:
+            dim: The number of inputs ``d``.
+            kernel: The stationary kernel's name; by default the hyperprior's own.
+            outcome_scale: The units of the GPs' outcomes. Estimates in raw units are divided by
+                their domains' typical variances for ``"per_task"``.
+            context: As in :meth:`lengthscale_prior`.
+
+        Returns:
+            Hyperpriors, starts and bounds.
+
+        Raises:
+            InputDataError: If the context is of another shape, or needed and not given.
+            ValueError: If the hyperprior is of another kernel, is empirical, or is in other units.
+
+        Example:
+            >>> from gpytorch.priors import GammaPrior, NormalPrior
+            >>> positive, noise = GammaPrior(2.0, 4.0), GammaPrior(1.0, 100.0)
+            >>> hyperprior = Hyperprior.specified(
+            ...     NormalPrior(0.0, 1.0), positive, positive, noise, outcome_scale="per_task"
+            ... )
+            >>> hyperprior.gp_hyperparameters(dim=3).lengthscale.start
+            0.5
+        """
+        if kernel not in (None, self.kernel):
+            raise ValueError(
+                f"The hyperprior is that of a {self.kernel!r} kernel, whose lengthscales mean "
+                f"something else for {kernel!r}: give kernel={self.kernel!r}."
+            )
+        if self.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "Hyperprior.refit(kind='universal')."
+            )
+        outputscale, noise = (
+            self._variance_prior(name, outcome_scale) for name in ("outputscale", "noise")
+        )
+        return GPHyperparameters(
+            lengthscale=learned_hyperparameter(self.lengthscale_prior(dim, context)),
+            outputscale=learned_hyperparameter(outputscale),
+            noise=learned_hyperparameter(noise, least=LEAST_NOISE * float(outputscale.mean)),
+        )
+
+    def _variance_prior(self, name: str, outcome_scale: OutcomeScale) -> Prior:
+        """The hyperprior of a variance, in the units of other GPs' outcomes."""
+        if outcome_scale == self.outcome_scale:
+            return self.hyperprior_of(name)
+        if outcome_scale != "per_task" or self.domain_names is None:
+            raise ValueError(
+                f"The hyperprior is in units of outcome_scale={self.outcome_scale!r}, which can't "
+                f"be brought to {outcome_scale!r} ones: learn or specify it in these."
+            )
+        units = self.estimates_outcome_std.square()
+        return GammaPrior(*fit_gamma(getattr(self.estimates, name) / units, name))
+
+    def resolve_context(self, dim: int, context: Tensor | None) -> Tensor:
+        """Checks a target's context, or makes the default one."""
+        if context is None:
+            if not self.default_contexts:
+                raise InputDataError(
+                    "The hyperprior was trained on contexts of the domains' own: give the target's "
+                    "as context=, a d x s tensor."
+                )
+            return default_context(dim)
+        _check_rows(context, dim)
+        return context
+
+    def sample(
+        self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
+    ) -> HyperparameterDraws:
+        """Draws hyperparameters.
+
+        Args:
+            num: The number of draws ``R``.
+            dim: The target's number of inputs ``d``.
+            context: As in :meth:`lengthscale_prior`.
+            seed: The seed.
+
+        Returns:
+            The draws, in double precision. A draw of an empirical hyperprior takes mean and
+            variances from one domain, and each lengthscale from any domain.
+
+        Example:
+            >>> from gpytorch.priors import GammaPrior, NormalPrior
+            >>> positive = GammaPrior(2.0, 4.0)
+            >>> constant = NormalPrior(0.0, 1.0)
+            >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
+            >>> hyperprior.sample(100, dim=3).lengthscale.shape
+            torch.Size([100, 3])
+        """
+        device = self.constant_parameters.device
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            draws = self._sample(num, dim, context)
+        return draws.to(torch.empty(0, dtype=torch.double, device=device))
+
+    def _sample(self, num: int, dim: int, context: Tensor | None) -> HyperparameterDraws:
+        if self.kind == "empirical":
+            estimates = self.estimates
+            domain = torch.randint(len(estimates.names), (num,))
+            inputs = torch.randint(len(estimates.lengthscale), (num, dim))
+            shared = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
+            return HyperparameterDraws(lengthscale=estimates.lengthscale.cpu()[inputs], **shared)
+        prior = self.lengthscale_prior(dim, context).cpu().double()
+        shape = torch.Size([num]) if len(prior._extended_shape()) else torch.Size([num, dim])
+        shared = {
+            name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
+            for name in _SHARED
+        }
+        return HyperparameterDraws(lengthscale=prior.sample(shape), **shared)
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """Builds the outcome transform that brings a target's outcomes into the hyperprior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the units are raw. Otherwise a standardization by the target's own outcomes,
+            because each source task was standardized by itself. If the target has too few of them,
+            typical values of the source tasks take their place.
+        """
+        if self.outcome_scale == "raw":
+            return None
+        if self.domain_names is None:
+            typical = self.constant_parameters.new_tensor([0.0, 1.0])
+        else:
+            mean, std = self.estimates_outcome_mean, self.estimates_outcome_std
+            typical = torch.stack([mean.mean(), std.square().mean().sqrt()])
+        return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows of the hyperprior."""
+        domains = 0 if self.domain_names is None else len(self.domain_names)
+        return (
+            f"kind={self.kind!r}, kernel={self.kernel!r}, domains={domains}, "
+            f"outcome_scale={self.outcome_scale!r}"
+        )
+
+    def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
+        """Returns the input transform of a model, whose search space may be a new one.
+
+        Args:
+            dim: The number of the model's inputs.
+            given: The model's own argument, which takes precedence.
+
+        Returns:
+            The argument, or else the transform that the domains share, if it fits ``dim`` inputs.
+
+        Raises:
+            ValueError: If the argument is not frozen.
+        """
+        if given is not None:
+            return frozen_input_transform(given)
+        shared = self.input_transform
+        return deepcopy(shared) if shared is not None and fits_dim(shared, dim) else None
+
+    # ----------------------------------------------------------------------- saving, loading
+
+    def _config(self) -> dict[str, Any]:
+        network = self.network
+        return {
+            "kind": self.kind,
+            "kernel": self.kernel,
+            "families": self.families,
+            "domain_names": None if self.domain_names is None else list(self.domain_names),
+            "default_contexts": self.default_contexts,
+            "network": None
+            if network is None
+            else {"hidden": list(network.hidden), "bounded_head": network.bounded_head},
+        }
+
+    @classmethod
+    def _restore(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Self:
+        priors = {
+            name: make_prior(family, tensors[f"{name}_parameters"])
+            for name, family in config["families"].items()
+        }
+        names, estimates = config["domain_names"], None
+        if names is not None:
+            estimates = DomainEstimates.from_tensors(names, with_prefix(tensors, _ESTIMATES))
+        network = None
+        if config["network"] is not None:
+            state = with_prefix(tensors, "network.")
+            contexts, base = state["offset"].unsqueeze(0), state["base"]
+            network = ContextNetwork(contexts, base, **config["network"]).freeze()
+            network.load_state_dict(state)
+        options = config["default_contexts"], config["outcome_scale"], input_transform
+        return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
+
+
+def learned_hyperparameter(
+    prior: Prior, least: float = 0.0, has_density: bool = True
+) -> Hyperparameter:
+    """Builds a hyperparameter from its hyperprior, which counts by the density of the logarithm.
+
+    Args:
+        prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters,
+            which then share start and bounds.
+        least: The lowest value of start and bounds.
+        has_density: Whether a fit is to know the hyperprior.
+
+    Returns:
+        The hyperparameter, which starts at the hyperprior's mean.
+    """
+    starts, lower, upper = (part.double() for part in start_and_bounds(prior))
+    start = float(starts) if starts.ndim == 0 else float(starts.log().mean().exp())
+    return Hyperparameter(
+        make_prior=partial(_copy_for_fit, prior) if has_density else None,
+        start=max(start, least),
+        lower=max(float(lower.min()), least),
+        upper=max(float(upper.max()), least),
+    )
+
+
+def _copy_for_fit(prior: Prior) -> Prior:
+    return log_density_prior(deepcopy(prior))
+
+
+def _check_units(outcome_scale: str) -> None:
+    if outcome_scale == "pooled":
+        raise ValueError(
+            "A Hyperprior has the outcome_scale 'per_task' or 'raw': domains of different units "
+            "have no common scale."
+        )
+
+
+def check_domains(domains: Sequence[Domain]) -> list[Domain]:
+    """Checks that a hyperprior can be learned from domains.
+
+    Args:
+        domains: The domains.
+
+    Returns:
+        A list of them.
+
+    Raises:
+        InputDataError: If there are none, two have one name, or their contexts differ in kind.
+    """
+    if isinstance(domains, Domain) or not isinstance(domains, Sequence):
+        raise InputDataError("Expected a sequence of domains: put a single one into a list.")
+    if not domains:
+        raise InputDataError("There are no domains: pass at least one.")
+    for domain in domains:
+        if not isinstance(domain, Domain):
+            raise InputDataError(
+                f"Expected domains, not a {type(domain).__name__}: make one of each search space "
+                "by Domain(source_data)."
+            )
+    given = [domain.name for domain in domains if domain.name is not None]
+    twice = next((name for name in given if given.count(name) > 1), None)
+    if twice is not None:
+        raise InputDataError(f"Two domains have the name {twice!r}: rename one.")
+    sizes = {domain.context.shape[-1] for domain in domains if domain.context is not None}
+    defaults = {domain.has_default_context for domain in domains}
+    if len(sizes) > 1 or len(defaults) > 1:
+        raise InputDataError(
+            "The domains' contexts are of different kinds: give all of them contexts of the same "
+            "size, or none."
+        )
+    return list(domains)
+
+
+def _check_rows(context: Tensor | None, dim: int) -> None:
+    if context is not None and (context.ndim != 2 or len(context) != dim):
+        raise InputDataError(
+            f"The context is {tuple(context.shape)}, but the target has {dim} inputs: it must be "
+            "d x s, with a row for each."
+        )
+
+
+def _find_domain(names: Sequence[str], domain: str | int) -> int:
+    """The number of a domain that is given by its name or number."""
+    if isinstance(domain, str) and domain in names:
+        return list(names).index(domain)
+    if isinstance(domain, int) and 0 <= domain < len(names):
+        return domain
+    raise ValueError(f"There is no domain {domain!r} among {', '.join(map(repr, names))}.")

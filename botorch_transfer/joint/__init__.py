@@ -1,0 +1,1 @@
+"""Joint models of all tasks: MTGP, MTKGP, WSGP, HGP and joint ScaML-GP."""

@@ -1,0 +1,439 @@
+"""The target of a joint GP, given the source data: mean, kernel, and the source likelihood.
+
+With the joint kernel ``k``, source data ``(X_s, y_s)`` and ``K = k(X_s, X_s) + noise``,
+
+.. code-block:: text
+
+    m_t(x)     = k(x, X_s) K⁻¹ y_s
+    k_t(x, x') = k(x, x') - k(x, X_s) K⁻¹ k(X_s, x')
+
+and ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. Target points only add rows to the Cholesky
+factor of ``K``, whose source part stays as it is. Where the sources are independent of each other
+(weighted sources, ScaML's kernel), ``K`` is block diagonal and so is its factor: that of all data
+has the shape of an arrow. Read it for the joint models, whose mean and kernel these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Self
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from gpytorch.module import Module as GPyTorchModule
+from gpytorch.priors import Prior
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+from torch.nn import Parameter
+
+from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
+from botorch_transfer.gp.conditioned import Conditioned
+from botorch_transfer.gp.likelihood import log_density
+from botorch_transfer.gp.state import NamedState, own_buffers, select_batch, shallow_copy
+from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints
+
+
+class SourcePoints(NamedState):
+    """Source data as buffers, which copies of a model share.
+
+    Args:
+        X: An ``N_s x d`` tensor: the tasks' inputs, one task after another.
+        Y: An ``N_s`` tensor of outcomes.
+        Yvar: An ``N_s`` tensor of known noise variances, zero for tasks whose noise is inferred.
+        sizes: The number of points of each task.
+        names: The tasks' names, for messages and the ``state_dict``.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    task_sizes: Tensor
+
+    def __init__(
+        self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
+    ) -> None:
+        super().__init__()
+        # The sizes are in the state_dict, so that no other split of the points loads in silence.
+        task_sizes = torch.tensor(list(sizes), device=X.device)
+        for name, buffer in {"X": X, "Y": Y, "Yvar": Yvar, "task_sizes": task_sizes}.items():
+            self.register_buffer(name, buffer)
+        self.sizes = tuple(sizes)
+        self.names = tuple(names)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.names
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
+        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
+        return shallow_copy(self)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        sizes = state_dict.get(f"{prefix}task_sizes", self.task_sizes).tolist()
+        if tuple(sizes) != self.sizes:
+            raise ValueError(
+                f"The state_dict is of source tasks with {sizes} points, and these have "
+                f"{list(self.sizes)}."
+            )
+        # Copies share the tensors: new ones are loaded into, not those.
+        own_buffers(self)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
+        """Splits the points into groups that are to be factorized together.
+
+        Args:
+            one_a_task: Whether each task is a group of its own; otherwise there is one group.
+
+        Returns:
+            Each group's points, and where they are among all.
+        """
+        tasks = range(len(self.sizes))
+        if not one_a_task:
+            return [(TaskPoints(self.X, tuple(tasks), self.sizes), slice(0, len(self.X)))]
+        ends = accumulate(self.sizes)
+        rows = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        points = [TaskPoints(self.X[rows[task]], (task,), (self.sizes[task],)) for task in tasks]
+        return list(zip(points, rows, strict=True))
+
+
+class SourceNoise(GPyTorchModule):
+    """The noise variances of source data: known for some tasks, inferred for the others.
+
+    Args:
+        known: A flag for each task: whether its noise is known.
+        constraint: The start and the bounds of an inferred noise variance.
+        prior: Its hyperprior; none if omitted.
+        batch_shape: The batch shape of the model.
+    """
+
+    raw_noise: Parameter
+
+    def __init__(
+        self,
+        known: Sequence[bool],
+        constraint: Interval,
+        prior: Prior | None = None,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+    ) -> None:
+        super().__init__()
+        self.known = tuple(known)
+        count = self.known.count(False)
+        raw = torch.zeros(*batch_shape, count)
+        self.register_parameter("raw_noise", Parameter(raw, requires_grad=count > 0))
+        self.register_constraint("raw_noise", constraint)
+        if prior is not None and count > 0:
+            self.register_prior("noise_prior", prior, _get_noise, _set_noise)
+
+    @property
+    def noise(self) -> Tensor:
+        """The inferred noise variances, one for each task without known ones."""
+        return self.raw_noise_constraint.transform(self.raw_noise)
+
+    @noise.setter
+    def noise(self, value: Tensor) -> None:
+        value = torch.as_tensor(value).to(self.raw_noise).expand_as(self.raw_noise)
+        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+
+    def variances(self, points: SourcePoints) -> Tensor:
+        """Each point's noise variance.
+
+        Args:
+            points: The source data.
+
+        Returns:
+            A ``batch_shape x N_s`` tensor.
+        """
+        noise, batch_shape = self.noise, self.raw_noise.shape[:-1]
+        pieces, inferred = [], 0
+        for known, Yvar in zip(self.known, points.Yvar.split(points.sizes), strict=True):
+            value = Yvar if known else noise[..., inferred, None]
+            pieces.append(value.expand(*batch_shape, len(Yvar)))
+            inferred += not known
+        return torch.cat(pieces, dim=-1)
+
+    def __getitem__(self, index: Any) -> Self:
+        """Selects from the batch."""
+        return select_batch(self, "raw_noise", index)
+
+
+def _get_noise(module: SourceNoise) -> Tensor:
+    return module.noise
+
+
+def _set_noise(module: SourceNoise, value: Tensor) -> None:
+    module.noise = value
+
+
+@dataclass(frozen=True)
+class SourceFactor:
+    """The factorized covariance of the source data.
+
+    Args:
+        roots: The Cholesky factors of the independent groups of source points, ``batch_shape x N_g
+            x N_g`` in double precision.
+        alpha: ``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor.
+        log_likelihood: ``log p(y_s)``, a ``batch_shape`` tensor.
+    """
+
+    roots: tuple[Tensor, ...]
+    alpha: Tensor
+    log_likelihood: Tensor
+
+
+class SourceConditional(Conditioned, GPyTorchModule):
+    """A joint GP's target task, conditioned on the data of its source tasks.
+
+    In evaluation mode the factorized covariance of the source data is remembered, without graph,
+    until a hyperparameter or the data change; copies take it along. In training mode it is
+    computed anew, with its graph, whenever it is needed outside of :meth:`factorized`.
+
+    Args:
+        kernel: The kernel over inputs and tasks.
+        points: The source data.
+        noise: Their noise.
+
+    Example:
+        >>> from gpytorch.constraints import Positive
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from botorch_transfer.kernels import HierarchicalKernel
+        >>> X = torch.rand(5, 2)
+        >>> points = SourcePoints(X, X.sum(-1), 0.1 * torch.ones(5), [5], ["monday"])
+        >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
+        >>> conditional = SourceConditional(kernel, points, SourceNoise([True], Positive())).eval()
+        >>> conditional.mean(torch.rand(3, 2)).shape
+        torch.Size([3])
+    """
+
+    _factor: SourceFactor | None = None
+
+    def __init__(
+        self, kernel: CoregionalizationKernel, points: SourcePoints, noise: SourceNoise
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.points = points
+        self.noise = noise
+        self._memory = Cache(size=1)
+        self._whitened = Cache()
+
+    def __getitem__(self, index: Any) -> SourceConditional:
+        """Selects from the batch."""
+        return SourceConditional(self.kernel[index], self.points, self.noise[index])
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the hyperparameters."""
+        return self.kernel.batch_shape
+
+    @property
+    def groups(self) -> list[tuple[TaskPoints, slice]]:
+        """The groups of source points that are independent of each other."""
+        return self.points.groups(self.kernel.sources_are_independent)
+
+    @property
+    def _has_graph(self) -> bool:
+        return self.training and torch.is_grad_enabled()
+
+    def factor(self) -> SourceFactor:
+        """Factorizes the covariance of the source data, or recalls the factor.
+
+        Raises:
+            InputDataError: If the covariance is not positive definite; the message names the
+                tasks. In training mode the original error is raised, from which a fit recovers.
+        """
+        if self._factor is not None:
+            return self._factor
+        if self._has_graph:
+            return self._factorize()
+        # By value, because GPyTorch sets hyperparameters in ways that no version counter sees.
+        modules = self.kernel, self.noise
+        tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+        hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        return self._memory(lambda _: self._factorize(), hyperparameters, *self.points.buffers())
+
+    @contextmanager
+    def factorized(self) -> Iterator[SourceFactor]:
+        """Factorizes once for all that is evaluated within.
+
+        Yields:
+            The factor.
+        """
+        self._factor = self.factor()
+        try:
+            yield self._factor
+        finally:
+            del self._factor
+
+    def _factorize(self) -> SourceFactor:
+        variances = self.noise.variances(self.points)
+        covariances = []
+        for points, rows in self.groups:
+            # In double precision whatever the data's: the noise may be tiny.
+            covariance = self.kernel.covariance(points, points).double()
+            covariances.append(covariance + torch.diag_embed(variances[..., rows].double()))
+        roots = self._cholesky(covariances)
+        alphas, log_likelihood = [], []
+        for (_, rows), root in zip(self.groups, roots, strict=True):
+            Y = self.points.Y[rows].double().unsqueeze(-1).expand(*root.shape[:-1], 1)
+            whitened = torch.linalg.solve_triangular(root, Y, upper=False)
+            alpha = torch.linalg.solve_triangular(root.mT, whitened, upper=True)
+            alphas.append(alpha.squeeze(-1).to(variances))
+            log_likelihood.append(log_density(root, whitened))
+        total = torch.stack(log_likelihood).sum(dim=0).to(variances)
+        return SourceFactor(tuple(roots), torch.cat(alphas, dim=-1), total)
+
+    def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
+        """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
+        factors = [torch.linalg.cholesky_ex(covariance) for covariance in covariances]
+        if not bool(torch.stack([info.any() for _, info in factors]).any()):
+            return [root for root, _ in factors]
+        roots = []
+        for (points, _), covariance in zip(self.groups, covariances, strict=True):
+            try:
+                roots.append(psd_safe_cholesky(covariance))
+            except (NotPSDError, NanError) as error:
+                if self._has_graph:
+                    raise
+                names = ", ".join(repr(self.points.names[task]) for task in points.tasks)
+                raise InputDataError(
+                    f"The covariance matrix of the source data of {names} is not positive "
+                    "definite: check their inputs for extreme scales, or give them more "
+                    "observation noise."
+                ) from error
+        return roots
+
+    @property
+    def alpha(self) -> Tensor:  # type: ignore[override]
+        """``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor."""
+        return self.factor().alpha
+
+    @property
+    def prior_mean(self) -> Tensor:  # type: ignore[override]
+        """The mean of a joint GP: zero."""
+        return self.points.Y.new_zeros(())
+
+    def _target(self, x: Tensor) -> TaskPoints:
+        return TaskPoints(x, (self.kernel.num_tasks - 1,), (x.shape[-2],))
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``k(x, X_s)`` for flat inputs: ``batch_shape x P x N_s``."""
+        target = self._target(x)
+        blocks = [self.kernel.covariance(points, target) for points, _ in self.groups]
+        return torch.cat(blocks, dim=-2).mT
+
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens flat inputs: ``batch_shape x N_s x P``."""
+        cross = self.flat_cross(x).mT.double()
+        whitened = [
+            torch.linalg.solve_triangular(root, cross[..., rows, :], upper=False)
+            for (_, rows), root in zip(self.groups, self.factor().roots, strict=True)
+        ]
+        return torch.cat(whitened, dim=-2)
+
+    def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the target's covariances without source data."""
+        target = self._target(x1)
+        return self.kernel.covariance(target, target if x2 is x1 else self._target(x2))
+
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """Evaluates the target's variances without source data."""
+        return self.kernel.variance(x, self.kernel.num_tasks - 1)
+
+    def covariance(
+        self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
+    ) -> Tensor:
+        """Evaluates the target's covariances, given the source data.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs,
+                whose whitened values are remembered; ``x1`` if omitted.
+            whitened2: ``whiten(x2)``, if it is known already.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor.
+        """
+        if not (x2 is None or x2.requires_grad or self._has_graph):
+            state = self.factor().log_likelihood
+            whitened2 = self._whitened(self.whiten, collapse_batch(x2), state)
+        return super().covariance(x1, x2, whitened2)
+
+
+class SourceConditionalKernel(Kernel):
+    """The target's covariance, given the source data of a joint GP.
+
+    Args:
+        conditional: The joint GP's target task.
+
+    Example:
+        >>> model.covar_module(torch.rand(4, 2, dtype=torch.double)).shape
+        torch.Size([4, 4])
+    """
+
+    has_lengthscale = False
+
+    def __init__(self, conditional: SourceConditional) -> None:
+        super().__init__(batch_shape=conditional.batch_shape)
+        self.conditional = conditional
+
+    def __getitem__(self, index: Any) -> SourceConditionalKernel:
+        """Selects from the batch."""
+        if len(self.batch_shape) == 0:
+            return self
+        return SourceConditionalKernel(self.conditional[index])
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        same = same_inputs(x1, x2)
+        if not diag:
+            return self.conditional.covariance(x1, None if same else x2)
+        if same:
+            return self.conditional.variance(x1)
+        return self.conditional.covariance(x1, x2).diagonal(dim1=-2, dim2=-1)
+
+
+class SourceConditionalMean(Mean):
+    """The target's mean, given the source data of a joint GP.
+
+    Args:
+        conditional: The joint GP's target task.
+
+    Example:
+        >>> model.mean_module(torch.rand(4, 2, dtype=torch.double)).shape
+        torch.Size([4])
+    """
+
+    def __init__(self, conditional: SourceConditional) -> None:
+        super().__init__()
+        self.conditional = conditional
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluates the mean.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x n`` tensor.
+        """
+        return self.conditional.mean(x)

@@ -1,0 +1,528 @@
+r"""Kernels over inputs and tasks: sums of data kernels, each shared by some of the tasks.
+
+The linear model of coregionalization describes source and target tasks by one GP,
+
+.. code-block:: text
+
+    k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')        W_ν = F_ν F_νᵀ
+
+and the joint models of [Tighineanu2022hierarchical]_ (Section 4) differ in their factors ``F_ν``
+only. Read it for the evaluation of these kernels, and for how the tasks share the data kernels:
+free task covariances (MTGP, MTKGP), a hierarchy of tasks (HGP), and independent sources that are
+weighted in the target (WSGP, ScaML).
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Self, cast
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Tensor
+from torch.nn import ModuleList, Parameter
+
+from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.gp.stationary import Stationary
+
+
+@dataclass(frozen=True)
+class TaskPoints:
+    """Points of known tasks, sorted by task.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of inputs.
+        tasks: The tasks' indices, ascending.
+        sizes: The number of points of each of these tasks; their sum is ``n``.
+    """
+
+    X: Tensor
+    tasks: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def rows(self, support: Sequence[bool]) -> slice:
+        """The rows from the first to the last point whose task is in the support."""
+        ends = [0, *accumulate(self.sizes)]
+        inside = [rank for rank, task in enumerate(self.tasks) if support[task]]
+        return slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
+
+    def spread(self, values: Tensor, dim: int) -> Tensor:
+        """Repeats each task's value at each of its points.
+
+        Args:
+            values: A tensor with one value for each task there is along ``dim``.
+            dim: A negative dimension.
+
+        Returns:
+            The tensor with one value for each point instead; one value for all points, if they
+            are of one task.
+        """
+        pieces = [values.narrow(dim, task, 1) for task in self.tasks]
+        if len(pieces) == 1:
+            return pieces[0]
+        shape = [-1] * values.dim()
+        spread = []
+        for piece, size in zip(pieces, self.sizes, strict=True):
+            shape[dim] = size
+            spread.append(piece.expand(shape))
+        return torch.cat(spread, dim=dim)
+
+
+class CoregionalizationKernel(Kernel):
+    r"""``Σ_ν [F_ν F_νᵀ]_ij k_ν(x, x')``, a kernel over inputs and tasks.
+
+    The last column of its inputs is the index of a task: ``0, ..., M - 1`` are the source tasks,
+    ``M`` is the target. Subclasses provide the factors.
+
+    Args:
+        data_kernels: The ``Q`` kernels ``k_ν`` over the inputs without task column.
+        num_tasks: The number of tasks ``T``, target included.
+        **kwargs: ``batch_shape``, that of the factors; and ``active_dims``, the columns that the
+            kernel looks at, task column last.
+
+    Example:
+        >>> class SharedKernel(CoregionalizationKernel):
+        ...     @property
+        ...     def support(self):
+        ...         return [[True] * self.num_tasks]
+        ...     def task_factors(self):
+        ...         return torch.ones(1, self.num_tasks, 1)
+        >>> kernel = SharedKernel([RBFKernel()], num_tasks=2)
+        >>> kernel(torch.tensor([[0.3, 0.0], [0.3, 1.0]])).to_dense()
+        tensor([[1., 1.],
+                [1., 1.]], grad_fn=<...>)
+    """
+
+    has_lengthscale = False
+    data_kernels: ModuleList
+
+    def __init__(self, data_kernels: Sequence[Kernel], num_tasks: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_tasks = num_tasks
+        self.data_kernels = ModuleList(data_kernels)
+
+    @Kernel.batch_shape.getter
+    def batch_shape(self) -> torch.Size:
+        """The batch shape. GPyTorch's own property visits all modules, which slows small fits."""
+        parts = [cast(Kernel, kernel).batch_shape for kernel in self.data_kernels]
+        shapes = {self._batch_shape, *parts}
+        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+
+    @property
+    @abstractmethod
+    def support(self) -> list[list[bool]]:
+        """``Q x T`` flags: whether the tasks' functions have a part with kernel ``k_ν``."""
+
+    @abstractmethod
+    def task_factors(self) -> Tensor:
+        """The factors ``F_ν``, a ``batch_shape x Q x T x R`` tensor."""
+
+    def task_covariances(self) -> Tensor:
+        """The coregionalization matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
+        factors = self.task_factors()
+        return factors @ factors.mT
+
+    @property
+    def sources_are_independent(self) -> bool:
+        """Whether no two source tasks share a kernel: then their covariance is block diagonal."""
+        return all(sum(tasks[:-1]) <= 1 for tasks in self.support)
+
+    def covariance(self, points1: TaskPoints, points2: TaskPoints) -> Tensor:
+        """Evaluates the kernel between points of known tasks.
+
+        Data kernels are evaluated only where the tasks share them.
+
+        Args:
+            points1: ``batch_shape x n1`` points.
+            points2: ``batch_shape x n2`` points.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor.
+        """
+        covariances = self.task_covariances()
+        batch_shape = torch.broadcast_shapes(
+            points1.X.shape[:-2], points2.X.shape[:-2], self.batch_shape
+        )
+        shape = (*batch_shape, points1.X.shape[-2], points2.X.shape[-2])
+        total = points1.X.new_zeros(shape)
+        for index, (kernel, support) in enumerate(
+            zip(self.data_kernels, self.support, strict=True)
+        ):
+            rows, columns = points1.rows(support), points2.rows(support)
+            if rows.start == rows.stop or columns.start == columns.stop:
+                continue
+            # One object, where the points are the same: so that zero distances are exact.
+            x1 = points1.X[..., rows, :]
+            x2 = x1 if points1 is points2 else points2.X[..., columns, :]
+            weights = points2.spread(points1.spread(covariances[..., index, :, :], -2), -1)
+            weights = weights[
+                ..., _part(weights.shape[-2], rows), _part(weights.shape[-1], columns)
+            ]
+            total[..., rows, columns] = total[..., rows, columns] + weights * evaluate(
+                kernel, x1, x2
+            )
+        return total
+
+    def variance(self, X: Tensor, task: int) -> Tensor:
+        """Evaluates ``k((x, task), (x, task))``.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs.
+            task: The task's index.
+
+        Returns:
+            A ``batch_shape x n`` tensor.
+        """
+        covariances = self.task_covariances()[..., task, task]
+        total = X.new_zeros(())
+        for index, kernel in enumerate(self.data_kernels):
+            if self.support[index][task]:
+                variance = evaluate(kernel, X, X, diag=True)
+                total = total + covariances[..., index, None] * variance
+        return total
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel between points of any tasks.
+
+        Args:
+            x1: A ``batch_shape x n1 x (d + 1)`` tensor of inputs and, in the last column, tasks.
+            x2: A ``batch_shape x n2 x (d + 1)`` tensor.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        one_hot1, one_hot2 = self._one_hot(x1), self._one_hot(x2)
+        covariances = self.task_covariances()
+        inputs1, inputs2 = x1[..., :-1], x2[..., :-1]
+        if x1 is x2:
+            inputs2 = inputs1
+        total = inputs1.new_zeros(())
+        for index, kernel in enumerate(self.data_kernels):
+            rows = one_hot1 @ covariances[..., index, :, :]
+            weights = (rows * one_hot2).sum(dim=-1) if diag else rows @ one_hot2.mT
+            total = total + weights * evaluate(kernel, inputs1, inputs2, diag)
+        return total
+
+    def _one_hot(self, x: Tensor) -> Tensor:
+        tasks = torch.arange(self.num_tasks, device=x.device)
+        return (x[..., -1:].round() == tasks).to(x)
+
+    def __getitem__(self, index: Any) -> Self:
+        """Selects from the batch."""
+        if len(self.batch_shape) == 0:
+            return self
+        index = index if isinstance(index, tuple) else (index,)
+        kernels = [cast(Kernel, kernel)[index] for kernel in self.data_kernels]
+        return self._with_kernels(kernels, lambda tensor: tensor[index])
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        """Repeats the kernel along new batch dimensions.
+
+        Args:
+            *sizes: The new batch shape.
+
+        Returns:
+            A copy with that batch shape.
+        """
+        shape = torch.Size(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+        kernels = [cast(Kernel, kernel).expand_batch(shape) for kernel in self.data_kernels]
+        own = len(self._batch_shape)
+        return self._with_kernels(
+            kernels, lambda tensor: tensor.expand(*shape, *tensor.shape[own:])
+        )
+
+    def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
+        """Copies the kernel, with other data kernels and a change of its own batch dimensions."""
+        twin = deepcopy(self)
+        twin.data_kernels = ModuleList(kernels)
+        for name, parameter in self.named_parameters():
+            if not name.startswith("data_kernels."):
+                twin.get_parameter(name).data = change(parameter.data)
+        twin._batch_shape = change(torch.empty(self._batch_shape)).shape
+        return twin
+
+
+def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+    """Evaluates a kernel at once, without GPyTorch's lazy tensors.
+
+    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
+    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
+
+    Args:
+        kernel: The kernel.
+        x1: A ``batch_shape x n1 x d`` tensor of inputs.
+        x2: A ``batch_shape x n2 x d`` tensor of inputs.
+        diag: Whether to return ``k(x1_i, x2_i)`` only.
+
+    Returns:
+        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+    """
+    stationary = Stationary.of(kernel)
+    if stationary is not None:
+        return stationary.between(x1, x2, diag)
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        return to_dense(kernel(x1, x2, diag=diag))
+
+
+def _part(size: int, rows: slice) -> slice:
+    """The same rows of a tensor that may hold one value for all of them."""
+    return slice(None) if size == 1 else rows
+
+
+INDEPENDENCE = 0.1
+"""The ``ε`` of the start ``11ᵀ + εI``: every task's own share of its variance."""
+
+
+class LinearCoregionalizationKernel(CoregionalizationKernel):
+    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+
+    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
+    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
+
+    Args:
+        data_kernels: ``Q`` kernels of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of each factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
+        >>> kernel.task_covariances().shape
+        torch.Size([2, 2, 2])
+    """
+
+    raw_factors: Parameter
+
+    def __init__(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, rank: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(data_kernels, num_tasks, **kwargs)
+        count = len(self.data_kernels)
+        start = start_factor(num_tasks, rank) / count**0.5
+        shape = (*self._batch_shape, count, *start.shape)
+        self.register_parameter("raw_factors", Parameter(start.expand(shape).clone()))
+
+    @property
+    def support(self) -> list[list[bool]]:
+        """``Q x T`` flags: every kernel is every task's."""
+        return [[True] * self.num_tasks for _ in self.data_kernels]
+
+    def task_factors(self) -> Tensor:
+        """The factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
+        return self.raw_factors
+
+
+class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
+    r"""``W_ij k(x, x')`` with one free positive semi-definite matrix.
+
+    This is the kernel of MTKGP, and of BoTorch's ``MultiTaskGP``. The matrix starts at
+    ``11ᵀ + εI``.
+
+    Args:
+        data_kernel: A kernel of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of the factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> IntrinsicCoregionalizationKernel(RBFKernel(), num_tasks=2).task_covariances()
+        tensor([[[1.1000, 1.0000],
+                 [1.0000, 1.1000]]], grad_fn=<...>)
+    """
+
+    def __init__(
+        self, data_kernel: Kernel, num_tasks: int, rank: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__([data_kernel], num_tasks, rank, **kwargs)
+
+
+def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
+    """A factor of ``11ᵀ + εI``, to which a factor of lower rank comes close.
+
+    The full factor is the symmetric root: fits then treat all tasks alike. One of lower rank has
+    the first columns of the Cholesky factor.
+
+    Args:
+        num_tasks: The number of tasks ``T``.
+        rank: The number of columns; ``T`` if omitted.
+
+    Returns:
+        A ``T x rank`` tensor.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+    """
+    rank = num_tasks if rank is None else rank
+    if not 1 <= rank <= num_tasks:
+        raise ValueError(
+            f"rank={rank} is no rank of a matrix between {num_tasks} tasks (target included): "
+            f"choose 1 to {num_tasks}."
+        )
+    ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
+    if rank < num_tasks:
+        return torch.linalg.cholesky(ones + INDEPENDENCE * eye)[:, :rank]
+    root = INDEPENDENCE**0.5
+    return root * eye + ((num_tasks + INDEPENDENCE) ** 0.5 - root) / num_tasks * ones
+
+
+class HierarchicalKernel(CoregionalizationKernel):
+    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: every task adds to what the tasks before it have.
+
+    This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. It has
+    no hyperparameters besides those of its data kernels.
+
+    Args:
+        data_kernels: A kernel for each task, in their order, target last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Example:
+        >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
+        >>> kernel.task_covariances()[1]
+        tensor([[0., 0.],
+                [0., 1.]])
+    """
+
+    def __init__(self, data_kernels: Sequence[Kernel], **kwargs: Any) -> None:
+        super().__init__(data_kernels, len(data_kernels), **kwargs)
+
+    @property
+    def support(self) -> list[list[bool]]:
+        """``Q x T`` flags: kernel ``ν`` is that of the tasks from ``ν`` on."""
+        tasks = range(self.num_tasks)
+        return [[task >= index for task in tasks] for index in tasks]
+
+    def task_factors(self) -> Tensor:
+        """The factors ``F_ν``, a ``T x T x 1`` tensor of zeros and ones."""
+        ones = torch.ones(self.num_tasks, self.num_tasks, dtype=self.dtype, device=self.device)
+        return ones.triu().unsqueeze(-1)
+
+
+class _IndependentSourcesKernel(CoregionalizationKernel):
+    """A kernel for each task; sources share their kernels with the target, not with each other.
+
+    Args:
+        data_kernels: A kernel for each task, target last.
+        task_weights: A weight for each source task.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+    """
+
+    def __init__(
+        self, data_kernels: Sequence[Kernel], task_weights: TaskWeights, **kwargs: Any
+    ) -> None:
+        kwargs["batch_shape"] = task_weights.batch_shape
+        super().__init__(data_kernels, len(data_kernels), **kwargs)
+        self.task_weights = task_weights
+
+    @property
+    def support(self) -> list[list[bool]]:
+        """``Q x T`` flags: a source's kernel is that source's and the target's."""
+        target = self.num_tasks - 1
+        tasks = range(self.num_tasks)
+        return [[task in (index, target) for task in tasks] for index in tasks]
+
+    def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
+        """Puts together factors.
+
+        Args:
+            own: A ``batch_shape x M x R`` tensor: each source's row in its kernel's factor.
+            targets: A ``batch_shape x M x R`` tensor: the target's row there.
+
+        Returns:
+            A ``batch_shape x T x T x R`` tensor; the target's own kernel has factor one.
+        """
+        *batch_shape, num_sources, rank = own.shape
+        factors = own.new_zeros(*batch_shape, num_sources + 1, num_sources + 1, rank)
+        factors[..., -1, -1, 0] = 1.0
+        eye = torch.eye(num_sources, dtype=own.dtype, device=own.device)
+        factors[..., :-1, :-1, :] = own.unsqueeze(-2) * eye.unsqueeze(-1)
+        factors[..., :-1, -1, :] = targets
+        return factors
+
+
+class WeightedSourceKernel(_IndependentSourcesKernel):
+    r"""``k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')``, the kernel of WSGP.
+
+    Each source task is a function of its own, plus ``√w_ν`` times a function with the same kernel
+    that it shares with the target.
+
+    Args:
+        data_kernels: A kernel for each task, target last.
+        task_weights: A weight for each source task.
+        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that it is the source task's own
+            covariance whatever its weight.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+
+    Example:
+        >>> kernel = WeightedSourceKernel([RBFKernel(), RBFKernel()], TaskWeights(1))
+        >>> kernel.task_covariances()[0]
+        tensor([[2., 1.],
+                [1., 1.]], grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        data_kernels: Sequence[Kernel],
+        task_weights: TaskWeights,
+        normalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_kernels, task_weights, **kwargs)
+        self.normalize = normalize
+
+    def task_factors(self) -> Tensor:
+        """The factors ``F_ν``, a ``batch_shape x T x T x 2`` tensor."""
+        weights = self.task_weights.weights
+        scale = 1 / (1 + weights) if self.normalize else torch.ones_like(weights)
+        alone, shared = scale.sqrt(), (weights * scale).sqrt()
+        own = torch.stack([alone, shared], dim=-1)
+        return self._factors(own, torch.stack([torch.zeros_like(alone), shared], dim=-1))
+
+
+class ScaMLKernel(_IndependentSourcesKernel):
+    r"""``Cov(f_i, f_j)`` of independent sources ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
+
+    This is the kernel from which ScaML-GP follows by conditioning on the sources, Eq. (3) to (5) of
+    [Tighineanu2023scaml]_: ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at ``(m, t)`` and ``w_m²`` at
+    ``(t, t)``.
+
+    Args:
+        data_kernels: A kernel for each task, target last.
+        task_weights: A weight for each source task.
+        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+
+    Example:
+        >>> kernel = ScaMLKernel([RBFKernel() for _ in range(3)], TaskWeights(2))
+        >>> kernel.task_covariances()[0]
+        tensor([[1.0000, 0.0000, 0.5000],
+                [0.0000, 0.0000, 0.0000],
+                [0.5000, 0.0000, 0.2500]], grad_fn=<...>)
+    """
+
+    def task_factors(self) -> Tensor:
+        """The factors ``F_ν``, a ``batch_shape x T x T x 1`` tensor."""
+        weights = self.task_weights.weights.unsqueeze(-1)
+        return self._factors(torch.ones_like(weights), weights)

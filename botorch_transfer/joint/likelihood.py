@@ -1,0 +1,213 @@
+r"""The log density of all tasks' outcomes under a coregionalization kernel, with its gradient.
+
+Read it for how joint models are fitted. With the covariance ``K`` of all points, noise included,
+``α = K⁻¹ y`` and ``G = ∂NLL/∂K = ½ (K⁻¹ - ααᵀ)`` as in ``gaussian``, the derivatives in the
+coregionalization matrices and in the lengthscales of a data kernel ``k_ν`` are
+
+.. code-block:: text
+
+    ∂NLL/∂[W_ν]_ab = Σ G_ij k_ν(x_i, x_j)       i of task a, j of task b
+    ∂NLL/∂x_i      = 4 Σ_j H_ij (x_i - x_j)     H = G ∘ W_ν ∘ k_ν'(r²), x in units of lengthscales
+
+Independent source tasks have a block each, ``D_m``, and the whole matrix is never formed. With the
+covariances ``C_m`` of source and target points, those ``T`` of target points and ``E_m = D_m⁻¹
+C_m``,
+
+.. code-block:: text
+
+    S = T - Σ_m C_mᵀ E_m        [K⁻¹]_mt = -E_m S⁻¹        [K⁻¹]_mm = D_m⁻¹ + E_m S⁻¹ E_mᵀ
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
+
+
+@dataclass(frozen=True)
+class TaskLayout:
+    """Which points are of which task, and which tasks share a data kernel.
+
+    Args:
+        sizes: The number of points of each of the ``T`` tasks, target last.
+        support: ``Q x T`` flags: whether a task has a part with data kernel ``k_ν``.
+        independent: Whether no two source tasks share a kernel.
+        device: Where the points are.
+    """
+
+    sizes: tuple[int, ...]
+    support: list[list[bool]]
+    independent: bool
+    device: torch.device
+
+    @property
+    def groups(self) -> list[slice]:
+        """The rows of each independent source task; none if they are dependent."""
+        if not self.independent:
+            return []
+        ends = list(accumulate(self.sizes[:-1]))
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=False)]
+
+    @property
+    def rest(self) -> slice:
+        """The rows of all other points: of the target, or of all tasks."""
+        total = sum(self.sizes)
+        return slice(total - self.sizes[-1] if self.independent else 0, total)
+
+    def one_hot(self) -> Tensor:
+        """Which task each point is of, an ``N x T`` tensor."""
+        tasks = torch.arange(len(self.sizes), device=self.device)
+        sizes = torch.tensor(self.sizes, device=self.device)
+        tasks = tasks.repeat_interleave(sizes, output_size=sum(self.sizes))
+        return torch.nn.functional.one_hot(tasks, len(self.sizes)).double()
+
+    def parts(self, support: Sequence[bool]) -> tuple[int | None, slice]:
+        """Finds the points that a data kernel is of.
+
+        Args:
+            support: The tasks.
+
+        Returns:
+            The independent source task among them, if there is one, and the rows of ``rest``, from
+            the first to the last.
+        """
+        if self.independent:
+            group = next((task for task, flag in enumerate(support[:-1]) if flag), None)
+            return group, slice(0, self.sizes[-1] if support[-1] else 0)
+        ends = [0, *accumulate(self.sizes)]
+        inside = [task for task, flag in enumerate(support) if flag]
+        return None, slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
+
+
+class JointGradient(NamedTuple):
+    """The derivatives of the negative log likelihood of all tasks.
+
+    Args:
+        covariances: A ``Q x T x T`` tensor: in the coregionalization matrices.
+        lengthscale: A ``Q x d`` tensor: in the lengthscales.
+        scale: A ``Q`` tensor: in the signal variances.
+        noise: An ``N`` tensor: in each point's noise variance.
+    """
+
+    covariances: Tensor
+    lengthscale: Tensor
+    scale: Tensor
+    noise: Tensor
+
+
+@torch.no_grad()
+def joint_nll_and_gradient(
+    layout: TaskLayout,
+    X: Tensor,
+    Y: Tensor,
+    noise: Tensor,
+    covariances: Tensor,
+    kernels: Sequence[Stationary],
+) -> tuple[Tensor, JointGradient]:
+    """Evaluates the negative log likelihood of all tasks together, and its gradient.
+
+    Args:
+        layout: The tasks of the points.
+        X: An ``N x d`` tensor of inputs in double precision, sorted by task, target last.
+        Y: An ``N`` tensor of outcomes.
+        noise: An ``N`` tensor of noise variances.
+        covariances: A ``Q x T x T`` tensor of coregionalization matrices.
+        kernels: The ``Q`` data kernels, with ``1 x d`` lengthscales.
+
+    Returns:
+        The value, a scalar, and the gradient. NaN where the covariance is not positive definite.
+
+    Example:
+        >>> layout = TaskLayout((2, 1), [[True, True]], False, torch.device("cpu"))
+        >>> kernel = Stationary("rbf", torch.ones(1, 2).double(), torch.ones(()).double())
+        >>> X, ones = torch.rand(3, 2).double(), torch.ones(3).double()
+        >>> matrix = torch.eye(2).double().unsqueeze(0)
+        >>> value, gradient = joint_nll_and_gradient(layout, X, ones, ones, matrix, [kernel])
+        >>> gradient.covariances.shape
+        torch.Size([1, 2, 2])
+    """
+    one_hot, rest, groups = layout.one_hot(), layout.rest, layout.groups
+    size = rest.stop - rest.start
+    D = [noise[rows].diag() for rows in groups]
+    C = [noise.new_zeros(len(block), size) for block in D]
+    T = noise[rest].diag()
+    evaluated = []
+    for W, kernel, support in zip(covariances, kernels, layout.support, strict=True):
+        group, shared = layout.parts(support)
+        own = slice(0, 0) if group is None else groups[group]
+        inside = slice(rest.start + shared.start, rest.start + shared.stop)
+        scaled = torch.cat([X[own], X[inside]]) / kernel.lengthscale
+        tasks = torch.cat([one_hot[own], one_hot[inside]])
+        values, derivative = kernel.value_and_derivative(scaled)
+        weights = tasks @ W @ tasks.mT
+        weighted, count = weights * values, own.stop - own.start
+        if group is not None:
+            D[group] += weighted[:count, :count]
+            C[group][:, shared] += weighted[:count, count:]
+        T[shared, shared] += weighted[count:, count:]
+        evaluated.append((group, shared, scaled, tasks, values, weights * derivative))
+    value, in_D, in_C, in_T = _arrowhead(D, C, T, Y, groups, rest)
+    in_W, in_lengthscale = [], []
+    for kernel, (group, shared, scaled, tasks, values, derivative) in zip(
+        kernels, evaluated, strict=True
+    ):
+        G = in_T[shared, shared]
+        if group is not None:
+            beside = in_C[group][:, shared]
+            G = torch.cat([torch.cat([in_D[group], beside], -1), torch.cat([beside.mT, G], -1)])
+        in_W.append(tasks.mT @ (G * values) @ tasks)
+        in_inputs = gradient_in_inputs(4.0 * G * derivative, scaled)
+        in_lengthscale.append(-(in_inputs * scaled).sum(dim=0) / kernel.lengthscale.squeeze(0))
+    in_covariances = torch.stack(in_W)
+    scale = torch.stack([kernel.scale for kernel in kernels])
+    diagonals = [G.diagonal() for G in (*in_D, in_T)]
+    return value, JointGradient(
+        in_covariances,
+        torch.stack(in_lengthscale),
+        (covariances * in_covariances).sum(dim=(-2, -1)) / scale,
+        torch.cat(diagonals),
+    )
+
+
+def _arrowhead(
+    D: list[Tensor], C: list[Tensor], T: Tensor, Y: Tensor, groups: list[slice], rest: slice
+) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+    """The value, and the derivatives in ``D_m``, in ``C_m`` and in ``T``.
+
+    Elements of ``C_m`` and their mirror images count as different ones.
+    """
+    failed, log_det = T.new_zeros((), dtype=torch.bool), T.new_zeros(())
+
+    def inverse(matrix: Tensor) -> Tensor:
+        nonlocal failed, log_det
+        root, info = torch.linalg.cholesky_ex(matrix)
+        failed, log_det = failed | (info > 0), log_det + root.diagonal().log().sum()
+        # Transposed, as PyTorch returns it column by column.
+        return torch.cholesky_inverse(root).mT
+
+    inverses = [inverse(block) for block in D]
+    E = [block @ beside for block, beside in zip(inverses, C, strict=True)]
+    schur, residual = T, Y[rest]
+    for beside, explained, rows in zip(C, E, groups, strict=True):
+        schur = schur - beside.mT @ explained
+        residual = residual - explained.mT @ Y[rows]
+    of_rest = inverse(schur)
+    alpha = of_rest @ residual
+    value = 0.5 * residual @ alpha + log_det + 0.5 * math.log(2 * math.pi) * len(Y)
+    in_D, in_C = [], []
+    for block, explained, rows in zip(inverses, E, groups, strict=True):
+        solved = block @ Y[rows]
+        value = value + 0.5 * Y[rows] @ solved
+        own, across = solved - explained @ alpha, explained @ of_rest
+        in_D.append(0.5 * torch.addmm(block, across, explained.mT).addr_(own, own, alpha=-1))
+        in_C.append(-0.5 * across.addr(own, alpha))
+    in_T = 0.5 * torch.addr(of_rest, alpha, alpha, alpha=-1)
+    return torch.where(failed, torch.nan, value), in_D, in_C, in_T

@@ -1,0 +1,687 @@
+r"""Joint models: one GP over source and target tasks, used as a model of the target.
+
+The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
+an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
+data (``kernels.source_conditional``): its own likelihood is the first term, and the second is added
+as a loss term.
+
+All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
+``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
+``kernels.coregionalization``). Read it to choose among them, and for how all of them are
+conditioned and fitted.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
+    Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
+    Berkenkamp. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024. arXiv:2312.00742.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.types import DEFAULT
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import check_target
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
+from botorch_transfer.data.datasets import check_joint_size, evenly_spaced, joint_bytes
+from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.gp.hyperpriors import (
+    SOURCE_HYPERPARAMETERS,
+    TYPICAL_RESIDUAL,
+    GPHyperparameters,
+    Hyperpriors,
+    residual_kernel,
+    target_hyperparameters,
+    weight_prior,
+)
+from botorch_transfer.gp.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    outcome_scales,
+    outcome_variance,
+    target_transform,
+)
+from botorch_transfer.input_transforms import frozen_input_transform
+from botorch_transfer.joint import kernels as coregionalization
+from botorch_transfer.joint.conditional import (
+    SourceConditional,
+    SourceConditionalKernel,
+    SourceConditionalMean,
+    SourceNoise,
+    SourcePoints,
+)
+from botorch_transfer.joint.fit import JointObjective
+from botorch_transfer.joint.kernels import CoregionalizationKernel
+from botorch_transfer.model import TargetGP
+
+MAX_RESTARTS = 2
+"""The default number of further starts of a fit, where memory allows it: each repeats the model."""
+
+
+class JointTransferGP(TargetGP):
+    r"""The target's part of an exact GP over source and target tasks.
+
+    The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
+    choose by :meth:`_coregionalization`. A fit maximizes the joint likelihood ``log p(y_t | y_s) +
+    log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes ``log
+    p(y_s)`` in those of the sources.
+
+    Args:
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the input transform is not frozen, the scale unknown, the number of kernels
+            wrong, or ``max_points`` less than the number of source tasks.
+    """
+
+    source_argument = "source_data"
+    max_fit_iterations = 200  # along the flat ridges of free matrices, a fit would not end
+    covar_module: SourceConditionalKernel
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
+        hyperpriors: Hyperpriors = "cautious",
+        max_points: int | None = None,
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
+        datasets = _thinned(as_datasets(source_data), max_points)
+        dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
+        num_tasks = len(datasets) + 1
+        self._hyperpriors = hyperpriors
+        outcomes = torch.cat([dataset.Y for dataset in datasets])
+        variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, outcomes)
+        own = target_hyperparameters(hyperpriors, dim, variance)
+        if covar_modules is None:
+            covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
+        self._check_number(len(covar_modules), num_tasks)
+        kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
+        self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
+        input_transform = frozen_input_transform(input_transform)
+        tasks = PaddedTasks.from_datasets(datasets, input_transform)
+        tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
+        if isinstance(outcome_transform, DefaultType):
+            outcome_transform = target_transform(outcome_scale, outcomes, batch_shape)
+        X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
+        points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
+        prior, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
+        noise = SourceNoise(known, prior.constraint(), prior.prior(), batch_shape)
+        conditional = SourceConditional(kernel, points, noise)
+        super().__init__(
+            train_X,
+            train_Y,
+            dim,
+            SourceConditionalMean(conditional),
+            SourceConditionalKernel(conditional),
+            train_Yvar,
+            likelihood,
+            outcome_transform,
+            input_transform,
+            task_feature,
+            own.noise,
+        )
+
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
+        """Makes the data kernels: one a task, the target's last.
+
+        Args:
+            num_tasks: The number of tasks, the target included.
+            dim: The number of inputs.
+            batch_shape: The batch shape of the target model.
+            own: The hyperparameters of the target's own kernel.
+        """
+        hyperparameters = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [own]
+        return [residual_kernel(dim, batch_shape, each) for each in hyperparameters]
+
+    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
+        """Checks the number of ``covar_modules``."""
+        if num_kernels != num_tasks:
+            raise ValueError(
+                f"There are {num_kernels} covar_modules for {num_tasks - 1} source tasks and the "
+                f"target: give {num_tasks}, the target's last."
+            )
+
+    @abstractmethod
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        """Makes the kernel over inputs and tasks, sources first and target last."""
+
+    @property
+    def conditional(self) -> SourceConditional:
+        """The joint GP's target task, given the source data."""
+        return self.covar_module.conditional
+
+    @property
+    def covar_modules(self) -> list[Kernel]:
+        """The data kernels ``k_ν``, one a task and the target's last, or one that all share."""
+        return [cast(Kernel, kernel) for kernel in self.conditional.kernel.data_kernels]
+
+    @property
+    def source_noise(self) -> Tensor:
+        """The inferred noise variances of the sources that have no known ones."""
+        return self.conditional.noise.noise
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the target's prior, given the source data.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The prior. In training mode ``log p(y_s)`` becomes the added loss term.
+        """
+        if not self.training:
+            return super().forward(x)
+        x = self.transform_inputs(x)
+        with self.conditional.factorized() as factor:
+            self._set_loss_term(factor.log_likelihood)
+            mean = self.conditional.mean(x)
+            # An operator, because a tensor would be factorized at once, without the noise.
+            covariance = to_linear_operator(self.conditional.covariance(x))
+        return MultivariateNormal(mean, covariance)
+
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
+
+        By default it draws two starts, or fewer if their joint models would not fit into
+        ``max_bytes`` together. A fit that takes long says so beforehand (``logging.INFO``).
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns: The marginal log likelihood in evaluation mode. Without target points only the
+            source hyperparameters are fitted; weights and task covariances do not change.
+        """
+        if self.num_target_points > 0:
+            return super().custom_fit(mll, *args, **kwargs)
+        of_sources = SourceMarginalLogLikelihood(mll.likelihood, self)
+        with target_frozen(of_sources):
+            super().custom_fit(of_sources, *args, **kwargs)
+        return mll.eval()
+
+    @property
+    def _has_data_to_fit(self) -> bool:
+        return True
+
+    def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
+        """Evaluates a fit's objective without GPyTorch, if it can be.
+
+        Args:
+            mll: The marginal log likelihood of this model, in training mode.
+
+        Returns:
+            The objective; ``None`` if it has no closed form.
+        """
+        known = type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
+        own = type(self).forward is JointTransferGP.forward
+        return JointObjective.of(mll) if known and own else None
+
+
+class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
+    """``log p(y_s)`` and the hyperpriors of a joint model without target points."""
+
+    def forward(
+        self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
+    ) -> Tensor:
+        """Evaluates it.
+
+        Args:
+            function_dist: The model's output at zero target points.
+            target: Ignored.
+            *params: Ignored.
+            **kwargs: Ignored.
+
+        Returns: A ``batch_shape`` tensor, divided by the number of source points, as GPyTorch
+            divides by the number of target points.
+        """
+        nothing = function_dist.mean.sum(dim=-1)
+        total: Tensor = self._add_other_terms(nothing, params)
+        return total / sum(self.model.conditional.points.sizes)
+
+
+@contextmanager
+def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
+    """Lets a fit change only the sources' data kernels and noise.
+
+    Without target data, the target's hyperparameters would move to their hyperpriors' modes, and
+    the residual would vanish. Weights and coregionalization matrices are frozen as well, because
+    they say how the target relates to the sources: source data alone would take WSGP's weights to
+    zero.
+
+    Args:
+        mll: The likelihood that is maximized meanwhile.
+    """
+    conditional, fitted = mll.model.conditional, set()
+    modules = conditional.kernel.data_kernels, conditional.noise
+    of_sources = [p for module in modules for p in module.parameters() if p.requires_grad]
+    if of_sources:
+        with torch.enable_grad():
+            value = conditional.train().factor().log_likelihood.sum()
+        gradients = torch.autograd.grad(value, of_sources, allow_unused=True)
+        fitted = {p for p, g in zip(of_sources, gradients, strict=True) if g is not None}
+    frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def _thinned(
+    datasets: Sequence[SupervisedDataset], max_points: int | None
+) -> list[SupervisedDataset]:
+    """Leaves out source points beyond a number: the largest tasks give theirs first.
+
+    What is left of a task is evenly spaced from its worst outcome to its best.
+    """
+    sizes = [len(dataset.X) for dataset in datasets]
+    if max_points is None or sum(sizes) <= max_points:
+        return list(datasets)
+    if max_points < len(datasets):
+        raise ValueError(
+            f"max_points={max_points} is too few for {len(datasets)} source tasks: allow one point "
+            "of each at least, or leave tasks out."
+        )
+    # The largest limit for a task with which all keep to max_points.
+    limits = range(1, max(sizes))
+    most = max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
+    return [_thinned_task(dataset, most) for dataset in datasets]
+
+
+def _thinned_task(dataset: SupervisedDataset, most: int) -> SupervisedDataset:
+    if len(dataset.X) <= most:
+        return dataset
+    rows = dataset.Y.squeeze(-1).argsort(stable=True)[evenly_spaced(len(dataset.X), most)]
+    return SupervisedDataset(
+        dataset.X[rows],
+        dataset.Y[rows],
+        feature_names=dataset.feature_names,
+        outcome_names=dataset.outcome_names,
+        Yvar=None if dataset.Yvar is None else dataset.Yvar[rows],
+    )
+
+
+def _affordable_restarts(
+    datasets: Sequence[SupervisedDataset],
+    kernel: CoregionalizationKernel,
+    train_X: Tensor,
+    max_bytes: float,
+) -> int:
+    """Refuses source data that are too large, and finds how many starts fit into memory."""
+    *batch_shape, num_target_points, _ = train_X.shape
+    sizes = [len(dataset.X) for dataset in datasets]
+    num_points = dense = sum(sizes)
+    if kernel.sources_are_independent:
+        # A dense matrix that takes the memory of the block diagonal one.
+        dense = math.isqrt(sum(size**2 for size in sizes))
+    needed = joint_bytes(dense + num_target_points, train_X.dtype)
+    if needed > max_bytes:
+        check_joint_size(num_points + num_target_points, train_X.dtype, max_bytes)
+    starts = max_bytes / math.prod(batch_shape) / needed
+    return int(max(0, min(MAX_RESTARTS, starts - 1)))
+
+
+class LinearCoregionalizationGP(JointTransferGP):
+    r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
+
+    with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
+    It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
+    one or two source tasks with many evaluations, and a target with a few dozen. The cost is that
+    of one GP on the evaluations of all tasks.
+
+    Args:
+        covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
+            each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
+            kernels apart.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+        rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, the rank out of range or the
+            number of kernels wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = LinearCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.task_covariances.shape
+        torch.Size([2, 2, 2])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        rank: int | None = None,
+        max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
+        max_points: int | None = None,
+    ) -> None:
+        self._rank = rank
+        modules = (likelihood, covar_modules, outcome_transform, input_transform)
+        options = (task_feature, max_bytes, outcome_scale)
+        # Without a residual, only the noise would be another.
+        super().__init__(
+            train_X,
+            train_Y,
+            source_data,
+            train_Yvar,
+            *modules,
+            *options,
+            hyperpriors="paper",
+            max_points=max_points,
+        )
+
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
+        kernels = [_unit_kernel(dim, batch_shape) for _ in range(num_tasks)]
+        for kernel, exponent in zip(kernels, torch.linspace(-1, 1, num_tasks), strict=True):
+            kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
+        return kernels
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return coregionalization.LinearCoregionalizationKernel(
+            data_kernels, num_tasks, self._rank, batch_shape=batch_shape
+        )
+
+    @property
+    def task_covariances(self) -> Tensor:
+        """The matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
+        return self.conditional.kernel.task_covariances()
+
+
+class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
+    r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = W_ij k(x, x')
+
+    with one kernel of unit variance and one free positive semi-definite matrix; the same model as
+    BoTorch's ``MultiTaskGP``, predicting the target only. Use it for a few source tasks with the
+    target's lengthscales that differ from it in scale and sign. The cost is that of one GP on the
+    evaluations of all tasks.
+
+    Args:
+        covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
+            with a lengthscale for each input.
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+        rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, the rank out of range, or
+            there is more than one kernel.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = IntrinsicCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> model.task_covariances
+        tensor([[1.1000, 1.0000],
+                [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
+    """
+
+    def _default_kernels(
+        self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
+    ) -> list[Kernel]:
+        return [_unit_kernel(dim, batch_shape)]
+
+    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
+        if num_kernels != 1:
+            raise ValueError(
+                f"There are {num_kernels} covar_modules, but in this model all tasks share one "
+                "kernel: give one, or use LinearCoregionalizationGP."
+            )
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return coregionalization.IntrinsicCoregionalizationKernel(
+            data_kernels[0], num_tasks, self._rank, batch_shape=batch_shape
+        )
+
+    @property
+    def task_covariances(self) -> Tensor:
+        """The matrix ``W``, a ``batch_shape x T x T`` tensor."""
+        return super().task_covariances.squeeze(-3)
+
+
+def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
+    """An RBF kernel of unit variance with the hyperprior of source tasks."""
+    return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
+
+
+class JointHierarchicalGP(JointTransferGP):
+    r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
+
+    .. code-block:: text
+
+        f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
+
+    with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
+    revision of the previous one, with too few evaluations to fit them separately. The cost is that
+    of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same model,
+    trained task after task.
+
+    Args:
+        source_data: The source tasks, in order, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
+            ``Yvar`` (``n_i x 1``, known noise variances).
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = JointHierarchicalGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.residual_covar_module.outputscale
+        tensor(...
+    """
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return coregionalization.HierarchicalKernel(data_kernels, batch_shape=batch_shape)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]
+
+
+class _IndependentSourcesGP(JointTransferGP):
+    """A joint model whose source tasks are independent, and weighted in the target."""
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.conditional.kernel.task_weights.weights
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel ``k_t``."""
+        return self.covar_modules[-1]
+
+
+class WeightedSourceGP(_IndependentSourcesGP):
+    r"""WSGP [Tighineanu2022hierarchical]_: a joint GP with independent source tasks.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
+
+    Source task ``m`` is the sum of a private function and one shared with the target; ``w_m`` is
+    the ratio of their variances. The sources' covariance is block diagonal, so that cost grows
+    linearly with the number of tasks. Use it for a few source tasks, each of which may help or not,
+    with so few evaluations that target and sources are better fitted together; ``ScaMLGP`` is a
+    faster, modular alternative.
+
+    Args:
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
+            covariance whatever its weight.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = WeightedSourceGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights
+        tensor([...
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        normalize: bool = False,
+        max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
+        hyperpriors: Hyperpriors = "cautious",
+        max_points: int | None = None,
+    ) -> None:
+        self._normalize = normalize
+        modules = (likelihood, covar_modules, outcome_transform, input_transform)
+        options = (task_feature, max_bytes, outcome_scale, hyperpriors)
+        super().__init__(
+            train_X, train_Y, source_data, train_Yvar, *modules, *options, max_points=max_points
+        )
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        weights = TaskWeights(num_tasks - 1, batch_shape)
+        return coregionalization.WeightedSourceKernel(data_kernels, weights, self._normalize)
+
+
+class JointScaMLGP(_IndependentSourcesGP):
+    r"""The joint GP behind ScaML-GP [Tighineanu2023scaml]_: weighted sources plus a residual.
+
+    .. code-block:: text
+
+        f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
+
+    At equal hyperparameters it is ``ScaMLGP``; here those of the source tasks are fitted together
+    with the target's. Use it if source tasks have so few evaluations that target data improve their
+    fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
+    tasks.
+
+    Args:
+        outcome_transform: The transform of the target's outcomes; by default the one that
+            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
+            target's are in the units of the scaled sources already.
+        input_transform: A frozen transform of all tasks' inputs.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
+            wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = JointScaMLGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights
+        tensor([...
+    """
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        prior = weight_prior(self._hyperpriors, num_tasks - 1)
+        weights = TaskWeights(num_tasks - 1, batch_shape, prior)
+        return coregionalization.ScaMLKernel(data_kernels, weights)

@@ -1,0 +1,651 @@
+"""Base class of the transfer models: a GP on the target's data, with or without any.
+
+Read it for what all models do alike: predictions without target points, conditioning, fitting, and
+leave-one-out predictions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from copy import deepcopy
+from typing import Any, ClassVar, Self, cast
+
+import gpytorch
+import torch
+from botorch.cross_validation import efficient_loo_cv
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.utils import get_parameters
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.posterior import Posterior
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+from torch.nn import Module
+
+from botorch_transfer._botorch import fit_fallback
+from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
+from botorch_transfer.gp.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    Hyperparameter,
+    default_likelihood,
+)
+from botorch_transfer.gp.restarts import fit_from_starts
+from botorch_transfer.input_transforms import warn_outside_unit_cube
+
+
+class LogLikelihoodTerm(AddedLossTerm):
+    """A further log likelihood that a fit maximizes, for instance that of the source data.
+
+    Args:
+        value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+
+    def loss(self, *params: Any) -> Tensor:
+        """Returns the value.
+
+        Args:
+            *params: Ignored.
+        """
+        return self._value
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Tensor]]:
+        return type(self), (self._value.detach(),)
+
+
+def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    """Reads mean and variance of one outcome; of an ensemble they are the mixture's.
+
+    Args:
+        posterior: A posterior of the shape ``batch_shape x q x 1``.
+
+    Returns:
+        Two ``batch_shape x q`` tensors; the batch shape is without the ensemble's members.
+
+    Example:
+        >>> mvn = MultivariateNormal(torch.zeros(3), torch.eye(3))
+        >>> predicted_moments(GPyTorchPosterior(mvn))[1]
+        tensor([1., 1., 1.])
+    """
+    mixture = "mixture_" if hasattr(posterior, "mixture_mean") else ""
+    parts = (getattr(posterior, f"{mixture}{name}") for name in ("mean", "variance"))
+    mean, variance = (part.squeeze(-1) for part in parts)
+    return mean, variance
+
+
+MAX_JOINT_POINTS = 512
+"""The joint covariance of more points is evaluated only if somebody asks for it."""
+
+
+_known_inputs: ContextVar[Tensor | None] = ContextVar("known_inputs", default=None)
+
+
+@contextmanager
+def known_inputs(X: Tensor) -> Iterator[None]:
+    """Says that the last inputs of predictions are the same again and again, without a gradient.
+
+    An acquisition that asks for covariances with given points joins them to its candidates. What
+    the sources say of these points is then remembered, as for the target's, and not computed anew
+    at every step of a gradient search. Predictions are the same.
+
+    Args:
+        X: A ``k x d`` tensor: the last rows of the inputs.
+
+    Example:
+        >>> X = torch.rand(3, 2, dtype=torch.double)
+        >>> with known_inputs(X[1:]):
+        ...     covariance = model.posterior(X).distribution.covariance_matrix
+    """
+    token = _known_inputs.set(X)
+    try:
+        yield
+    finally:
+        _known_inputs.reset(token)
+
+
+def _within_reach(X: Tensor) -> Tensor:
+    """Replaces inputs so far away that squared distances overflow by the farthest that are not.
+
+    The distance of two infinite values would be NaN. The GP is at its prior at either input, and
+    the cube root leaves room for division by small lengthscales.
+    """
+    farthest = torch.finfo(X.dtype).max ** (1 / 3)
+    return X.clamp(-farthest, farthest)
+
+
+def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
+    """Evaluates the covariance of predictions, unless it is large.
+
+    What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew. But variances
+    of thousands of points, as plots ask for, need no joint covariance.
+
+    Args:
+        covariance: A ``batch_shape x q x q`` operator.
+
+    Returns:
+        A tensor; the operator itself if it is of more than ``MAX_JOINT_POINTS`` points.
+    """
+    return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
+
+
+class TargetGP(ConstructedFromDatasets):
+    r"""Base class of the transfer models: a ``SingleTaskGP`` on the target's data.
+
+    Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
+    all models share: it works without target points, is fitted from several starts, and may ignore
+    a task column. Subclasses whose predictions are not those of the exact GP override
+    :meth:`_predict` and :meth:`_leave_one_out`; those that fit more than the target's likelihood
+    call :meth:`_set_loss_term`.
+
+    Args:
+        dim: The number of inputs of the source tasks; ``None`` if the target may have any.
+        mean_module: The target's prior mean, given the source data.
+        covar_module: The target's prior covariance, given the source data.
+        outcome_transform: The transform to the units of mean and kernel.
+        input_transform: The frozen transform to the inputs of mean and kernel.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+
+    Raises:
+        InputDataError: If there is more than one outcome, the number of inputs differs from the
+            source tasks', or values are not finite.
+    """
+
+    _supports_batched_models = False  # one outcome a model, as Ax asks
+
+    num_restarts: int = 5
+    """The default number of starts of a fit that are drawn from the hyperpriors."""
+
+    max_fit_iterations: ClassVar[int | None] = None
+    """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        dim: int | None,
+        mean_module: Mean,
+        covar_module: Kernel,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        outcome_transform: OutcomeTransform | None = None,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
+        if likelihood is None:
+            likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
+        super().__init__(
+            train_X=train_X,
+            train_Y=train_Y,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            covar_module=covar_module,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        self.num_inputs = train_X.shape[-1] - (task_feature is not None)
+        warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+
+    @property
+    def num_target_points(self) -> int:
+        """The number of target points ``n`` (in each batch)."""
+        return self.train_inputs[0].shape[-2]
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
+
+    # ------------------------------------------------------------------------------- predictions
+
+    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the model's predictions; in training mode the prior of its exact GP.
+
+        Args:
+            *args: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch.
+
+        Returns:
+            The distribution in the model's own units.
+        """
+        if self.training:
+            return self.exact_gp(*args, **kwargs)
+        X, *others = args
+        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: For :meth:`exact_gp`.
+
+        Returns:
+            By default the posterior of the exact GP.
+        """
+        return self.exact_gp(X, **kwargs)
+
+    def exact_gp(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the exact GP with the model's mean, kernel, likelihood and training data.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch.
+
+        Returns:
+            Its posterior, or without target points the transferred prior; the prior in training
+            mode.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite, even with
+                some jitter, because they are of very different orders of magnitude.
+        """
+        (train_X,) = self.train_inputs
+        columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
+        if columns != train_X.shape[-1]:
+            raise BotorchTensorDimensionError(
+                f"The inputs have {columns} columns, but train_X has {train_X.shape[-1]}: pass as "
+                "many."
+            )
+        no_data = not self.training and self.num_target_points == 0
+        prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
+        eager = gpytorch.settings.max_eager_kernel_size
+        # BoTorch would evaluate joint covariances of up to 4096 points.
+        size = 0 if X.shape[-2:-1].numel() > MAX_JOINT_POINTS else eager.value()
+        with prior_mode, self._as_exact_gp(), eager(size):
+            mvn = super().__call__(X, **kwargs)
+        if not no_data:
+            return mvn
+        # A prior may be the same everywhere; optimizers ask for its derivative all the same.
+        mean = mvn.mean + 0.0 * X.sum(dim=-1)
+        return MultivariateNormal(mean, to_linear_operator(evaluated(mvn.lazy_covariance_matrix)))
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Evaluates the prior of the exact GP; call the model itself instead.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The prior.
+
+        Raises:
+            UnsupportedError: If the model predicts otherwise than its exact GP, and something asks
+                for the prior at the target's points, as BoTorch's ``loo_cv`` does.
+        """
+        if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
+            raise UnsupportedError(
+                f"BoTorch's leave-one-out formulas are those of an exact GP, and "
+                f"{type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+            )
+        return cast(MultivariateNormal, super().forward(x))
+
+    _inside = False
+    """Whether the model itself evaluates its exact GP."""
+
+    @contextmanager
+    def _as_exact_gp(self) -> Iterator[None]:
+        """Lets :meth:`forward` be called for a while, and refuses what cannot be factorized."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        except NotPSDError as error:
+            if self.training:  # a fit tries other hyperparameters
+                raise
+            raise InputDataError(
+                "The covariance matrix of the target's data is not positive definite: give "
+                "inputs in the unit cube, and outcomes in the unit of the source tasks'."
+            ) from error
+        finally:
+            self._inside = before
+
+    @property
+    def _predicts_otherwise(self) -> bool:
+        """Whether predictions are not those of the exact GP."""
+        own = type(self)
+        same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
+        return not same
+
+    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
+        """Predicts every target point from the others, hyperparameters and weights as they are.
+
+        BoTorch's ``loo_cv`` reads the exact GP, and raises an error for models that predict
+        otherwise; this method serves all.
+
+        Args:
+            observation_noise: Whether the variances include the observation noise.
+
+        Returns:
+            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+
+        Example:
+            >>> model.loo_posterior().mean.shape
+            torch.Size([3, 1, 1])
+        """
+        mean, variance, noise = self._leave_one_out()
+        if observation_noise:
+            variance = variance + noise
+        apart = _one_batch_a_point(mean, variance)
+        transform: Any = getattr(self, "outcome_transform", None)
+        if transform is None:
+            return apart
+        (X,) = self.train_inputs
+        # A transform of a batch of models counts on their batch shape, points last.
+        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+        posterior = transform.untransform_posterior(together, X=X)
+        if isinstance(posterior, GPyTorchPosterior):
+            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
+        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicts every target point from the others, in the model's own units.
+
+        Returns:
+            Means, variances of the latent function, and noise variances: ``batch_shape x n``
+            tensors. By default those of the exact GP. The model is in evaluation mode afterwards.
+        """
+        with self._as_exact_gp():
+            loo: Any = efficient_loo_cv(self.eval(), observation_noise=False, untransform=False)
+        mean, variance = loo.posterior.mean[..., 0, 0], loo.posterior.variance[..., 0, 0]
+        return mean, variance, self._noise_variance()
+
+    def _noise_variance(self) -> Tensor:
+        """The observation noise variances of the target's points, ``batch_shape x n``."""
+        (X,) = self.train_inputs
+        noise: Tensor = self.likelihood.noise_covar(shape=X.shape[:-1])
+        return noise.diagonal(dim1=-2, dim2=-1)
+
+    def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+        """Lists the hyperpriors, each one once.
+
+        GPyTorch counts the hyperpriors of a module shared by mean and kernel twice.
+
+        Yields:
+            Name, module, hyperprior, and the functions that get and set its hyperparameter.
+        """
+        seen = set()
+        for name, module, prior, closure, setting_closure in super().named_priors():
+            if (module, prior) not in seen:
+                seen.add((module, prior))
+                yield name, module, prior, closure, setting_closure
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Sequence[Tensor], test_inputs: Sequence[Tensor], **kwargs: Any
+    ) -> tuple[Any, ...]:
+        # GPyTorch evaluates the prior at training and test inputs joined. Kept apart, the training
+        # inputs carry no graph, and what the sources say of them is remembered.
+        (train_X,), (X,) = train_inputs, test_inputs
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
+        free, known = self._without_known(X)
+        points = torch.cat([train_X, known], dim=-2) if known.shape[-2] else train_X
+        with self._sharing(free):
+            mean = self.mean_module(free)
+            covariance = to_linear_operator(evaluated(self.covar_module(free)))
+            cross = self.covar_module(free, points).evaluate_kernel()
+        if known.shape[-2]:
+            n = train_X.shape[-2]
+            cross, inner = cross.to_dense(), self.covar_module(points).to_dense()[..., n:, :]
+            right = cross[..., n:]
+            upper = torch.cat([covariance.to_dense(), right], dim=-1)
+            lower = torch.cat([right.mT, inner[..., n:]], dim=-1)
+            covariance = to_linear_operator(torch.cat([upper, lower], dim=-2))
+            cross = to_linear_operator(torch.cat([cross[..., :n], inner[..., :n]], dim=-2))
+            mean = torch.cat([mean, self.mean_module(points)[..., n:]], dim=-1)
+        return mean, covariance, cross, batch_shape, X.shape[-2:-1], MultivariateNormal
+
+    def _without_known(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits transformed inputs into those before the :func:`known_inputs`, and these."""
+        known = _known_inputs.get()
+        if known is not None and len(known) < X.shape[-2] <= MAX_JOINT_POINTS:
+            known, rest = self.transform_inputs(known.to(X)), X.shape[-2] - len(known)
+            # A transform may have added rows, or have a gradient.
+            if not known.requires_grad and known.shape[-1] == X.shape[-1]:
+                known = known.expand(*X.shape[:-2], *known.shape[-2:])
+                if torch.equal(X[..., rest:, :], known):
+                    return X[..., :rest, :], known
+        return X, X[..., :0, :]
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        """Lets mean and covariances share what they compute of inputs; nothing by default."""
+        return nullcontext()
+
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions on further points; the first ones are simply the model's data.
+
+        Args:
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
+            **kwargs: ``noise``, the known noise variances of the new points.
+
+        Returns:
+            A model with these points among its data.
+        """
+        if self.num_target_points > 0:
+            return super().get_fantasy_model(inputs, targets, **kwargs)
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
+        model: Any = deepcopy(self)
+        model.likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
+        return model
+
+    # --------------------------------------------------------------------------------------- fit
+
+    def _set_loss_term(self, value: Tensor | None) -> None:
+        """Sets a further log likelihood for a fit to maximize, a ``batch_shape`` tensor.
+
+        A model that fits more calls it in ``forward`` while it is in training mode. The term ends
+        with that mode.
+        """
+        term = None if value is None else LogLikelihoodTerm(value)
+        cast(Any, self)._added_loss_terms["log_likelihood"] = term
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training or evaluation mode.
+
+        Args:
+            mode: Whether to train.
+
+        Returns:
+            The model.
+        """
+        if not mode:
+            self._set_loss_term(None)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves or converts the model; what GPyTorch remembers of its data would stay behind."""
+        before = self.train_targets
+        cast(Any, super())._apply(fn)
+        if self.train_targets is not before:  # acquisitions move their model where it is already
+            cast(Any, self)._clear_cache()
+        return self
+
+    @property
+    def _has_data_to_fit(self) -> bool:
+        """Whether there are data to fit."""
+        return self.num_target_points > 0
+
+    @property
+    def is_fitted_as_exact_gp(self) -> bool:
+        """Whether a fit maximizes the likelihood of the exact GP, and no loss terms with it."""
+        return type(self).forward is TargetGP.forward
+
+    def custom_fit(
+        self,
+        mll: ExactMarginalLogLikelihood,
+        num_restarts: int | None = None,
+        seed: int | None = None,
+        optimizer: Callable[..., Any] | None = None,
+        closure: Callable[..., Any] | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        previous: TargetGP | None = None,
+        **kwargs: Any,
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
+
+        By default all starts are optimized together, and the best optimum is kept. Most models have
+        a closed form for that (``models.target_fit``). ``optimizer``, ``closure``,
+        ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
+        it starts at the present values, and from draws only where an attempt fails.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            num_restarts: The number of starts drawn from the hyperpriors, besides the present
+                values; by default the model's ``num_restarts``, and none with ``previous``.
+            seed: The seed of these draws; 0 by default.
+            optimizer: An optimizer of BoTorch.
+            closure: A closure for that optimizer.
+            closure_kwargs: Arguments of the closure.
+            optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
+                ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
+                10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
+                calls with the parameters of one start at a time if there are several.
+            previous: An earlier model, for instance that of the last step, whose hyperparameters
+                are another start. Two starts of which one is near an optimum take a fraction of
+                the evaluations of many. The result then depends on that model, too.
+            **kwargs: Further arguments of BoTorch's own fit: ``max_attempts``,
+                ``pick_best_of_all_attempts``, ``warning_handler`` and ``caught_exception_types``.
+                It draws from PyTorch's global random numbers.
+
+        Returns:
+            The marginal log likelihood in evaluation mode. Without target points, or with nothing
+            to fit, the hyperparameters stay as they are.
+
+        Raises:
+            ModelFittingError: If no start leads to an optimum.
+            ValueError: If there is no such argument; ``num_restarts``, ``seed`` or ``previous`` is
+                given together with an argument of BoTorch's own fit; or ``previous`` is of another
+                class, or its hyperparameters have other shapes.
+            TypeError: If the optimizer has no such argument.
+
+        Example:
+            >>> X = torch.rand(4, 2, dtype=torch.double)
+            >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+            >>> previous = ScaMLGP(X[:2], X[:2, :1], history)
+            >>> _ = fit_gpytorch_mll(ExactMarginalLogLikelihood(previous.likelihood, previous))
+            >>> model = ScaMLGP(X[:3], X[:3, :1], history)
+            >>> mll = ExactMarginalLogLikelihood(model.likelihood, model)
+            >>> _ = fit_gpytorch_mll(mll, previous=previous)
+        """
+        named: dict[str, Any] = {
+            "optimizer": optimizer,
+            "closure": closure,
+            "closure_kwargs": closure_kwargs,
+        }
+        of_botorch = {name: value for name, value in named.items() if value is not None} | kwargs
+        of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        _check_fit_arguments(of_botorch, of_starts)
+        if previous is not None:
+            self.check_previous(previous)
+            num_restarts = num_restarts or 0
+        has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
+        given = dict(optimizer_kwargs or {})
+        if optimizer is None and self.max_fit_iterations is not None:
+            given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
+        if self._has_data_to_fit and has_parameters:
+            num_restarts = self.num_restarts if num_restarts is None else num_restarts
+            mll.train()
+            with self._being_fitted():
+                if of_botorch:
+                    fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+                else:
+                    further = None if previous is None else self._values_of(mll, previous)
+                    fit_from_starts(mll, num_restarts, seed or 0, further, **given)
+        self._after_fit()
+        return mll.eval()
+
+    def check_previous(self, previous: TargetGP) -> None:
+        """Refuses a model at whose hyperparameters a fit of this one cannot start.
+
+        Args:
+            previous: The model.
+
+        Raises:
+            ValueError: If it is of another class, or its hyperparameters have other shapes.
+        """
+        same = type(previous) is type(self)
+        if not same or _shapes(previous) != _shapes(self):
+            raise ValueError(
+                f"previous is {'another' if same else 'a'} {type(previous).__name__}, whose "
+                f"hyperparameters are not those of this {type(self).__name__}: give an earlier "
+                "model of the same class and kernel, with as many inputs, source tasks and batches."
+            )
+
+    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+        """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
+        theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
+        return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
+
+    def _being_fitted(self) -> AbstractContextManager[None]:
+        """Is entered around a fit; does nothing by default."""
+        return nullcontext()
+
+    def _after_fit(self) -> None:
+        """Computes what follows from hyperparameters and data; nothing by default."""
+
+
+def _shapes(model: Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+_OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
+"""The arguments of BoTorch's own fit."""
+
+
+def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:
+    """Refuses arguments that a fit would ignore."""
+    if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
+        raise ValueError(
+            f"A fit has no argument {unknown[0]!r}: it takes num_restarts, seed and previous, or "
+            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}; put arguments of the "
+            "optimizer into optimizer_kwargs."
+        )
+    both = [name for name, value in of_starts.items() if value is not None]
+    if of_botorch and both:
+        raise ValueError(
+            f"{both[0]} is of the fit from several starts, and {next(iter(of_botorch))} of "
+            "BoTorch's own, which starts at the present values: give one of them."
+        )
+
+
+def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
+    covariance = DiagLinearOperator(variance.unsqueeze(-1))
+    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))

@@ -1,0 +1,237 @@
+"""Base classes of the modular models: the source knowledge is a prior, pre-trained in advance.
+
+The prior gives the target a mean and a kernel. Read this to build a method of your own;
+:class:`~.scaml.ScaMLGP` is the shortest example.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, TypeVar, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.data import Domain
+from botorch_transfer.gp.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    GPHyperparameters,
+    Hyperparameter,
+    Hyperpriors,
+    residual_kernel,
+    target_hyperparameters,
+)
+from botorch_transfer.model import TargetGP
+from botorch_transfer.prior import TransferPrior
+from botorch_transfer.sources.prior import SourceGPs
+
+P = TypeVar("P", bound=TransferPrior)
+
+
+def resolve_prior(
+    prior_class: type[P],
+    prior: PriorOrData | Sequence[Domain],
+    input_transform: InputTransform | None = None,
+    **options: Any,
+) -> P:
+    """Returns a model's own view of a prior, which is pre-trained first if need be.
+
+    Args:
+        prior_class: The class of priors that the model takes.
+        prior: A prior of that class, or source data or domains to pre-train one from. Pre-training
+            is cached: equal data are not pre-trained again.
+        input_transform: The frozen input transform, for pre-training.
+        **options: Further options of pre-training.
+
+    Returns: A view: it shares the prior's tensors, but can be moved to another device
+        independently.
+
+    Raises:
+        TypeError: If it is another kind of prior.
+
+    Example:
+        >>> resolve_prior(SourceGPs, sources).task_names
+        ('monday', 'tuesday')
+    """
+    if isinstance(prior, prior_class):
+        return prior.view()
+    if isinstance(prior, TransferPrior):
+        raise TypeError(
+            f"Expected a {prior_class.__name__} or source data as prior, not a "
+            f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
+        )
+    return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
+
+
+class ModularTransferGP(TargetGP):
+    r"""An exact GP whose mean and kernel come from a pre-trained prior.
+
+    Args:
+        prior: A view of the prior; it becomes the model's own.
+        mean_module: The target's prior mean, given the source data.
+        covar_module: The target's prior covariance, given the source data.
+        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
+    """
+
+    source_argument = "prior"
+    prior_class: ClassVar[type[TransferPrior]]
+    """The class of priors that the model takes."""
+    has_source_covariance: ClassVar[bool] = True
+    """Whether the sources' posterior covariance is a part of the model's."""
+
+    prior: TransferPrior
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: TransferPrior,
+        mean_module: Mean,
+        covar_module: Kernel,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+    ) -> None:
+        if isinstance(outcome_transform, DefaultType):
+            outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
+        num_inputs = train_X.shape[-1] - (task_feature is not None)
+        super().__init__(
+            train_X,
+            train_Y,
+            prior.dim,
+            mean_module,
+            covar_module,
+            train_Yvar,
+            likelihood,
+            outcome_transform,
+            prior.input_transform_for(num_inputs, input_transform),
+            task_feature,
+            noise,
+        )
+        self.prior = prior.to(train_X)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel of the difference between target and sources."""
+        return self.covar_module
+
+
+class SourcePosteriorGP(ModularTransferGP):
+    r"""Base class of the models that combine source posteriors with a residual kernel.
+
+    A subclass says by :meth:`_mean_and_kernel` what mean and kernel the source posteriors and the
+    residual make together. It needs no constructor unless it has options of its own.
+
+    Args:
+        covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
+            each input.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's, or there are no such
+            hyperpriors.
+    """
+
+    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        hyperpriors: Hyperpriors = "cautious",
+    ) -> None:
+        check_target(train_X, train_Y, train_Yvar, None, task_feature)
+        sources = self._resolve(prior, input_transform)
+        batch_shape = train_X.shape[:-2]
+        own = self.target_hyperparameters_for(sources, hyperpriors)
+        self._hyperpriors = hyperpriors
+        if covar_module is None:
+            covar_module = self._residual(sources, own, batch_shape)
+        super().__init__(
+            train_X,
+            train_Y,
+            sources,
+            *self._mean_and_kernel(sources, covar_module, batch_shape),
+            train_Yvar,
+            likelihood,
+            outcome_transform,
+            input_transform,
+            task_feature,
+            own.noise,
+        )
+        self._add_parts()
+        self.to(train_X)
+
+    @classmethod
+    def _resolve(
+        cls, prior: PriorOrData, input_transform: InputTransform | None
+    ) -> ConditionedPrior:
+        """Returns the model's view of the prior."""
+        return resolve_prior(cls.prior_class, prior, input_transform)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Chooses hyperpriors, starts and bounds of the default residual kernel and noise.
+
+        Args:
+            prior: The view of the prior.
+            hyperpriors: The constructor's argument.
+
+        Returns:
+            The hyperparameters. A subclass may return its own.
+        """
+        if hyperpriors == "paper":
+            return RESIDUAL_HYPERPARAMETERS
+        return target_hyperparameters(hyperpriors, prior.dim, prior.residual_variance)
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> Kernel:
+        """Makes the default residual kernel."""
+        return residual_kernel(prior.dim, batch_shape, own)
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        """Lets mean and covariances compare inputs with the source data once."""
+        return cast(ConditionedPrior, self.prior).gps.sharing(X)
+
+    @abstractmethod
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        """Makes the target's prior mean and covariance.
+
+        Args:
+            prior: The view of the prior.
+            residual: The residual kernel.
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            The mean and the kernel.
+        """
+
+    def _add_parts(self) -> None:
+        """Registers what is neither in the mean nor in the kernel; nothing by default."""

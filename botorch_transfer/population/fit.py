@@ -1,0 +1,373 @@
+r"""The joint MAP fit of the hierarchical GP over the source tasks.
+
+All tasks share its hyperparameters, so they are fitted to the rows of all tasks at once. They are
+optimized as logarithms, with normal hyperpriors:
+
+.. code-block:: text
+
+    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of what all tasks share
+    log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
+    log s_c         ~ N(log .8, 1)            standard deviation of what all tasks share
+    log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
+    log s_h / s_c   ~ N(.3, .3² M / 2)        how alike the M tasks are; one or two cannot tell
+    log σ²          ~ N(log .01, 1.5²)        noise variance
+    log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
+
+for outcomes that are standardized task by task. Hyperpriors and their values were chosen by
+experiment. Those of ``ℓ_c`` and ``σ²`` may come from other search spaces instead.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.gp.distributions import log_moments
+from botorch_transfer.gp.hyperpriors import GPHyperparameters
+from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
+from botorch_transfer.gp.optimize import minimize_batched
+from botorch_transfer.gp.parallel import single_threaded_scipy
+from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
+from botorch_transfer.population.kernel import centred, centred_gradient, reference_rows
+
+LEVEL_VARIANCE = 0.09
+"""The variance of the tasks' levels, in units of their standardized outcomes."""
+
+_UNKNOWN_LENGTHSCALE = 1 / 3
+"""The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
+
+_JITTER = 1e-6
+
+_FEWEST = 5
+"""How many points of a task are kept at least."""
+
+
+@dataclass(frozen=True)
+class PopulationOptions:
+    """How the hierarchical GP over the source tasks is fitted and conditioned.
+
+    Args:
+        max_iter: The most L-BFGS-B iterations.
+        fit_points: Hyperparameters are fitted to at most so many points of all tasks together.
+        max_points: The GP is conditioned on at most so many.
+        seed: The seed of the points that are kept where there are more: each task keeps the same
+            share of its points, but no fewer than five. Where there is no room for five points of
+            each task, tasks are left out evenly.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> PopulationOptions(max_points=500).fit_points
+        500
+    """
+
+    max_iter: int = 100
+    fit_points: int = 500
+    max_points: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_iter < 1 or self.fit_points < 1 or self.max_points < 1:
+            raise ValueError("max_iter, fit_points and max_points must be positive.")
+
+
+@dataclass(frozen=True)
+class StackedTasks:
+    """The rows of all tasks, one task after another, standardized task by task.
+
+    Args:
+        X: An ``N x d`` tensor of inputs.
+        Y: An ``N`` tensor of outcomes.
+        Yvar: An ``N`` tensor of known noise variances, zero where the noise is inferred.
+        task: An ``N`` tensor: the task of each row, from 0.
+        fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    task: Tensor
+    fixed_noise: Tensor
+
+    def __getitem__(self, rows: Tensor) -> StackedTasks:
+        """Selects rows."""
+        X, Y, Yvar, task = (part[rows] for part in (self.X, self.Y, self.Yvar, self.task))
+        return StackedTasks(X, Y, Yvar, task, self.fixed_noise)
+
+    def thinned(self, max_points: int, seed: int) -> StackedTasks:
+        """Keeps about the same share of each task's points, but no fewer than five.
+
+        Where there is no room for five points of each task, tasks are left out evenly, in the order
+        of how their outcomes are distributed. The order in which tasks are given does not matter.
+
+        Args:
+            max_points: How many points to keep of all tasks together, at most.
+            seed: The seed of the choice of points.
+
+        Returns:
+            The rows that are kept, in their order.
+        """
+        if len(self.Y) <= max_points:
+            return self
+        tasks = self._spread_out(max(1, max_points // _FEWEST))
+        sizes = torch.bincount(self.task, minlength=len(self.fixed_noise))[tasks]
+        fewest = sizes.clamp_max(min(_FEWEST, max_points))
+        share, counts = 1.0, sizes
+        while counts.sum() > max_points:  # with each round more tasks are at their fewest
+            room = counts > fewest
+            share = float(max_points - fewest[~room].sum()) / float(sizes[room].sum())
+            counts = fewest.maximum((share * sizes).floor().long())
+        kept = []
+        for index, count in zip(tasks.tolist(), counts.tolist(), strict=True):
+            (rows,) = (self.task == index).nonzero(as_tuple=True)
+            # By its outcomes: tasks with the same inputs are to keep different ones.
+            generator = torch.Generator().manual_seed(seed + self._content(rows))
+            order = torch.randperm(len(rows), generator=generator)
+            kept.append(rows[order[:count].sort().values])
+        return self[torch.cat(kept)]
+
+    def _content(self, rows: Tensor) -> int:
+        """A number that outcomes have, whatever the place of their task."""
+        return zlib.crc32(self.Y[rows].double().cpu().numpy().tobytes())
+
+    def _spread_out(self, most: int) -> Tensor:
+        """The tasks with data; where these are more, so many that differ in their outcomes."""
+        tasks, counts = self.task.unique(return_counts=True)
+        if len(tasks) <= most:
+            return tasks
+        sums = self.Y.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, self.Y.abs())
+        ends = self.task.argsort(stable=True).split(counts.tolist())
+        keys = [
+            (spread, self._content(rows))
+            for spread, rows in zip((sums[tasks] / counts).tolist(), ends, strict=True)
+        ]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        chosen = [order[place] for place in evenly_spaced(len(order), most)]
+        return tasks[sorted(chosen)]
+
+    def noise(self, inferred: Tensor) -> Tensor:
+        """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
+        return torch.where(self.fixed_noise, 0.0, inferred)[self.task] + self.Yvar
+
+
+class PopulationHyperparameters(NamedTuple):
+    """The hyperparameters of the hierarchical GP.
+
+    Args:
+        lengthscale: A ``d`` tensor, of what all tasks share.
+        own_lengthscale: A ``d`` tensor, of a task's own function.
+        outputscale: The signal variance of what all tasks share, without dimensions.
+        own_outputscale: That of a task's own function.
+        noise: The noise variance of a further task.
+        task_noise: An ``M`` tensor: the noise variance of each source task.
+    """
+
+    lengthscale: Tensor
+    own_lengthscale: Tensor
+    outputscale: Tensor
+    own_outputscale: Tensor
+    noise: Tensor
+    task_noise: Tensor
+
+
+_Moments = tuple[float | Tensor, float | Tensor]
+
+
+class PopulationObjective:
+    """The negative log posterior of the hyperparameters per point, with its gradient.
+
+    Args:
+        tasks: The stacked tasks.
+        kernel: The stationary kernel's name.
+        learned: Hyperparameters of other search spaces: lengthscales that all tasks share and noise
+            have the moments of their hyperpriors' logarithms, and start at the means.
+
+    Example:
+        >>> X, ones = torch.rand(9, 2).double(), torch.ones(9).double()
+        >>> tasks = StackedTasks(X, X.sum(-1) - 1, 0 * ones, torch.arange(9) // 3, ones[:3] == 0)
+        >>> objective = PopulationObjective(tasks, "matern52")
+        >>> value, gradient = objective(objective.start().unsqueeze(0), torch.tensor([0]))
+        >>> gradient.shape
+        torch.Size([1, 10])
+    """
+
+    def __init__(
+        self, tasks: StackedTasks, kernel: str, learned: GPHyperparameters | None = None
+    ) -> None:
+        self.tasks, self.kernel = tasks, kernel
+        self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
+        self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
+        self._reference = reference_rows(tasks.X)
+        d, M = self._dim, self._num_tasks
+        self._sizes = d, d, 1, 1, 1, M
+        eye = torch.eye(2 * d + 3 + M, dtype=torch.double)
+        common, own, (s_c, s_h, noise), of_tasks = eye.split((d, d, 3, M))
+        lengthscale, noise_variance = _log_moments(learned, d)
+        self._starts: _Moments = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
+        if learned is not None:
+            self._starts = lengthscale[0], noise_variance[0]
+        by_mean = [  # combinations of the parameters, their means and standard deviations
+            (common, *lengthscale),
+            (own - common, 0.0, 0.7),
+            (s_c[None], math.log(0.8), 1.0),
+            (s_h[None], math.log(0.7), 1.0),
+            ((s_h - s_c)[None], 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
+            (noise[None], *noise_variance),
+            (of_tasks, 0.0, 0.7),
+        ]
+        device = tasks.Y.device
+        stds = [_column(std) for _, _, std in by_mean]
+        self._combinations = torch.cat(
+            [rows / std for (rows, _, _), std in zip(by_mean, stds, strict=True)]
+        ).to(device)
+        centers = [
+            (_column(mean) / std).expand(len(rows), 1)
+            for (rows, mean, _), std in zip(by_mean, stds, strict=True)
+        ]
+        self._centers = torch.cat(centers).squeeze(-1).to(device)
+
+    def start(self) -> Tensor:
+        """The parameters that the optimization starts from."""
+        d, M = self._dim, self._num_tasks
+        lengthscale, noise = self._starts
+        start = torch.zeros(2 * d + 3 + M, dtype=torch.double)
+        start[:d] = start[d : 2 * d] = torch.as_tensor(lengthscale)
+        start[2 * d : 2 * d + 3] = torch.tensor([math.log(0.8), math.log(0.7), float(noise)])
+        return start.clamp(*self.bounds()).to(self.tasks.Y.device)
+
+    def bounds(self) -> Tensor:
+        """Lower and upper bounds of the parameters.
+
+        If an input never varies, its lengthscale cannot be learned. It is fixed to a short one, and
+        signal variances are bounded by one, so that predictions away from the known value return to
+        the prior's.
+        """
+        d, M = self._dim, self._num_tasks
+        pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
+        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0)
+        largest = 2.0
+        if len(self.tasks.Y) > 1 and bool(constant.any()):
+            fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 0.0
+            for column in constant.nonzero().flatten().tolist():
+                pairs[column] = pairs[d + column] = (fixed, fixed)
+        pairs += [(-4.0, largest)] * 2 + [(-11.0, 0.0)] + [(-4.0, 4.0)] * M
+        return torch.tensor(pairs, dtype=torch.double).T
+
+    def read(self, theta: Tensor) -> PopulationHyperparameters:
+        """Turns parameters into hyperparameters."""
+        common, own, s_c, s_h, noise, of_tasks = theta.split(self._sizes)
+        return PopulationHyperparameters(
+            common.exp(),
+            own.exp(),
+            (2 * s_c[0]).exp(),
+            (2 * s_h[0]).exp(),
+            noise[0].exp(),
+            (noise + of_tasks).exp(),
+        )
+
+    @torch.no_grad()
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective.
+
+        Args:
+            theta: A ``P x k`` tensor of parameters.
+            rows: Ignored.
+
+        Returns:
+            The ``P`` values and their ``P x k`` gradient; NaN where the covariance matrix is not
+            positive definite, even with some jitter.
+        """
+        values, gradients = zip(*(self._evaluate(each) for each in theta), strict=True)
+        return torch.stack(values), torch.stack(gradients)
+
+    def _evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        tasks, found = self.tasks, self.read(theta)
+        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
+        scaled = tasks.X / own.lengthscale
+        covariance, derivative = own.value_and_derivative(scaled)
+        covariance = centred(covariance, self._reference) * self._same
+        (value,), slopes = stationary_nll_and_gradient(
+            tasks.Y.unsqueeze(0),
+            tasks.X.unsqueeze(0),
+            Stationary(self.kernel, found.lengthscale, found.outputscale.unsqueeze(0)),
+            (tasks.noise(found.task_noise) + _JITTER).unsqueeze(0),
+            covariance=(covariance + LEVEL_VARIANCE * self._same).unsqueeze(0),
+        )
+        G = slopes.covariance[0]
+        in_own = centred_gradient(G * self._same, self._reference)
+        in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
+        in_noise = (
+            slopes.noise[0] * torch.where(tasks.fixed_noise, 0.0, found.task_noise)[tasks.task]
+        )
+        in_task_noise = torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise)
+        gradient = torch.cat(
+            [
+                slopes.log_lengthscale[0],
+                -torch.linalg.vecdot(in_inputs, scaled, dim=-2),
+                2 * slopes.log_scale,
+                2 * (G * covariance).sum().unsqueeze(0),
+                in_noise.sum().unsqueeze(0),
+                in_task_noise,
+            ]
+        )
+        deviation = self._combinations @ theta - self._centers
+        value = value + 0.5 * deviation.square().sum()
+        gradient = gradient + self._combinations.mT @ deviation
+        return value / len(tasks.Y), gradient / len(tasks.Y)
+
+
+def _log_moments(learned: GPHyperparameters | None, dim: int) -> tuple[_Moments, _Moments]:
+    """Means and deviations of the logarithms of common lengthscales and noise variance."""
+    if learned is None:
+        return (math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)), (math.log(0.01), 1.5)
+    priors = (cast(Prior, part.prior()).cpu() for part in (learned.lengthscale, learned.noise))
+    lengthscale, noise = map(log_moments, priors)
+    return lengthscale, noise
+
+
+def _column(value: float | Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=torch.double).reshape(-1, 1)
+
+
+def fit_population(
+    tasks: StackedTasks,
+    kernel: str,
+    options: PopulationOptions,
+    learned: GPHyperparameters | None = None,
+) -> tuple[PopulationHyperparameters, Tensor]:
+    """Fits the hyperparameters by maximum a posteriori.
+
+    Args:
+        tasks: The stacked tasks.
+        kernel: The stationary kernel's name.
+        options: How to fit.
+        learned: See :class:`PopulationObjective`.
+
+    Returns:
+        The hyperparameters, and the log posterior up to a constant, on the points of the fit.
+    """
+    sample = tasks.thinned(options.fit_points, options.seed)
+    # Of thousands of tasks, only those that are left have a noise variance of their own.
+    kept, task = sample.task.unique(return_inverse=True)
+    sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
+    objective = PopulationObjective(sample, kernel, learned)
+    with single_threaded_scipy():
+        theta, value = minimize_batched(
+            objective,
+            objective.start().unsqueeze(0),
+            objective.bounds(),
+            options.max_iter,
+            gradient_tolerance=0.05 / len(objective.tasks.Y),
+        )
+    found = objective.read(theta[0].to(tasks.Y.device))
+    noise = found.noise.repeat(len(tasks.fixed_noise))
+    noise[kept] = found.task_noise
+    return found._replace(task_noise=noise), -value[0] * len(objective.tasks.Y)

@@ -1,0 +1,255 @@
+r"""PopulationGP: a further task of a hierarchical GP over the sources, with nothing fitted to it.
+
+The source tasks say what they have in common, and how far a task is from that. A new task needs
+nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
+The posterior of what the sources share is in ``kernels.population``, its fit in
+``pretraining.population``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.distributions import LogDensityLogNormalPrior
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperparameter,
+    Hyperpriors,
+    residual_kernel,
+)
+from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
+from botorch_transfer.population.prior import SourcePopulation
+
+NUM_SCALES, WIDTH = 9, 2.5
+"""How many scales are averaged over, and how many standard deviations up and down."""
+
+INVERTED = 0.05
+"""The probability, before any outcome, that the target is the opposite of its sources."""
+
+ELSEWHERE, FAR = 0.05, 10.0
+"""The probability that the target's level has nothing to do with the sources', and how many times
+further from theirs it then is."""
+
+ENOUGH_POINTS = 3
+"""From how many points on the target's outcomes say how far they spread."""
+
+_AROUND = 0.5
+"""The standard deviation of a hyperprior around a learned value, on a logarithmic scale."""
+
+_RANGE = 1e12
+"""How far up and down from order one a hyperparameter may be."""
+
+
+class PopulationGP(SourcePosteriorGP):
+    r"""A further task of a hierarchical GP over the sources, with nothing fitted to the target.
+
+    With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
+    of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and
+    ``h ~ GP(0, k)``, where ``k`` is the covariance of functions whose mean is zero. Level ``a`` and
+    scale ``b`` are distributed as among the sources, but for small probabilities that the target is
+    the sources' opposite, ``b < 0``, or that its level is far from theirs. The scale's
+    distribution, given the target's data, is that of nine values of either sign. Its moments make
+    the target one exact GP:
+
+    .. code-block:: text
+
+        m_t(x) = E[b] μ(x)
+        k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
+
+    They are computed when the model is built and again by each fit, and frozen in between. All
+    hyperparameters are the sources' own. Use it for the first evaluations, from few and small
+    source tasks on, and wherever a fit to a handful of points is not to be trusted. Outcomes of the
+    target and of the sources should have the same units, up to a factor of a few. Those of three
+    target points or more that spread far more widely are modelled in units of their own.
+
+    Args:
+        prior: A :class:`SourcePopulation`, or source data to fit one from.
+        covar_module: The kernel ``k`` of the target's own function, in units of a standardized
+            task; by default the sources', at their values. The parameters of a kernel that is given
+            are fitted.
+        fit_residual: Whether a fit also adapts the default kernel ``k`` to the target's data, by
+            MAP with log-normal hyperpriors around the sources' values.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = PopulationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(X).mean.shape
+        torch.Size([30, 1])
+    """
+
+    prior_class = SourcePopulation
+    prior: SourcePopulation
+    covar_module: PopulationKernel
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        fit_residual: bool = False,
+    ) -> None:
+        self._learns_noise = train_Yvar is None and likelihood is None
+        self._fit_residual = fit_residual
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of the sources' own functions."""
+        own = cast(SourcePopulation, prior).hyperparameters
+        lengthscale, fitted = own.own_lengthscale, self._fit_residual
+        return GPHyperparameters(
+            lengthscale=_around(lengthscale, float(lengthscale.log().mean().exp()), fitted),
+            outputscale=_around(own.own_outputscale, float(own.own_outputscale), fitted),
+            noise=_around(own.noise, float(own.noise), fitted=False),
+        )
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> ScaleKernel:
+        learned = cast(SourcePopulation, prior).hyperparameters
+        kernel: Any = residual_kernel(prior.dim, batch_shape, own, prior.gps.kernel)
+        present = kernel.base_kernel.lengthscale
+        kernel.base_kernel.lengthscale = learned.own_lengthscale.to(present).expand_as(present)
+        return kernel.requires_grad_(self._fit_residual)
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        scale, common = TargetScale(batch_shape), WeightedSumMean(prior.gps)
+        covariance = PopulationKernel(residual, common, WeightedSumKernel(prior.gps), scale)
+        return PopulationMean(common, scale), covariance
+
+    def _add_parts(self) -> None:
+        if self._learns_noise:
+            self.likelihood.requires_grad_(False)
+        self.to(self.train_targets)
+        self.update_scale()
+
+    @property
+    def scale(self) -> TargetScale:
+        """The moments of the target's scale and level."""
+        return self.covar_module.scale
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The kernel ``k`` of the target's own function."""
+        return self.covar_module.residual
+
+    @torch.no_grad()
+    def update_scale(self) -> None:
+        """Computes the moments of scale and level anew from the target's data.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
+        steps = steps.to(self.train_targets.device)
+        positive, unit = (self.prior.scale_log_std * steps).exp(), self._unit()
+        scales, usual = torch.cat([positive, -positive]), self.prior.level_variance
+        levels = steps.new_tensor([usual, FAR**2 * max(usual, 1.0)])
+        log_odds = torch.tensor([[1 - INVERTED, INVERTED], [1 - ELSEWHERE, ELSEWHERE]]).log()
+        of_scales = log_odds[0].to(steps).unsqueeze(-1) - 0.5 * steps.square()
+        log_weights = log_odds[1].to(steps).unsqueeze(-1) + of_scales.flatten()
+        if self.num_target_points > 0:
+            log_weights = log_weights + self._evidence(scales, levels, unit)
+        joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
+        weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
+        mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
+        # That of the likelier one: a mean of both would be nearly all of the far one's.
+        level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
+        # Rounding can make the variance slightly negative.
+        self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
+        if self._learns_noise:
+            bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
+            noise = (square * self.prior.gps.own_noise).unsqueeze(-1)
+            noise = noise.clamp(2 * float(bounds.lower_bound), 0.5 * float(bounds.upper_bound))
+            self.likelihood.noise = noise.to(self.train_targets)
+
+    def _unit(self) -> Tensor:
+        """What scales and levels are multiples of, a ``batch_shape`` tensor.
+
+        It is one, unless three outcomes or more spread further than the largest scale: then the
+        target's units are others, and the largest scale is brought to this spread.
+        """
+        Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
+        if self.num_target_points < ENOUGH_POINTS:
+            return Y.new_ones(Y.shape[:-1])
+        return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
+
+    def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
+        """The log density of the target's outcomes for ``L`` level variances and ``S`` scales.
+
+        The lowest finite number where it cannot be computed.
+        """
+        training = self.training
+        self.eval()
+        (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
+        mean = self.mean_module.common(X).double().unsqueeze(-2)
+        scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
+        if self._learns_noise:
+            noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
+        else:
+            noise = self._noise_variance().double().unsqueeze(-2)
+        covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)
+        covariance = squares[..., None, None] * covariance
+        covariance = covariance + noise.expand(*squares.shape, Y.shape[-1]).diag_embed()
+        added = unit.square().unsqueeze(-1) * levels
+        root = cholesky_or_nan(covariance.unsqueeze(-4) + added[..., None, None, None])
+        residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1).unsqueeze(-4)
+        self.train(training)
+        residual = residual.expand(*root.shape[:-1], 1)
+        value = log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
+        return value.nan_to_num(nan=torch.finfo(value.dtype).min)
+
+    def _after_fit(self) -> None:
+        self.update_scale()
+
+
+class _PriorAround(LogDensityLogNormalPrior):
+    """A hyperprior around learned values, one for each input, which moves with its model."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # PyTorch's distribution reads plain attributes, and GPyTorch moves copies of them.
+        base: Any = self.base_dist
+        base.loc, base.scale = self._buffered_loc, self._buffered_scale
+        return self
+
+
+def _around(value: Tensor, start: float, fitted: bool) -> Hyperparameter:
+    """A hyperparameter near the sources'; its hyperprior is for a fit."""
+    loc = value.log().cpu()
+    prior = partial(_PriorAround, loc, torch.full_like(loc, _AROUND))
+    lower, upper = min(1.0, start) / _RANGE, max(1.0, start) * _RANGE
+    return Hyperparameter(prior if fitted else None, start, lower, upper)

@@ -1,0 +1,373 @@
+"""The hierarchical GP over the source tasks, as a prior.
+
+Read it for what :class:`~.models.PopulationGP` is built on: one GP for all source tasks, given the
+data of all of them, and how the scales and levels of the tasks differ. The fit is in ``fit``, the
+posterior in ``kernels.population``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms.input import InputTransform
+from torch import Tensor
+
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.population.fit import (
+    LEVEL_VARIANCE,
+    PopulationHyperparameters,
+    PopulationOptions,
+    StackedTasks,
+    fit_population,
+)
+from botorch_transfer.population.kernel import ConditionedPopulation
+from botorch_transfer.sources.prior import as_named, distinct, learned_elsewhere, untaken
+
+if TYPE_CHECKING:  # it stands on source_gps, as this room does
+    from botorch_transfer.hyperprior.prior import Hyperprior
+
+_PSEUDO_TASKS = 2.0
+"""How many tasks the hyperprior of scales and levels counts as."""
+
+_SCALE_STD, _LEVEL_STD = 1.0, 1.0
+"""Standard deviation of the logarithm of a task's scale, and of its level in units of the typical
+scale, where nothing else is known."""
+
+
+class SourcePopulation(ConditionedPrior):
+    r"""One hierarchical GP over all source tasks: what they share, and what is a task's own.
+
+    Outcomes of task ``m``, standardized, are ``a_m + c(x) + h_m(x)`` plus noise, with a level
+    ``a_m``, a function ``c`` that all tasks share, and one of the task's own, whose mean over the
+    inputs of all tasks is zero. All tasks share the hyperparameters, so few points a task suffice.
+    Use it for up to a few thousand points of all
+    tasks together, from a single task on. Its cost grows with the cube of their number; beyond
+    ``max_points`` they are thinned out. A saved file contains the source observations.
+
+    Build one by :meth:`fit`, not by the constructor.
+
+    Args:
+        gps: The GP conditioned on the data of all tasks.
+        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
+        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
+        names: The tasks' names.
+        outcome_scale: ``"per_task"``.
+        input_transform: The frozen transform from the user's inputs to the prior's.
+        log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> sources = SourcePopulation.fit({"monday": (X, X.sum(-1, keepdim=True))})
+        >>> sources.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+
+    gps: ConditionedPopulation
+
+    @classmethod
+    def fit(
+        cls,
+        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        kernel: str = "matern52",
+        input_transform: InputTransform | None = None,
+        hyperpriors: Hyperprior | None = None,
+        **options: Any,
+    ) -> Self:
+        """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
+
+        Args:
+            source_data: The source tasks, a sequence or a mapping from names: each a
+                ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
+                in the unit cube, or are raw and ``input_transform`` maps them there.
+            kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
+            input_transform: A frozen transform of the inputs, for instance
+                ``Normalize(d, bounds=...)``.
+            hyperpriors: A :class:`Hyperprior` that was learned from other search spaces, of the
+                same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
+                the noise, then have the moments of its logarithms.
+            **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points``, ``max_points``
+                and ``seed``.
+
+        Returns:
+            The prior, in the dtype and on the device of the data.
+
+        Raises:
+            InputDataError: If the source data are invalid; the message names the task.
+            ValueError: If the transform is not frozen, an argument is out of range, or the
+                hyperprior is of another kernel or in other units.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourcePopulation.fit([(X, X.sum(-1, keepdim=True))], max_points=500)
+        """
+        names, datasets = task_names(source_data), as_datasets(source_data)
+        chosen, transform = PopulationOptions(**options), frozen_input_transform(input_transform)
+        padded = PaddedTasks.from_datasets(datasets, transform)
+        warn_outside_unit_cube(padded.X, "the source tasks")
+        mean, std = padded.moments()
+        tasks = _stacked(padded.standardize(mean, std).double())
+        learned = None
+        if hyperpriors is not None:
+            learned = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel)
+        found, _ = fit_population(tasks, kernel, chosen, learned)
+        gps = _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, names)
+        return cls(gps, mean, std, names, "per_task", transform)
+
+    def append(
+        self,
+        source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
+        *,
+        replace: bool = False,
+        max_points: int = PopulationOptions.max_points,
+        seed: int = PopulationOptions.seed,
+    ) -> Self:
+        """Adds source tasks; the hyperparameters stay as they are.
+
+        Args:
+            source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
+                Tasks without a name of their own get a number.
+            replace: Whether a new task takes the place of an old one of its name, at the end.
+            max_points: The most points of all tasks that are kept, old ones included. Give again
+                what :meth:`fit` was given.
+            seed: The seed of the points that are kept where there are more.
+
+        Returns:
+            A new prior with the old tasks first; this one stays as it is.
+
+        Raises:
+            InputDataError: If the new data are invalid, have another number of inputs, or the name
+                of an old task without ``replace``; or if no old task would be left.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourcePopulation.fit({"monday": (X, X.sum(-1, keepdim=True))})
+            >>> sources.append({"tuesday": (X, X.prod(-1, keepdim=True))}).task_names
+            ('monday', 'tuesday')
+        """
+        new = as_named(source_data, default=f"source task {self.num_tasks}")
+        kept = untaken(self.task_names, new, replace)
+        if not kept:
+            raise InputDataError("All old tasks would be replaced: fit a new prior.")
+        if len(kept) < self.num_tasks:
+            return self.select(kept).append(new, max_points=max_points, seed=seed)
+        datasets, chosen = as_datasets(new), PopulationOptions(max_points=max_points, seed=seed)
+        if datasets[0].X.shape[-1] != self.dim:
+            raise InputDataError(
+                f"The new source task {task_names(new)[0]!r} has {datasets[0].X.shape[-1]} inputs, "
+                f"but the prior has {self.dim}."
+            )
+        padded = PaddedTasks.from_datasets(datasets, self.input_transform)
+        warn_outside_unit_cube(padded.X, "the source tasks")
+        mean, std = padded.moments()
+        old, added = self._rows(), _stacked(padded.standardize(mean, std).double())
+        mean, std = mean.to(self.outcome_mean), std.to(self.outcome_mean)
+        added = StackedTasks(*(part.to(old.Y.device) for part in vars(added).values()))
+        together = StackedTasks(
+            X=torch.cat([old.X, added.X]),
+            Y=torch.cat([old.Y, added.Y]),
+            Yvar=torch.cat([old.Yvar, added.Yvar]),
+            task=torch.cat([old.task, added.task + self.num_tasks]),
+            fixed_noise=torch.cat([old.fixed_noise, added.fixed_noise]),
+        )
+        names = distinct(self.task_names, task_names(new))
+        gps = _condition(
+            together.thinned(chosen.max_points, chosen.seed),
+            self.hyperparameters,
+            self.gps.kernel,
+            names,
+        )
+        means, stds = torch.cat([self.outcome_mean, mean]), torch.cat([self.outcome_std, std])
+        return type(self)(gps, means, stds, names, "per_task", self.input_transform)
+
+    def select(self, tasks: Sequence[int]) -> Self:
+        """Conditions on some of the tasks only; the hyperparameters stay as they are.
+
+        Args:
+            tasks: Their indices; at least one.
+
+        Returns:
+            A new prior.
+
+        Raises:
+            ValueError: If no task is selected.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+            >>> SourcePopulation.fit(history).select([1]).task_names
+            ('tuesday',)
+        """
+        if len(tasks) == 0:
+            raise ValueError("There is no prior of no source tasks: select at least one.")
+        rows, kept = self._rows(), torch.as_tensor(list(tasks), device=self.gps.task.device)
+        position = torch.full((self.num_tasks,), -1, device=kept.device)
+        position[kept] = torch.arange(len(kept), device=kept.device)
+        chosen = rows[position[rows.task] >= 0]
+        chosen = replace(chosen, task=position[chosen.task], fixed_noise=rows.fixed_noise[kept])
+        names = [self.task_names[index] for index in tasks]
+        gps = _condition(chosen, self.hyperparameters, self.gps.kernel, names)
+        moments = self.outcome_mean[kept], self.outcome_std[kept]
+        return type(self)(gps, *moments, names, "per_task", self.input_transform)
+
+    def observations(self, task: int) -> tuple[Tensor, Tensor]:
+        """The data of a source task.
+
+        Args:
+            task: Its index.
+
+        Returns:
+            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
+            user's units.
+        """
+        rows, like = self.gps.task == task, self.outcome_mean
+        Y = self.gps.train_Y[rows].to(like) * self.outcome_std[task] + self.outcome_mean[task]
+        return self.gps.train_X[rows].to(like), Y.unsqueeze(-1)
+
+    def _rows(self) -> StackedTasks:
+        """The data with each row's noise variance as known."""
+        gps, known = self.gps, torch.ones(self.num_tasks, dtype=torch.bool)
+        known = known.to(gps.task.device)
+        return StackedTasks(gps.train_X, gps.train_Y, gps.noise, gps.task, known)
+
+    @property
+    def hyperparameters(self) -> PopulationHyperparameters:
+        """The hyperparameters of a further task."""
+        gps = self.gps
+        return PopulationHyperparameters(
+            gps.lengthscale[0],
+            gps.own_lengthscale,
+            gps.outputscale[0],
+            gps.own_outputscale,
+            gps.own_noise,
+            gps.own_noise,
+        )
+
+    @property
+    def num_points(self) -> Tensor:
+        """The number of evaluations of each source task that are kept, an ``M`` tensor."""
+        return torch.bincount(self.gps.task, minlength=self.num_tasks)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Evaluates the mean of what all tasks share, in units of standardized outcomes.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``.
+        """
+        return self.gps.mean(self._transformed(X)).squeeze(-2)
+
+    def variance(self, X: Tensor) -> Tensor:
+        """Evaluates the variance of what all tasks share, in units of standardized outcomes.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``.
+        """
+        return self.gps.variance(self._transformed(X)).squeeze(-2)
+
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+        task = self.gps.task
+        return (self.gps.train_Y * self.outcome_std[task] + self.outcome_mean[task]).to(
+            self.outcome_mean
+        )
+
+    def _differences(self) -> Tensor:
+        return self.gps.own_outputscale.reshape(1)
+
+    # ------------------------------------------------------------------------- scales and levels
+
+    def _scales(self) -> Tensor:
+        """The standard deviations of the tasks whose outcomes vary."""
+        squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
+        squares.index_add_(0, self.gps.task, self.gps.train_Y.square())
+        # Of tasks that were thinned out, it is known only that constant ones have a scale of one.
+        left_out = (self.num_points == 0) & (self.outcome_std != 1)
+        return self.outcome_std.double()[(squares > 0) | left_out]
+
+    @property
+    def typical_scale(self) -> float:
+        """The geometric mean of the tasks' standard deviations, in the user's units."""
+        scales = self._scales()
+        return float(scales.log().mean().exp()) if len(scales) else 1.0
+
+    @property
+    def typical_level(self) -> float:
+        """The mean of the tasks' means, in the user's units."""
+        return float(self.outcome_mean.double().mean())
+
+    @property
+    def scale_log_std(self) -> float:
+        """The standard deviation of the logarithm of a further task's scale."""
+        deviations = self._scales().log()
+        deviations = deviations - deviations.mean() if len(deviations) else deviations
+        squares = _PSEUDO_TASKS * _SCALE_STD**2 + float(deviations.square().sum())
+        return float((squares / (_PSEUDO_TASKS + len(deviations))) ** 0.5)
+
+    @property
+    def level_variance(self) -> float:
+        """The variance of a further task's level, in units of the typical scale."""
+        relative = (self.outcome_mean.double() - self.typical_level) / self.typical_scale
+        squares = _PSEUDO_TASKS * _LEVEL_STD**2 + float(relative.square().sum())
+        return squares / (_PSEUDO_TASKS + self.num_tasks)
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
+        """The outcome transform of a target: its level and scale are the typical ones.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            The transform, which does not depend on the target's outcomes.
+        """
+        like, count = self.outcome_mean, len(self.gps.task)
+        biased = self.typical_scale * ((count - 1) / count) ** 0.5 if count > 1 else 1.0
+        mean, spread = like.new_tensor(self.typical_level), like.new_tensor(biased)
+        return PooledStandardize.from_moments(count, mean, spread, False, batch_shape)
+
+    @classmethod
+    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedPopulation]:
+        return ConditionedPopulation
+
+
+def _stacked(tasks: PaddedTasks) -> StackedTasks:
+    """Stacks padded tasks, without the padding."""
+    mask = tasks.mask
+    task = torch.arange(len(mask), device=mask.device).unsqueeze(-1).expand(mask.shape)
+    X, Y, Yvar, task = (part[mask] for part in (tasks.X, tasks.Y, tasks.Yvar, task))
+    return StackedTasks(X, Y, Yvar, task, tasks.fixed_noise)
+
+
+def _condition(
+    tasks: StackedTasks,
+    found: PopulationHyperparameters,
+    kernel: str,
+    names: Sequence[str],
+) -> ConditionedPopulation:
+    return ConditionedPopulation(
+        train_X=tasks.X,
+        train_Y=tasks.Y,
+        task=tasks.task,
+        noise=tasks.noise(found.task_noise),
+        own_lengthscale=found.own_lengthscale,
+        own_outputscale=found.own_outputscale,
+        own_noise=found.noise,
+        level_variance=torch.full_like(found.noise, LEVEL_VARIANCE),
+        lengthscale=found.lengthscale.unsqueeze(0),
+        outputscale=found.outputscale.unsqueeze(0),
+        kernel=kernel,
+        task_names=names,
+    )

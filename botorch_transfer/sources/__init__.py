@@ -1,0 +1,1 @@
+"""Independent source GPs, and the models that weigh them: ScaML-GP, RGPE and SGPT."""

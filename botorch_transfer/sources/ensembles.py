@@ -1,0 +1,488 @@
+r"""RGPE and SGPT: ensembles of source posteriors and a GP that knows the target's data only.
+
+Both mix the same members, and weigh the sources by how well they rank the target's points. RGPE
+counts how often each member ranks them best in posterior draws. SGPT, also known as TST-R, applies
+a kernel to the share of pairs that a source's mean misranks. Read it to choose between the two, or
+for weights of your own.
+
+.. [Feurer2018rgpe]
+    M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
+    Optimization. arXiv:1802.02219.
+.. [Wistuba2016sgpt]
+    M. Wistuba, N. Schilling and L. Schmidt-Thieme. Two-Stage Transfer Surrogate Model for Automatic
+    Hyperparameter Optimization. ECML PKDD 2016.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean, Mean
+from gpytorch.priors import NormalPrior
+from gpytorch.settings import skip_posterior_variances
+from linear_operator import to_linear_operator
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, Hyperpriors
+from botorch_transfer.model import evaluated
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.report import transfer_report
+from botorch_transfer.sources.prior import SourceGPs
+
+MAX_ELEMENTS = 2**22
+"""The size of the largest array of draws; larger ones are computed in parts."""
+
+
+class EnsembleGP(SourcePosteriorGP):
+    """Base class of the ensembles of source posteriors and the target's own GP.
+
+    Only the target's own GP is fitted. Predictions are those of the ensemble, with weights that are
+    computed when the model is built and again by each fit, and frozen in between: conditioning,
+    fantasies and leave-one-out predictions keep them. Subclasses compute the weights, and say by
+    ``has_source_covariance`` whether the sources' covariances are weighted, too.
+
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
+    ignores the sources: use ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
+            lengthscale for each input, hyperpriors those of source tasks.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's.
+    """
+
+    prior: SourceGPs
+
+    transfer_report = transfer_report
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of source tasks: the target's own GP knows nothing of them."""
+        return SOURCE_HYPERPARAMETERS
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        return own_mean(batch_shape), residual
+
+    def _add_parts(self) -> None:
+        gps = self.prior.gps
+        self.ensemble_weights = EnsembleWeights(gps.num_tasks, self.batch_shape)
+        self.source_mean_module = WeightedSumMean(gps, self.ensemble_weights)
+        self.source_covar_module = WeightedSumKernel(gps, self.ensemble_weights)
+        self.to(self.train_targets)
+        self.update_weights()
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        return self.ensemble_weights.weights
+
+    @property
+    def target_weight(self) -> Tensor:
+        """The weight of the target's own GP, a ``batch_shape`` tensor."""
+        return self.ensemble_weights.own
+
+    @abstractmethod
+    def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        """Computes unnormalized weights: ``batch_shape x (M + 1)``, the target's own last.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of transformed inputs.
+            Y: A ``batch_shape x n`` tensor of transformed outcomes.
+        """
+
+    @torch.no_grad()
+    def update_weights(self) -> None:
+        """Computes the weights anew from the target's data and the present hyperparameters.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        training = self.training
+        self.eval()
+        (X,) = self.train_inputs
+        self.ensemble_weights.set(self._shares(X, self.train_targets))
+        self.train(training)
+
+    def _after_fit(self) -> None:
+        self.update_weights()
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        mvn = self.exact_gp(X, **kwargs)
+        X = X.expand(*mvn.batch_shape, *X.shape[-2:])
+        own = self.target_weight.unsqueeze(-1)
+        mean = own * mvn.mean + self.source_mean_module(X)
+        if not self.has_source_covariance or skip_posterior_variances.on():
+            return MultivariateNormal(mean, mvn.lazy_covariance_matrix)
+        covariance = evaluated(mvn.lazy_covariance_matrix) * own.unsqueeze(-1).square()
+        covariance = covariance + evaluated(self.source_covar_module(X))
+        return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        mean, variance, noise = super()._leave_one_out()
+        (X,) = self.train_inputs
+        own = self.target_weight.unsqueeze(-1)
+        if self.has_source_covariance:
+            variance = own.square() * variance + self.source_covar_module(X, diag=True)
+        return own * mean + self.source_mean_module(X), variance, noise
+
+
+def own_mean(batch_shape: torch.Size) -> ConstantMean:
+    """Builds the prior mean of the target's own GP.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Returns: A constant mean with a standard normal hyperprior.
+    """
+    return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
+
+
+def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
+    """Counts the pairs of points that functions rank otherwise than the outcomes do.
+
+    Pairs with equal outcomes are skipped; ties of the function count one half.
+
+    Args:
+        values: A ``batch_shape x [M x] S x n`` tensor of the functions' values.
+        Y: A ``batch_shape x n`` tensor of outcomes.
+
+    Returns:
+        A ``batch_shape x [M x] S`` tensor.
+
+    Example:
+        >>> misranked_pairs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1.])
+    """
+    Y = Y.reshape(*Y.shape[:-1], *[1] * (values.dim() - Y.dim()), Y.shape[-1])
+    count = values.new_zeros(values.shape[:-1])
+    # One point against the later ones at a time: all pairs at once would need too much memory.
+    for point in range(values.shape[-1] - 1):
+        later, this = slice(point + 1, None), slice(point, point + 1)
+        count = count + disagreements(
+            values[..., later] - values[..., this], Y[..., later] - Y[..., this]
+        )
+    return count
+
+
+def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
+    """Counts the differences of a function that have another sign than those of the outcomes.
+
+    Args:
+        differences: A ``... x n`` tensor: the function's; zero counts one half.
+        observed: A ``... x n`` tensor: the outcomes'; where they are zero, nothing counts.
+
+    Returns:
+        A ``...`` tensor.
+    """
+    return (observed != 0).mul((1 - differences.sign() * observed.sign()) / 2).sum(dim=-1)
+
+
+class RankWeightedGP(EnsembleGP):
+    r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
+
+    The prediction is that of ``f = Σ_m w_m f_m + w_t f_t``, with the source posteriors ``f_m`` and
+    the posterior ``f_t`` of a GP that knows the target's data only:
+
+    .. code-block:: text
+
+        mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
+        covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
+
+    A weight is the share of posterior draws in which a model misranks the fewest pairs of target
+    points, ties are split. The target's own model is scored by leave-one-out draws. A source whose
+    median loss exceeds the 95th percentile of the target's own is left out. Use it where sources
+    are similar up to a monotone change of their outcomes: ranks do not see offsets and scales.
+
+    Weights are computed when the model is built and again by each fit, and frozen in between:
+    conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
+    points there is no pair to rank; all models tie, and have equal weights ``1 / (M + 1)``. With
+    two there is one pair.
+
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
+    ignores the sources: use ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
+            lengthscale for each input.
+        num_samples: The number of posterior draws.
+        seed: The seed of the draws.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's, or ``num_samples`` is
+            not positive.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = RankWeightedGP(X[:4], X[:4, :1], history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights.shape
+        torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        num_samples: int = 256,
+        seed: int = 0,
+    ) -> None:
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be positive, not {num_samples}.")
+        self.num_samples, self.seed = num_samples, seed
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+
+    def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        if X.shape[-2] < 2:
+            return torch.ones_like(self.ensemble_weights.shares)
+        order = canonical_order(X, Y)
+        X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
+        noise = self._noise_variance().gather(-1, order)
+        Y = Y.gather(-1, order)
+        return rank_weights(*self._losses(X, Y, noise))
+
+    def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts misranked pairs of posterior draws: of the sources and of the target's own GP."""
+        covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
+        X, Y, noise = X.double(), Y.double(), noise.double()
+        # All sources share their draws, so that their order does not matter.
+        own, error, sources = base_samples(X, self.num_samples, self.seed)
+        root = symmetric_root(self.prior.gps.covariance(X))
+        values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
+        own_losses = []
+        size = max(MAX_ELEMENTS // (Y.numel() * Y.shape[-1]), 1)
+        for latent, observed in zip(own.split(size), error.split(size), strict=True):
+            draws = leave_one_out_draws(covariance, noise, Y - mean, latent, observed)
+            draws = draws + mean[..., None, None, :]
+            own_losses.append(misranked_by_the_left_out(draws, Y))
+        return misranked_pairs(values, Y), torch.cat(own_losses, dim=-1)
+
+
+def canonical_order(X: Tensor, Y: Tensor) -> Tensor:
+    """Sorts points by their outcomes, then by their inputs.
+
+    In this order each point gets the same random numbers, so results do not depend on the order of
+    the data.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of inputs.
+        Y: A ``batch_shape x n`` tensor of outcomes.
+
+    Returns:
+        A ``batch_shape x n`` tensor of indices.
+    """
+    order = torch.arange(Y.shape[-1], device=Y.device).expand(Y.shape)
+    for key in (*X.flip(-1).unbind(dim=-1), Y):
+        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
+    return order
+
+
+def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
+    """Draws the standard normal numbers that all posterior draws are made of.
+
+    Args:
+        X: A ``batch_shape x n x d`` tensor of inputs, for their number, dtype and device.
+        num_samples: The number of posterior draws ``S``.
+        seed: The seed; the numbers are the same on every device.
+
+    Returns:
+        A ``3 x S x n`` tensor: for the target's function, its observation errors, and the sources.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, num_samples, X.shape[-2])
+    return torch.randn(shape, generator=generator, dtype=torch.double).to(X)
+
+
+def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
+    """Counts the pairs that leave-one-out predictions rank otherwise than the outcomes do.
+
+    The prediction for each point, made without it, is compared with the same function's values at
+    the other points. Each pair is counted twice, with weight one half.
+
+    Args:
+        values: A ``batch_shape x S x n x n`` tensor: its row ``j`` is a function that does not
+            know point ``j``, at all points.
+        Y: A ``batch_shape x n`` tensor of outcomes.
+
+    Returns:
+        A ``batch_shape x S`` tensor.
+    """
+    left_out = values.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    observed = (Y.unsqueeze(-2) - Y.unsqueeze(-1)).unsqueeze(-3)
+    return disagreements(values - left_out, observed).sum(dim=-1) / 2
+
+
+def symmetric_root(covariance: Tensor) -> Tensor:
+    """The symmetric square root of covariance matrices, singular ones included.
+
+    Args:
+        covariance: A ``... x n x n`` tensor.
+
+    Returns:
+        A ``... x n x n`` tensor. It is unique: rounding errors do not change it by much.
+    """
+    eigenvalues, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
+    return (vectors * eigenvalues.clamp_min(0.0).sqrt().unsqueeze(-2)) @ vectors.mT
+
+
+def leave_one_out_draws(
+    covariance: Tensor, noise: Tensor, residual: Tensor, latent: Tensor, error: Tensor
+) -> Tensor:
+    r"""Draws functions from all leave-one-out posteriors of a GP at its own points.
+
+    By Matheron's rule, a draw ``f`` from the prior becomes one from the posterior without point
+    ``j`` by adding ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ``, and the inverse without a row is a rank-one
+    update of the full inverse.
+
+    Args:
+        covariance: A ``batch_shape x n x n`` tensor: the prior covariance, noise left out.
+        noise: A ``batch_shape x n`` tensor of noise variances.
+        residual: A ``batch_shape x n`` tensor: outcomes minus prior mean.
+        latent: A ``S x n`` tensor of standard normal numbers for ``f``.
+        error: A ``S x n`` tensor of standard normal numbers for ``ε``.
+
+    Returns:
+        A ``batch_shape x S x n x n`` tensor: its row ``j`` is a draw without point ``j``, at all
+        points, prior mean left out.
+    """
+    prior = latent @ symmetric_root(covariance)
+    errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)
+    inverse = torch.cholesky_inverse(psd_safe_cholesky(covariance + noise.diag_embed()))
+    solved = errors @ inverse
+    gain = inverse @ covariance
+    without = solved / inverse.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    update = (solved @ covariance).unsqueeze(-2) - without.unsqueeze(-1) * gain.unsqueeze(-3)
+    return prior.unsqueeze(-2) + update
+
+
+def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
+    """Turns losses of draws into weights, Sec. 4 of [Feurer2018rgpe]_.
+
+    Args:
+        source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
+        own_losses: A ``batch_shape x S`` tensor: those of the target's own model.
+
+    Returns:
+        A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, the
+        target's own last.
+
+    Example:
+        >>> rank_weights(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 1.0]))
+        tensor([0.7500, 0.2500])
+    """
+    limit = own_losses.quantile(0.95, dim=-1, keepdim=True)
+    useless = source_losses.quantile(0.5, dim=-1) > limit
+    losses = source_losses.masked_fill(useless.unsqueeze(-1), torch.inf)
+    losses = torch.cat([losses, own_losses.unsqueeze(-2)], dim=-2)
+    best = (losses == losses.amin(dim=-2, keepdim=True)).to(losses)
+    return (best / best.sum(dim=-2, keepdim=True)).mean(dim=-1)
+
+
+class TwoStageTransferGP(EnsembleGP):
+    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP with a mean that the sources share.
+
+    With the source posteriors' means ``μ_m`` and the posterior ``(μ_t, Σ_t)`` of a GP that knows
+    the target's data only,
+
+    .. code-block:: text
+
+        mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)        covariance(x, x') = Σ_t(x, x')
+
+    Weights are proportional to an Epanechnikov kernel, ``¾ (1 - (r_m / ρ)²)`` for ``r_m < ρ`` and
+    else zero, of the share ``r_m`` of pairs of target points that a source's mean misranks; the
+    target's own weight is ¾, that of a perfectly ranking source. Use it if few of many sources
+    resemble the target. Its uncertainty is the plain GP's.
+
+    Weights are computed when the model is built and again by each fit, and frozen in between:
+    conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
+    points there is no pair to misrank, and all weights are equal, ``1 / (M + 1)``. With two there
+    is one pair: the sources that rank it right share the mean with the target's own.
+
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, and so
+    sees the target's own only: take ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
+            lengthscale for each input.
+        bandwidth: The bandwidth ``ρ``: sources with at least this share of misranked pairs get
+            weight zero.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's, or ``bandwidth`` is
+            not positive.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> history = {"v1": (X, X.sum(-1, keepdim=True)), "v2": (X, X.prod(-1, keepdim=True))}
+        >>> model = TwoStageTransferGP(X[:4], X[:4, :1], history)
+        >>> model.posterior(X).mean.shape
+        torch.Size([20, 1])
+    """
+
+    has_source_covariance = False
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        bandwidth: float = 0.1,
+    ) -> None:
+        if not bandwidth > 0:
+            raise ValueError(f"bandwidth must be positive, not {bandwidth}.")
+        self.bandwidth = bandwidth
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+
+    def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
+        misranked = misranked_pairs(self.prior.gps.mean(X).unsqueeze(-2), Y).squeeze(-1)
+        num_pairs = (Y.unsqueeze(-1) != Y.unsqueeze(-2)).sum(dim=(-2, -1)).to(Y) / 2
+        share = misranked / num_pairs.clamp_min(1.0).unsqueeze(-1)
+        share = torch.cat([share, torch.zeros_like(share[..., :1])], dim=-1)
+        return epanechnikov(share / self.bandwidth)
+
+
+def epanechnikov(distance: Tensor) -> Tensor:
+    """Evaluates the Epanechnikov kernel.
+
+    Args:
+        distance: A tensor of non-negative distances, in bandwidths.
+
+    Returns:
+        A tensor like it, ``¾`` at distance zero and zero from one on.
+
+    Example:
+        >>> epanechnikov(torch.tensor([0.0, 0.5, 2.0]))
+        tensor([0.7500, 0.5625, 0.0000])
+    """
+    return 0.75 * (1 - distance.square()).clamp_min(0.0)

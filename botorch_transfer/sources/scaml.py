@@ -1,0 +1,224 @@
+r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
+
+The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, cautious ones
+and those of the paper, are in ``hyperpriors.spec``.
+
+.. [Tighineanu2023scaml]
+    P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
+    Berkenkamp. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024. arXiv:2312.00742.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.conditioned_prior import ConditionedPrior
+from botorch_transfer.gp.cache import Cache
+from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperpriors,
+    residual_kernel,
+    weight_prior,
+)
+from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.model import TargetGP
+from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
+from botorch_transfer.prior import TransferPrior
+from botorch_transfer.report import transfer_report
+from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.screening import screened_tasks
+
+
+class ScaMLGP(SourcePosteriorGP):
+    r"""ScaML-GP [Tighineanu2023scaml]_: a weighted sum of source posteriors plus a residual GP.
+
+    Every source task is a GP of its own with posterior ``(μ_m, Σ_m)``. Given all source data, the
+    target's prior is (Theorem 1)
+
+    .. code-block:: text
+
+        m_t(x) = Σ_m w_m μ_m(x)        k(x, x') = k_t(x, x') + Σ_m w_m² Σ_m(x, x')
+
+    and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
+    the target's data; the source GPs stay as they are, so cost grows linearly with the number of
+    source tasks. Use it for any number of source tasks with a few dozen points each. The
+    weights of unhelpful source tasks fall as target points come in, but slowly: in a run with two
+    inputs, a source with the sign turned weighed .14 after twenty points, a helpful one .77.
+    Where the history may mislead, take :class:`TransferGP` or :class:`GuardedTransferGP`.
+
+    Of more than ``max_sources`` tasks it uses only those that explain the target's outcomes best,
+    each by itself (``screening.screened_tasks``). The weights of the others are exactly zero, and
+    they take no time. The choice is made when the model is built and again by each fit, and kept in
+    between: by conditioning, fantasies and leave-one-out predictions. Without target points all
+    tasks are used.
+
+    Args:
+        covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
+            lengthscale for each input.
+        hyperpriors: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned from
+            other search spaces: the residual has its kernel, lengthscales and noise, and a cautious
+            variance; raw source data are pre-trained with it, too. A :class:`SourceGPs` has its
+            own, see :meth:`SourceGPs.fit`.
+        max_sources: The number of source tasks to use; ``None`` for all, however many.
+
+    Raises:
+        ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
+            not positive, or a hyperprior is in other units than the source GPs.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = ScaMLGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.weights
+        tensor([...
+    """
+
+    prior: SourceGPs
+    task_weights: TaskWeights
+    # No part of the state; pickles of earlier versions have none.
+    _learned: tuple[Hyperprior, ...] = ()
+
+    transfer_report = transfer_report
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        hyperpriors: Hyperpriors | Hyperprior = "cautious",
+        max_sources: int | None = 64,
+    ) -> None:
+        if max_sources is not None and max_sources < 1:
+            raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
+        self._max_sources, self._choice = max_sources, Cache(size=1)
+        if isinstance(hyperpriors, Hyperprior):
+            if not isinstance(prior, TransferPrior):
+                learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}
+                prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
+            self._learned, hyperpriors = (hyperpriors,), "cautious"
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperpriors)
+
+    def target_hyperparameters_for(
+        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+    ) -> GPHyperparameters:
+        """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
+        own = super().target_hyperparameters_for(prior, hyperpriors)
+        for learned in self._learned:
+            found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
+            # It knows the variance of whole functions, not that of differences between tasks.
+            own = replace(found, outputscale=own.outputscale)
+        return own
+
+    def _residual(
+        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
+    ) -> Kernel:
+        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
+
+    @property
+    def _residual_name(self) -> str:
+        """The default residual kernel's name."""
+        return self._learned[0].kernel if self._learned else "rbf"
+
+    def _mean_and_kernel(
+        self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
+    ) -> tuple[Mean, Kernel]:
+        number = prior.num_tasks
+        most = number if self._max_sources is None else min(self._max_sources, number)
+        hyperprior = weight_prior(self._hyperpriors, most)
+        weights = TaskWeights(number, batch_shape, hyperprior, can_leave_out=most < number)
+        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
+        return WeightedSumMean(prior.gps, weights), kernel
+
+    def _add_parts(self) -> None:
+        self.task_weights = cast(TaskWeights, self.mean_module.task_weights)
+        self._choose_sources()
+
+    @torch.no_grad()
+    def _choose_sources(self) -> None:
+        """Leaves out source tasks if there are many, and target points that tell which."""
+        (X,), Y = self.train_inputs, self.train_targets
+        if not self.task_weights.can_leave_out or Y.numel() == 0:
+            return
+        # The default residual at its start, whatever the present hyperparameters: the same data
+        # have the same choice.
+        own = self.target_hyperparameters_for(self.prior, self._hyperpriors)
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
+        residual = Stationary(
+            self._residual_name,
+            X.new_tensor([[own.lengthscale.start]]),
+            X.new_tensor(own.outputscale.start),
+        )
+        most = cast(int, self._max_sources)
+
+        def choose(points: Tensor) -> Tensor:
+            chosen = []
+            for member in points.reshape(-1, *points.shape[-2:]):
+                X, (Y, noise) = member[:, :-2], member[:, -2:].mT
+                covariance = residual.between(X, X) + noise.diag()
+                chosen.append(screened_tasks(self.prior.gps, X, Y, covariance, most))
+            return torch.stack(chosen).reshape(*points.shape[:-2], -1)
+
+        points = torch.cat([self.transform_inputs(X), torch.stack([Y, noise], dim=-1)], dim=-1)
+        self.task_weights.choose(self._choice(choose, points, self.prior.gps.alpha))
+
+    @contextmanager
+    def _being_fitted(self) -> Iterator[None]:
+        """Chooses the source tasks; the parameters are of these for a while."""
+        if self.task_weights.raw_weights.requires_grad:
+            self._choose_sources()
+        with self.task_weights.without_left_out():
+            yield
+
+    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+        values = super()._values_of(mll, previous)
+        weights = cast(ScaMLGP, previous).task_weights.raw_weights.detach()
+        for name, parameter in mll.named_parameters():
+            if name in values and parameter is self.task_weights.raw_weights:
+                values[name] = self.task_weights.of_counting(weights)
+        return values
+
+    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
+        gps, _ = self.task_weights.chosen(self.prior.gps)
+        return gps.sharing(X)
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those left out."""
+        return self.task_weights.weights
+
+    @weights.setter
+    def weights(self, value: Tensor) -> None:
+        self.task_weights.weights = value
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The residual kernel ``k_t``."""
+        return self.covar_module.kernels[0]

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from botorch_transfer.gp import combine as weighted_sum
+from botorch_transfer.gp import conditioned
+from botorch_transfer.gp.cache import Cache
+from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.conditioned import ConditionedGPs
+from tests.gp.padded import condition, draw_tasks, points
+
+TASKS = draw_tasks([5, 2, 7], 2, "matern52")
+WEIGHTS = torch.tensor([0.3, 1.2, 0.01], dtype=torch.double)
+
+
+def build(*batch_shape: int) -> WeightedSumKernel:
+    """A kernel with these weights; in a batch, they are multiplied by 1, 2, ..."""
+    task_weights = TaskWeights(3, torch.Size(batch_shape)).double()
+    factors = torch.arange(1, 1 + torch.Size(batch_shape).numel()).double().reshape(batch_shape)
+    task_weights.weights = factors.unsqueeze(-1) * WEIGHTS
+    return WeightedSumKernel(condition(TASKS), task_weights)
+
+
+def expected(A: Tensor, B: Tensor, weights: Tensor = WEIGHTS) -> Tensor:
+    pairs = zip(weights, TASKS, strict=True)
+    return sum(weight**2 * task.posterior_covariance(A, B) for weight, task in pairs)
+
+
+def check(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours.detach(), theirs.detach(), atol=1e-9, rtol=0)
+
+
+def test_formula() -> None:
+    kernel, A, B = build(), points(4, 2), points(3, 2, seed=2)
+    check(kernel(A).to_dense(), expected(A, A))
+    check(kernel(A, B).to_dense(), expected(A, B))
+    check(kernel(B, A).to_dense(), expected(B, A))
+    check(kernel(A, A.clone()).to_dense(), expected(A, A))
+
+
+def test_diagonal() -> None:
+    kernel, A, B = build(), points(4, 2), points(4, 2, seed=2)
+    check(kernel(A, diag=True), expected(A, A).diagonal())
+    check(kernel(A, B, diag=True), expected(A, B).diagonal())
+    batch = points(2, 4, 2, seed=3)
+    torch.testing.assert_close(
+        kernel(batch, batch + 0.1, diag=True)[1],
+        kernel(batch[1], batch[1] + 0.1, diag=True),
+    )
+
+
+def test_without_weights_every_task_counts_once() -> None:
+    kernel, A = WeightedSumKernel(condition(TASKS)), points(4, 2)
+    check(kernel(A).to_dense(), expected(A, A, torch.ones(3)))
+    check(kernel(A, diag=True), expected(A, A, torch.ones(3)).diagonal())
+    assert kernel.batch_shape == ()
+    assert kernel[0] is kernel
+
+
+def test_batch_of_inputs() -> None:
+    kernel, A, B = build(), points(2, 3, 4, 2), points(5, 2, seed=2)
+    values, cross = kernel(A).to_dense(), kernel(A, B.expand(2, 3, 5, 2)).to_dense()
+    assert values.shape == (2, 3, 4, 4)
+    check(values[1, 2], expected(A[1, 2], A[1, 2]))
+    check(cross[1, 2], expected(A[1, 2], B))
+    different = points(2, 3, 5, 2, seed=3)
+    check(kernel(A, different).to_dense()[0, 1], expected(A[0, 1], different[0, 1]))
+
+
+def test_batch_of_weights() -> None:
+    kernel, A = build(2), points(4, 2)
+    values = kernel(A.expand(2, 4, 2)).to_dense()
+    check(values[0], expected(A, A))
+    check(values[1], 4 * expected(A, A))
+    check(kernel[1](A).to_dense(), values[1])
+    check(kernel(A.expand(3, 2, 4, 2)).to_dense()[2], values)
+    check(kernel(A.expand(2, 4, 2), diag=True), values.diagonal(dim1=-2, dim2=-1))
+
+
+@settings(max_examples=20)
+@given(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 4))
+def test_gradients_in_inputs_do_not_depend_on_what_is_remembered(
+    first: bool, second: bool, same: bool, n: int
+) -> None:
+    kernel, other = build(), points(2, 2, seed=2)
+    A = points(n, 2).requires_grad_(first)
+    B = A if same else other.clone().requires_grad_(second)
+    kernel(other).to_dense(), kernel(points(n, 2)).to_dense(), kernel(A.detach(), other).to_dense()
+    wanted = [x for x in {id(A): A, id(B): B}.values() if x.requires_grad]
+    if wanted:
+        weights = points(len(A), len(B), seed=5)
+        ours = torch.autograd.grad((weights * kernel(A, B).to_dense()).sum(), wanted)
+        theirs = torch.autograd.grad((weights * expected_smooth(A, B)).sum(), wanted)
+        for gradient, reference in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(gradient, reference, atol=1e-8, rtol=1e-6)
+    check(kernel(A, B).to_dense(), expected(A, B))
+
+
+def expected_smooth(A: Tensor, B: Tensor) -> Tensor:
+    """The formula from the source GPs themselves, which do not remember anything."""
+    gps = condition(TASKS)
+    values = gps.covariance(A) if A is B else gps.covariance(A, B)
+    return (WEIGHTS.square()[:, None, None] * values).sum(dim=0)
+
+
+def test_gradient_in_the_weights() -> None:
+    kernel, A = build(), points(4, 2)
+    raw = kernel.task_weights.raw_weights
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(kernel(A).to_dense().sum(), raw)
+        covariances = [task.posterior_covariance(A, A).sum() for task in TASKS]
+        torch.testing.assert_close(gradient, 2 * WEIGHTS * torch.stack(covariances))
+
+
+def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
+    kernel, A, X = build(), points(3, 2), points(6, 2, seed=3)
+    calls = []
+    whiten = type(kernel.gps).whiten
+    monkeypatch.setattr(
+        type(kernel.gps), "whiten", lambda self, x: calls.append(x.shape) or whiten(self, x)
+    )
+    for _ in range(3):
+        kernel(X).to_dense()
+    assert calls == [(6, 2)]
+    calls.clear()
+    for step in range(3):
+        kernel(A + step, X).to_dense()
+        kernel((A + step).requires_grad_(), X.expand(1, 6, 2)).to_dense()
+    assert calls.count((6, 2)) == 1
+
+
+@pytest.mark.parametrize("shapes", [((9, 2), None), ((9, 2), (4, 2)), ((2, 5, 2), (7, 2))])
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("tasks_in_chunks", [False, True])
+def test_large_sums_are_those_of_their_parts(
+    monkeypatch, shapes, batch_shape, tasks_in_chunks
+) -> None:
+    """Some rows and tasks at a time, values and gradients are the same; no graphs are kept."""
+    first, second = shapes
+    A = points(*first)
+    B = A if second is None else points(*second, seed=2)
+    if batch_shape and A.dim() == 2:
+        A = A.expand(2, *A.shape)
+        B = A if second is None else B
+    kernel = build(*batch_shape)
+    raw = kernel.task_weights.raw_weights
+
+    def evaluate() -> list[Tensor]:
+        X = A.clone().requires_grad_()
+        value = kernel(X, X if B is A else B).to_dense()
+        variance = kernel(X, diag=True)
+        mean = WeightedSumMean(kernel.gps, kernel.task_weights)(X)
+        with torch.no_grad():
+            without_graph = kernel(A, B).to_dense()
+        cotangents = [points(*each.shape, seed=5) for each in (value, variance, mean)]
+        total = sum(
+            (left * right).sum()
+            for left, right in zip((value, variance, mean), cotangents, strict=True)
+        )
+        gradients = torch.autograd.grad(total, [X, raw])
+        return [value, variance, mean, without_graph, *gradients]
+
+    whole = evaluate()
+    for module in (conditioned, weighted_sum):
+        monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
+    if tasks_in_chunks:
+        monkeypatch.setattr(weighted_sum, "MAX_WHITENED", 1)
+    kernel._covariance, kernel._whitened = Cache(), Cache()
+    parts: list[int] = []
+    tasks: set[int] = set()
+    covariance = type(kernel.gps).weighted_covariance
+
+    def recorded(self: ConditionedGPs, weights: Tensor, x: Tensor, *others: Tensor) -> Tensor:
+        parts.append(x.shape[-2])
+        tasks.add(self.num_tasks)
+        return covariance(self, weights, x, *others)
+
+    monkeypatch.setattr(type(kernel.gps), "weighted_covariance", recorded)
+    for ours, theirs in zip(evaluate(), whole, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert tasks == {1 if tasks_in_chunks else kernel.gps.num_tasks}
+    assert tasks_in_chunks or max(parts) < A.shape[-2]
+
+
+def test_variances_of_many_points_need_no_covariances(monkeypatch) -> None:
+    kernel, X = build(), points(30, 1, 2)
+    expected = kernel(X).to_dense()
+    for module in (conditioned, weighted_sum):
+        monkeypatch.setattr(module, "MAX_ELEMENTS", 40)
+    monkeypatch.setattr(type(kernel.gps), "whiten", None)
+    kernel._covariance = Cache()
+    torch.testing.assert_close(kernel(X).to_dense(), expected)
+
+
+def test_moving_and_loading_do_not_leave_stale_values() -> None:
+    kernel, A = build(), points(4, 2)
+    kernel(A).to_dense(), kernel(A, A[:2]).to_dense()
+    other = WeightedSumKernel(condition(draw_tasks([5, 2, 7], 2, "matern52", seed=1)))
+    other.task_weights = deepcopy(kernel.task_weights)
+    kernel.load_state_dict(other.state_dict())
+    check(kernel(A).to_dense(), other(A).to_dense())
+    check(kernel(A, A[:2]).to_dense(), other(A, A[:2]).to_dense())
+    values = kernel.float()(A.float()).to_dense()
+    assert values.dtype is torch.float32
+    torch.testing.assert_close(values.double(), other(A).to_dense(), atol=1e-3, rtol=0)
+
+
+def test_on_a_device(device: str) -> None:
+    A, B = points(4, 2), points(3, 2, seed=2)
+    kernel = build()
+    kernel(A).to_dense()
+    kernel.to(device)
+    for x2 in (A, B):
+        check(kernel(A.to(device), x2.to(device)).to_dense().cpu(), expected(A, x2))
+
+
+MEAN_TASKS = draw_tasks([5, 2, 7], 2)
+MEAN_WEIGHTS = torch.tensor([0.3, 1.2, 0.01], dtype=torch.double)
+
+
+def mean_build(*batch_shape: int) -> WeightedSumMean:
+    """A mean with these weights; in a batch, they are multiplied by 1, 2, ..."""
+    task_weights = TaskWeights(3, torch.Size(batch_shape)).double()
+    factors = torch.arange(1, 1 + torch.Size(batch_shape).numel()).double().reshape(batch_shape)
+    task_weights.weights = factors.unsqueeze(-1) * MEAN_WEIGHTS
+    return WeightedSumMean(condition(MEAN_TASKS), task_weights)
+
+
+def mean_expected(x: Tensor, weights: Tensor = MEAN_WEIGHTS) -> Tensor:
+    pairs = zip(weights, MEAN_TASKS, strict=True)
+    return sum(weight * task.posterior_mean(x) for weight, task in pairs)
+
+
+def mean_check(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours.detach(), theirs.detach(), atol=1e-9, rtol=0)
+
+
+def test_mean_formula() -> None:
+    mean, x = mean_build(), points(4, 2)
+    mean_check(mean(x), mean_expected(x))
+    mean_check(mean(x.unsqueeze(0)), mean_expected(x).unsqueeze(0))
+
+
+def test_mean_without_weights_every_task_counts_once() -> None:
+    mean, x = WeightedSumMean(condition(MEAN_TASKS)), points(4, 2)
+    mean_check(mean(x), mean_expected(x, torch.ones(3)))
+    assert mean(x.expand(3, 4, 2)).shape == (3, 4)
+
+
+def test_mean_batch_of_inputs() -> None:
+    mean, x = mean_build(), points(2, 3, 4, 2)
+    assert mean(x).shape == (2, 3, 4)
+    mean_check(mean(x)[1, 2], mean_expected(x[1, 2]))
+    repeated = x[0, 0].expand(2, 3, 4, 2)
+    mean_check(mean(repeated), mean_expected(x[0, 0]).expand(2, 3, 4))
+    assert mean(points(2, 0, 2)).shape == (2, 0)
+
+
+def test_mean_batch_of_weights() -> None:
+    mean, x = mean_build(2), points(4, 2)
+    both = torch.stack([mean_expected(x), 2 * mean_expected(x)])
+    mean_check(mean(x.expand(2, 4, 2)), both)
+    mean_check(mean(x), both)
+    mean_check(mean(x.expand(3, 1, 4, 2)), both.expand(3, 2, 4))
+
+
+def test_gradients() -> None:
+    mean, x = mean_build(), points(4, 2).requires_grad_()
+    assert torch.autograd.gradcheck(mean, (x,))
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(mean(x.detach()).sum(), mean.task_weights.raw_weights)
+        means = torch.stack([task.posterior_mean(x.detach()).sum() for task in MEAN_TASKS])
+        torch.testing.assert_close(gradient, means)
+
+
+def test_source_means_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
+    mean, X = mean_build(), points(6, 2)
+    calls = []
+    evaluate = type(mean.gps).mean
+    monkeypatch.setattr(
+        type(mean.gps), "mean", lambda self, x: calls.append(x.shape) or evaluate(self, x)
+    )
+    for _ in range(3):
+        mean(X)
+        mean(X.expand(2, 6, 2))
+    assert calls == [(6, 2)]
+
+
+def test_mean_on_a_device(device: str) -> None:
+    mean, x = mean_build(), points(4, 2)
+    mean(x)
+    mean_check(mean.to(device)(x.to(device)).cpu(), mean_expected(x))

@@ -1,0 +1,271 @@
+"""Hyperpriors' families, densities of the logarithm, and maximum likelihood."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    LogNormalPrior,
+    NormalPrior,
+    UniformPrior,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from botorch_transfer.gp.distributions import (
+    BROAD_SHAPE,
+    MAX_SHAPE,
+    LogDensityGammaPrior,
+    LogDensityLogNormalPrior,
+    LogPrior,
+    describe_prior,
+    fit_gamma,
+    fit_normal,
+    log_density_prior,
+    log_moments,
+    make_prior,
+)
+from botorch_transfer.hyperprior.network import ContextGammaPrior, ContextNetwork
+
+PRIORS = [GammaPrior(2.0, 3.0), NormalPrior(2.0, 3.0), UniformPrior(2.0, 3.0)]
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
+def test_a_description_makes_the_same_prior(prior):
+    family, parameters = describe_prior(prior)
+    assert parameters.tolist() == [2.0, 3.0]
+    twin = make_prior(family, parameters)
+    assert type(twin) is type(prior)
+    value = torch.tensor([2.1, 2.9])
+    torch.testing.assert_close(twin.log_prob(value), prior.log_prob(value))
+
+
+def test_outside_of_its_bounds_a_density_is_zero():
+    prior = make_prior("uniform", torch.tensor([2.0, 3.0]))
+    assert prior.log_prob(torch.tensor(4.0)) == -torch.inf
+
+
+@pytest.mark.parametrize("prior", [LogNormalPrior(0.0, 1.0), NormalPrior(torch.zeros(2), 1.0)])
+def test_other_distributions_are_refused(prior):
+    with pytest.raises(ValueError, match=f"{type(prior).__name__} can't be a hyperprior here"):
+        describe_prior(prior)
+
+
+@pytest.mark.parametrize("value", [0.05, 0.7, 2.0])
+def test_the_logarithm_of_a_log_normal_variable_is_normal(value):
+    prior = LogDensityLogNormalPrior(-1.5, 0.8)
+    expected = stats.norm(-1.5, 0.8).logpdf(torch.tensor(value).log())
+    assert prior.log_prob(torch.tensor(value)).item() == pytest.approx(expected, abs=1e-5)
+    wider = prior.expand(torch.Size([3]))
+    assert type(wider) is LogDensityLogNormalPrior
+    torch.testing.assert_close(
+        wider.log_prob(torch.full((3,), value)), torch.full((3,), float(expected))
+    )
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
+def test_it_is_the_density_of_the_logarithm(shape):
+    prior = LogDensityGammaPrior(shape, 2.0)
+    for value in (0.05, 0.7, 2.0):
+        # SciPy's distribution of the logarithm of a Gamma variable of rate one.
+        expected = stats.loggamma(shape, loc=-torch.tensor(2.0).log()).logpdf(
+            torch.tensor(value).log()
+        )
+        assert prior.log_prob(torch.tensor(value)).item() == pytest.approx(expected, abs=1e-5)
+
+    def density(logarithm: float) -> float:
+        return prior.log_prob(torch.tensor(logarithm).double().exp()).exp().item()
+
+    total, _ = integrate.quad(density, -40, 5, limit=200)
+    assert total == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
+def test_its_maximum_is_the_mean(shape):
+    prior = LogDensityGammaPrior(shape, 2.0)
+    value = prior.mean.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(prior.log_prob(value), value)
+    assert gradient.item() == pytest.approx(0.0, abs=1e-5)
+    for factor in (1e-4, 0.5, 2.0):
+        assert prior.log_prob(factor * prior.mean) < prior.log_prob(prior.mean)
+
+
+def test_draws_are_the_gammas():
+    torch.manual_seed(0)
+    expected = GammaPrior(3.0, 6.0).sample((5,))
+    torch.manual_seed(0)
+    assert torch.equal(LogDensityGammaPrior(3.0, 6.0).sample((5,)), expected)
+
+
+def test_only_gammas_are_changed():
+    for prior in (NormalPrior(0.0, 1.0), UniformPrior(0.0, 1.0)):
+        assert log_density_prior(prior) is prior
+    prior = GammaPrior(0.5, 2.0)
+    found = log_density_prior(prior)
+    assert isinstance(found, LogDensityGammaPrior)
+    assert (found.concentration, found.rate) == (prior.concentration, prior.rate)
+
+
+def test_independent_inputs():
+    contexts = torch.tensor([[0.0, 2.0], [1.0, 5.0]], dtype=torch.double)
+    network = ContextNetwork(contexts, torch.tensor([0.6, 0.2], dtype=torch.double))
+    prior = ContextGammaPrior(network, contexts)
+    value = torch.rand(4, 1, 2, dtype=torch.double) + 0.1
+    found = log_density_prior(prior)
+    torch.testing.assert_close(found.log_prob(value), prior.log_prob(value) + value.log())
+    assert found.sample().shape == (2,)
+
+
+def test_copies():
+    prior = LogDensityGammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 2.0]))
+    value = torch.tensor([0.3, 0.4])
+    expected = prior.log_prob(value)
+    for copied in (
+        deepcopy(prior),
+        pickle.loads(pickle.dumps(prior)),
+        prior.expand(torch.Size([3, 2])),
+    ):
+        torch.testing.assert_close(copied.log_prob(value), expected.expand_as(copied.rate))
+    assert prior.double().log_prob(value.double()).dtype == torch.double
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e6])
+@pytest.mark.parametrize(("shape", "n"), [(0.3, 5), (1.0, 40), (10.0, 7), (200.0, 500)])
+def test_gamma_equals_scipys(shape, n, scale):
+    sample = stats.gamma.rvs(shape, scale=scale, size=n, random_state=n)
+    a, _, b = stats.gamma.fit(sample / scale, floc=0)
+    found = fit_gamma(torch.from_numpy(sample))
+    torch.testing.assert_close(
+        found, torch.tensor([a, 1 / (b * scale)], dtype=torch.double), rtol=1e-6, atol=0
+    )
+
+
+def test_gamma_is_a_maximum():
+    sample = torch.tensor([0.2, 0.5, 0.9, 3.0], dtype=torch.double)
+    parameters = fit_gamma(sample).requires_grad_(True)
+    torch.distributions.Gamma(*parameters).log_prob(sample).sum().backward()
+    assert parameters.grad is not None
+    torch.testing.assert_close(parameters.grad, torch.zeros(2).double(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("values", [[0.4], [0.4, 0.4], [0.4, 0.4 * (1 + 1e-9), 0.4]])
+def test_degenerate_estimates_give_a_broad_gamma(values, caplog):
+    with caplog.at_level(logging.WARNING):
+        shape, rate = fit_gamma(torch.tensor(values, dtype=torch.double), "noise")
+    assert shape == BROAD_SHAPE
+    torch.testing.assert_close(shape / rate, torch.tensor(0.4, dtype=torch.double))
+    assert f"The {len(values)} estimate(s) of the noise hardly differ" in caplog.text
+
+
+def test_the_guard_begins_at_its_largest_shape():
+    narrow = torch.from_numpy(stats.gamma.ppf([0.25, 0.5, 0.75], 4 * MAX_SHAPE))
+    broader = torch.from_numpy(stats.gamma.ppf([0.05, 0.5, 0.95], 0.4 * MAX_SHAPE))
+    assert fit_gamma(narrow)[0] == BROAD_SHAPE
+    assert 0.2 * MAX_SHAPE < fit_gamma(broader)[0] < 1.5 * MAX_SHAPE
+
+
+@given(st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=6))
+def test_any_estimates_give_a_gamma(values):
+    shape, rate = fit_gamma(torch.tensor(values, dtype=torch.double))
+    assert 0 < shape < 10 * MAX_SHAPE
+    assert torch.isfinite(rate)
+    assert rate > 0
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -1.0], [1.0, float("nan")]])
+def test_unfit_estimates_are_refused(values):
+    with pytest.raises(ValueError, match="noise needs values, all of them positive"):
+        fit_gamma(torch.tensor(values), "noise")
+
+
+def test_normal_is_the_maximum_likelihood_one():
+    sample = torch.tensor([1.0, 2.0, 6.0], dtype=torch.double)
+    mean, std = fit_normal(sample, broad=1.0)
+    expected = stats.norm.fit(sample.numpy())
+    torch.testing.assert_close(torch.stack([mean, std]), torch.tensor(expected).double())
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 3.0]])
+def test_degenerate_estimates_give_a_broad_normal(values, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = fit_normal(torch.tensor(values), broad=0.5, name="mean")
+    assert found.tolist() == [3.0, 0.5]
+    assert "of the mean hardly differ" in caplog.text
+
+
+def test_a_normal_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="needs values"):
+        fit_normal(torch.zeros(0), broad=1.0)
+
+
+DENSITIES = {
+    "none": None,
+    "gamma": GammaPrior(2.0, 3.0),
+    "log gamma": LogDensityGammaPrior(0.5, 3.0),
+    "gammas": GammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 3.0])),
+    "log-normal": LogNormalPrior(-0.3, 1.2),
+    "log log-normal": LogDensityLogNormalPrior(-0.3, 1.2),
+    "normal": NormalPrior(0.2, 3.0),
+    "half-Cauchy": HalfCauchyPrior(1.0),
+}
+
+
+def test_log_densities_and_derivatives_of_all_hyperpriors():
+    """One in another form than the common ones by automatic differentiation."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(3, 2 * len(DENSITIES), generator=generator, dtype=torch.double)
+    values.requires_grad_()
+    pairs = values.split(2, dim=-1)
+    expected = torch.cat(
+        [
+            torch.zeros_like(pair) if prior is None else prior.double().log_prob(pair)
+            for prior, pair in zip(DENSITIES.values(), pairs, strict=True)
+        ],
+        dim=-1,
+    )
+    (slope,) = torch.autograd.grad(expected.sum(), values)
+    log_prior = LogPrior([(prior, 2) for prior in DENSITIES.values()])
+    assert not log_prior.is_closed_form
+    density, derivative = log_prior(values.detach())
+    torch.testing.assert_close(density, expected.detach())
+    torch.testing.assert_close(derivative, slope)
+
+
+def test_a_normal_hyperparameter_may_be_negative():
+    log_prior = LogPrior([(NormalPrior(1.0, 2.0), 1), (GammaPrior(1.0, 1.0), 1)])
+    assert log_prior.is_closed_form
+    density, derivative = log_prior(torch.tensor([[-3.0, 1.0]]).double())
+    torch.testing.assert_close(
+        density[0, 0], NormalPrior(1.0, 2.0).log_prob(torch.tensor(-3.0)).double()
+    )
+    torch.testing.assert_close(derivative, torch.tensor([[1.0, -1.0]]).double())
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        GammaPrior(0.7, 2.0),
+        LogDensityGammaPrior(torch.tensor([1.0, 9.0]), torch.tensor([2.0, 3.0])),
+        LogDensityLogNormalPrior(-6.0, 1.0),
+        UniformPrior(0.0, 3.0),
+        UniformPrior(1e-3, 2.0),
+    ],
+)
+def test_moments_of_the_logarithm(prior):
+    torch.manual_seed(0)
+    draws = prior.sample(torch.Size([200_000])).double().log()
+    mean, std = log_moments(prior)
+    torch.testing.assert_close(mean, draws.mean(dim=0), atol=0.02, rtol=0)
+    torch.testing.assert_close(std, draws.std(dim=0), atol=0.02, rtol=0)
+
+
+def test_the_logarithm_of_what_may_be_negative_has_no_moments():
+    with pytest.raises(ValueError, match="NormalPrior"):
+        log_moments(NormalPrior(0.0, 1.0))

@@ -1,0 +1,545 @@
+"""The closed-form log posterior against GPyTorch's, and its maximum against BoTorch's fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions.errors import ModelFittingError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.utils import get_parameters
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, LeaveOneOutPseudoLikelihood
+from gpytorch.priors import GammaPrior, LogNormalPrior
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+from torch.distributions import Normal
+
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    HyperpriorGP,
+    MeanHierarchicalGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    TwoStageTransferGP,
+)
+from botorch_transfer.gp import objective as target_fit
+from botorch_transfer.gp import restarts as fitting
+from botorch_transfer.gp.objective import TargetObjective
+from botorch_transfer.gp.restarts import fit_from_starts
+from tests.families import ShiftedSines
+from tests.models.contract import CASES, ModelCase
+
+FAMILY = ShiftedSines()
+SERVED = {
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    HyperpriorGP,
+    MeanHierarchicalGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    TwoStageTransferGP,
+}
+SCAML, SHGP = (
+    next(case for case in CASES if case.model_class is each)
+    for each in (ScaMLGP, SequentialHierarchicalGP)
+)
+served = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.model_class in SERVED], ids=lambda case: case.name
+)
+
+
+def likelihood_of(model: Any) -> ExactMarginalLogLikelihood:
+    return ExactMarginalLogLikelihood(model.likelihood, model).train()
+
+
+def plain(model: Any) -> Any:
+    """Leaves the plain GP of a guarded model: each of its two is fitted by itself."""
+    model._modules.pop("transfer", None)
+    return model
+
+
+def targets(batch: int, n: int = 5, same_inputs: bool = False) -> tuple[Tensor, Tensor]:
+    """Draws a batch of targets."""
+    members = [FAMILY.target(n, seed=100 if same_inputs else 100 + index) for index in range(batch)]
+    X, Y = (torch.stack(part) for part in zip(*members, strict=True))
+    return X, Y * FAMILY.tensor(range(1, batch + 1))[:, None, None]
+
+
+def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1e-8) -> None:
+    """Compares values and gradients at parameters around the present ones."""
+    for _, _, prior, _, _ in mll.model.named_priors():
+        if isinstance(prior, LogNormalPrior):  # GPyTorch computes some of it in single precision
+            prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
+    objective = TargetObjective.of(mll)
+    assert objective is not None
+    parameters, generator = get_parameters(mll, requires_grad=True), torch.Generator()
+    generator.manual_seed(0)
+    starts = {}
+    for name, parameter in parameters.items():
+        noise = torch.rand(3, *parameter.shape, generator=generator, dtype=torch.double)
+        starts[name] = parameter.detach() + noise.to(parameter)
+    theta = objective.rows(starts)
+    # In another order, and without the first row: a start that has converged is left out.
+    rows = torch.arange(len(theta), device=theta.device).flip(0)[:-1]
+    value, gradient = objective(theta[rows], rows)
+    expected, slopes = [], []
+    for start in range(3):
+        for name, parameter in parameters.items():
+            parameter.data.copy_(starts[name][start])
+        loss = -mll(mll.model(*mll.model.train_inputs), mll.model.train_targets)
+        found = torch.autograd.grad(loss.sum(), [part.parameter for part in objective.fitted])
+        expected.append(loss.detach().flatten())
+        slopes.append(torch.cat([each.reshape(loss.numel(), -1) for each in found], dim=-1))
+    close = {"rtol": 0.0, "atol": tolerance, "check_dtype": False}
+    torch.testing.assert_close(value, torch.cat(expected)[rows], **close)
+    torch.testing.assert_close(gradient, torch.cat(slopes)[rows], **close)
+
+
+def test_a_fit_from_an_earlier_model_takes_fewer_evaluations_to_the_same_optimum(monkeypatch):
+    counts: list[int] = []
+    evaluate = TargetObjective.__call__
+
+    def counted(objective: TargetObjective, theta: Tensor, rows: Tensor) -> Any:
+        counts[-1] += len(rows)
+        return evaluate(objective, theta, rows)
+
+    monkeypatch.setattr(TargetObjective, "__call__", counted)
+    prior = SourceGPs.fit_once(FAMILY.sources(), num_restarts=0)
+    last: ScaMLGP | None = None
+    for n in (4, 5, 7):
+        optima = []
+        for previous in (None, last):
+            counts.append(0)
+            model = ScaMLGP(*FAMILY.target(n), prior)
+            fit_gpytorch_mll(likelihood_of(model), previous=previous)
+            mll = likelihood_of(model)
+            value = mll(model(*model.train_inputs), model.train_targets)
+            optima.append(n * value.item())
+        if last is not None:
+            assert optima[1] > optima[0] - 0.01
+            assert counts[-1] < 0.5 * counts[-2]
+        last = model
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+@served
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_equals_gpytorch(case: ModelCase, n: int, known_noise: bool) -> None:
+    X, Y = FAMILY.target(n)
+    Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
+    assert_equals_gpytorch(likelihood_of(plain(case.build(X, Y, **Yvar))))
+
+
+@pytest.mark.parametrize("same_inputs", [False, True])
+@pytest.mark.parametrize("known_noise", [False, True])
+@served
+def test_equals_gpytorch_for_a_batch(case: ModelCase, same_inputs: bool, known_noise: bool) -> None:
+    X, Y = targets(3, same_inputs=same_inputs)
+    Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
+    assert_equals_gpytorch(likelihood_of(plain(case.build(X, Y, **Yvar))))
+
+
+def _above(bound: float) -> GreaterThan:
+    """A bound for the optimizer, and no transform."""
+    return GreaterThan(bound, transform=None, initial_value=0.5)
+
+
+KERNELS: dict[str, Callable[[], Any]] = {
+    "one lengthscale": lambda: ScaleKernel(
+        RBFKernel(lengthscale_constraint=_above(0.1)),
+        outputscale_constraint=_above(0.1),
+    ),
+    "Matern, unscaled": lambda: MaternKernel(
+        nu=1.5,
+        ard_num_dims=2,
+        lengthscale_prior=GammaPrior(torch.tensor([2.0, 3.0]), torch.tensor([4.0, 5.0])),
+        lengthscale_constraint=_above(0.1),
+    ),
+    "BoTorch's default": lambda: get_covar_module_with_dim_scaled_prior(2),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("case", [SCAML, SHGP], ids=lambda case: case.name)
+def test_equals_gpytorch_with_a_users_kernel(case: ModelCase, kernel: str) -> None:
+    residual = KERNELS[kernel]().double()
+    assert_equals_gpytorch(likelihood_of(case.target(5, covar_module=residual)))
+
+
+@served
+def test_frozen_parameters_count_and_stay(case: ModelCase) -> None:
+    frozen = [p for p in plain(case.target(5)).parameters() if p.requires_grad]
+    for index in range(len(frozen)):
+        model = plain(case.target(5))
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        parameters[index].requires_grad_(False)
+        kept = parameters[index].detach().clone()
+        mll = likelihood_of(model)
+        assert_equals_gpytorch(mll)
+        parameters[index].data.copy_(kept)
+        fit_from_starts(mll, num_restarts=1, seed=0)
+        assert torch.equal(parameters[index], kept)
+        assert not any(
+            torch.equal(p, q) for p, q in zip(parameters, frozen, strict=True) if p.requires_grad
+        )
+
+
+def test_members_may_share_what_is_frozen() -> None:
+    X, Y = targets(2)
+    likelihood = GaussianLikelihood(noise_constraint=_above(1e-4))
+    assert_equals_gpytorch(
+        likelihood_of(SCAML.build(X, Y, likelihood=likelihood.double().requires_grad_(False)))
+    )
+
+
+# ------------------------------------------------------------------------------------ which models
+
+
+def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("BoTorch's optimizer was called")
+
+    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", fail)
+
+
+def without_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TargetObjective, "of", lambda mll: None)
+
+
+def log_posterior(model: Any) -> Tensor:
+    """The log posterior in nats."""
+    mll = likelihood_of(model)
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return value * model.train_targets.shape[-1]
+
+
+@served
+def test_models_are_fitted_in_closed_form(case: ModelCase, monkeypatch) -> None:
+    without_botorch(monkeypatch)
+    for known_noise in (False, True):
+        X, Y = FAMILY.target(6)
+        Yvar = {"train_Yvar": torch.full_like(Y, 0.3)} if known_noise else {}
+        model = case.build(X, Y, **Yvar)
+        before = log_posterior(model)
+        fit_gpytorch_mll(likelihood_of(model))
+        assert log_posterior(model) > before
+        assert not model.training
+
+
+def of_logarithm() -> RBFKernel:
+    """A lengthscale whose hyperprior is one of the logarithm, under the usual name."""
+    kernel = RBFKernel(lengthscale_constraint=_above(0.1))
+    kernel.register_prior(
+        "lengthscale_prior",
+        LogNormalPrior(0.0, 1.0),
+        lambda module: module.lengthscale.log() + 2.0,
+        lambda module, value: module._set_lengthscale((value - 2.0).exp().clamp_min(0.1)),
+    )
+    return kernel
+
+
+class DoubledMLL(ExactMarginalLogLikelihood):
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return 2 * super().forward(*args, **kwargs)
+
+
+class PenalizedScaMLGP(ScaMLGP):
+    """A model of somebody's own that fits more than the likelihood."""
+
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            self._set_loss_term(-self.weights.square().sum())
+        return super().forward(x)
+
+
+def scaml(**options: Any) -> Any:
+    return SCAML.target(5, **options)
+
+
+class OwnPrior(GammaPrior):
+    """A hyperprior of somebody's own: what its density is, only it knows."""
+
+
+def with_prior_of_weights() -> Any:
+    model = scaml()
+    model.task_weights.register_prior(
+        "weights_prior",
+        OwnPrior(2.0, 1.0).to(FAMILY.device),
+        lambda m: m.weights,
+        lambda m, v: None,
+    )
+    return model
+
+
+def with_another_prior() -> Any:
+    model = scaml()
+    model.residual_covar_module.register_prior(
+        "another_prior",
+        GammaPrior(2.0, 1.0).to(FAMILY.device),
+        lambda m: m.outputscale,
+        lambda m, v: None,
+    )
+    return model
+
+
+def with_more_noise() -> FixedNoiseGaussianLikelihood:
+    noise = torch.full((5,), 0.1).double()
+    return FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True).double()
+
+
+UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
+    "kernel": lambda: likelihood_of(
+        scaml(covar_module=RBFKernel().double() + LinearKernel().double())
+    ),
+    "part of the inputs": lambda: likelihood_of(
+        scaml(covar_module=RBFKernel(active_dims=[0]).double())
+    ),
+    "softplus": lambda: likelihood_of(scaml(covar_module=ScaleKernel(RBFKernel()).double())),
+    "likelihood": lambda: likelihood_of(scaml(likelihood=with_more_noise())),
+    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
+    "another hyperprior": lambda: likelihood_of(with_another_prior()),
+    "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
+    "likelihood that is maximized": lambda: DoubledMLL(
+        (model := scaml()).likelihood, model
+    ).train(),
+    "leave-one-out": lambda: LeaveOneOutPseudoLikelihood(
+        (model := scaml()).likelihood, model
+    ).train(),
+    "loss term": lambda: likelihood_of(PenalizedScaMLGP(*FAMILY.target(5), SCAML.prior())),
+    "both models of a guarded one": lambda: likelihood_of(
+        GuardedTransferGP(*FAMILY.target(5), SCAML.prior())
+    ),
+}
+
+
+@pytest.mark.parametrize("other", UNSERVED)
+def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
+    mll = UNSERVED[other]()
+    assert TargetObjective.of(mll) is None
+
+    def value() -> Tensor:
+        mll.train()
+        return mll(mll.model(*mll.model.train_inputs), mll.model.train_targets).detach()
+
+    before, calls = value(), []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return fit_gpytorch_mll_scipy(*args, **kwargs)
+
+    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", counted)
+    fit_from_starts(mll, num_restarts=0, seed=0, options={"maxiter": 10})
+    assert calls
+    assert value() > before
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"callback": lambda *_: None},
+        {"options": {"maxcor": 5}},
+        {"bounds": {}},
+        {"method": "L-BFGS-B"},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", lambda mll, **kw: calls.append(kw))
+    fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=0, optimizer_kwargs=asked)
+    assert calls == [asked]
+
+
+# ----------------------------------------------------------------------------------------- optimum
+
+
+def duplicated() -> tuple[Tensor, Tensor]:
+    X, Y = FAMILY.target(4)
+    return torch.cat([X, X]), torch.cat([Y, Y])
+
+
+DATA: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
+    "one": lambda: FAMILY.target(1),
+    "two": lambda: FAMILY.target(2),
+    "several": lambda: FAMILY.target(9),
+    "constant": lambda: (FAMILY.inputs(5), torch.full((5, 1), 52.0).to(FAMILY.inputs(5))),
+    "duplicated": duplicated,
+}
+
+
+@served
+@pytest.mark.parametrize("data", DATA)
+def test_the_optimum_is_that_of_botorchs_fit(case: ModelCase, data: str, monkeypatch) -> None:
+    ours, theirs = (plain(case.build(*DATA[data]())) for _ in range(2))
+    fit_from_starts(likelihood_of(ours), num_restarts=2, seed=0)
+    with monkeypatch.context() as patched:
+        without_closed_form(patched)
+        fit_from_starts(likelihood_of(theirs), num_restarts=2, seed=0)
+    assert log_posterior(ours) >= log_posterior(theirs) - 0.01
+
+
+@pytest.mark.parametrize("maxiter", [1, 4])
+def test_the_steps_are_those_of_botorchs_fit(maxiter: int, monkeypatch) -> None:
+    options = {"num_restarts": 2, "seed": 0, "options": {"maxiter": maxiter}}
+    ours, theirs = (scaml() for _ in range(2))
+    fit_from_starts(likelihood_of(ours), **options)
+    without_closed_form(monkeypatch)
+    fit_from_starts(likelihood_of(theirs), **options)
+    for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
+
+
+@served
+@pytest.mark.parametrize("same_inputs", [False, True])
+def test_members_of_a_batch_are_fitted_by_themselves(case: ModelCase, same_inputs: bool) -> None:
+    X, Y = targets(3, n=6, same_inputs=same_inputs)
+    batch = plain(case.build(X, Y))
+    fit_from_starts(likelihood_of(batch), num_restarts=2, seed=0)
+    found = log_posterior(batch)
+    for index in range(3):
+        single = plain(case.build(X[index], Y[index]))
+        fit_from_starts(likelihood_of(single), num_restarts=2, seed=0)
+        # The draws are others.
+        assert float(found[index]) == pytest.approx(float(log_posterior(single)), abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
+@served
+def test_single_precision(case: ModelCase) -> None:
+    single, double = ShiftedSines(dtype=torch.float), FAMILY
+    models = []
+    for family in (single, double):
+        X, Y = single.target(6)
+        prior = case.pretrain(family.sources(), input_transform=None)
+        models.append(plain(case.build(X.to(family.dtype), Y.to(family.dtype), prior)))
+        fit_from_starts(likelihood_of(models[-1]), num_restarts=2, seed=0)
+    ours, expected = models
+    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float}
+    assert float(log_posterior(ours)) == pytest.approx(float(log_posterior(expected)), abs=0.05)
+
+
+def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
+    """Starts that have converged are no longer evaluated, and the last one stops early, too."""
+    counts: list[int] = []
+    evaluate = TargetObjective.__call__
+
+    def counted(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        counts.append(len(rows))
+        return evaluate(self, theta, rows)
+
+    monkeypatch.setattr(TargetObjective, "__call__", counted)
+    early, late = (SCAML.target(9) for _ in range(2))
+    fit_gpytorch_mll(likelihood_of(early))
+    evaluations, fewest = sum(counts), min(counts)
+    assert counts[0] == 1 + early.num_restarts > fewest
+    monkeypatch.setattr(target_fit, "CONVERGED", 1e-6)
+    counts.clear()
+    fit_gpytorch_mll(likelihood_of(late))
+    assert evaluations < 0.9 * sum(counts), (evaluations, sum(counts))
+    assert float(log_posterior(early)) == pytest.approx(float(log_posterior(late)), abs=0.01)
+
+
+@served
+def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
+    X, Y = FAMILY.target(5)
+    models = [plain(case.build(inputs, Y)) for inputs in (X, X.clone().requires_grad_())]
+    for model in models:
+        fit_from_starts(likelihood_of(model), num_restarts=1, seed=0)
+    assert all(map(torch.equal, *(model.parameters() for model in models)))
+
+
+def test_no_restarts() -> None:
+    model = scaml()
+    before = log_posterior(model)
+    fit_gpytorch_mll(likelihood_of(model), num_restarts=0)
+    assert log_posterior(model) > before
+
+
+def test_fits_repeat_and_follow_the_seed(monkeypatch) -> None:
+    starts: list[Tensor] = []
+    evaluate = TargetObjective.__call__
+
+    def recorded(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        starts.append(theta)
+        return evaluate(self, theta, rows)
+
+    monkeypatch.setattr(TargetObjective, "__call__", recorded)
+    found, random_state = [], torch.get_rng_state()
+    for seed in (3, 3, 4):
+        starts.clear()
+        model = SCAML.target(6)
+        fit_gpytorch_mll(likelihood_of(model), num_restarts=2, seed=seed)
+        found.append((starts[0], torch.cat([p.detach().flatten() for p in model.parameters()])))
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(map(torch.equal, found[0], found[1]))
+    present, drawn = (found[0][0] == found[2][0]).tensor_split([1])
+    assert present.all()
+    assert not drawn.any()
+
+
+def test_a_timeout_stops_all_starts() -> None:
+    stopped, stepped = scaml(), scaml()
+    fit_gpytorch_mll(likelihood_of(stopped), optimizer_kwargs={"timeout_sec": 0.0})
+    fit_gpytorch_mll(likelihood_of(stepped), optimizer_kwargs={"options": {"maxiter": 1}})
+    for left, right in zip(stopped.parameters(), stepped.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+# ---------------------------------------------------------------------------------------- breakdown
+
+
+def break_down(monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[Tensor], Tensor]) -> None:
+    """Has the log posterior of some rows be undefined."""
+    evaluate = TargetObjective.__call__
+
+    def broken(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = evaluate(self, theta, rows)
+        return value.masked_fill(is_broken(rows), torch.nan), gradient
+
+    monkeypatch.setattr(TargetObjective, "__call__", broken)
+
+
+def test_a_start_that_breaks_down_is_left_out(monkeypatch) -> None:
+    without_botorch(monkeypatch)
+    break_down(monkeypatch, lambda rows: rows == 0)
+    model = scaml()
+    before = log_posterior(model)
+    fit_gpytorch_mll(likelihood_of(model), num_restarts=2)
+    assert log_posterior(model) > before
+
+
+def test_botorch_takes_over_where_a_member_of_a_batch_breaks_down(monkeypatch) -> None:
+    break_down(monkeypatch, lambda rows: rows % 2 == 1)
+    model = SCAML.build(*targets(2))
+    before = log_posterior(model)
+    fit_gpytorch_mll(likelihood_of(model), num_restarts=1)
+    assert (log_posterior(model) > before).all()
+
+
+def test_an_error_where_no_start_leads_anywhere(monkeypatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise NotPSDError("broken")
+
+    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", fail)
+    break_down(monkeypatch, lambda rows: rows >= 0)
+    model = scaml()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(ModelFittingError, match="No start leads to an optimum of ScaMLGP"):
+        fit_gpytorch_mll(likelihood_of(model), num_restarts=1)
+    assert all(map(torch.equal, before, model.parameters()))

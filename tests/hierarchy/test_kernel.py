@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from botorch_transfer.data import check_joint_size
+from botorch_transfer.hierarchy import kernel as hierarchy
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.hierarchy.prior import Propagate
+from tests.gp.padded import KERNELS, draw_tasks, points
+from tests.hierarchy.twin import (
+    SIZES,
+    Step,
+    boosted,
+    climb,
+    joint,
+    means_only,
+    moments_and_gradient,
+    sequential,
+    stack,
+)
+
+KINDS: list[tuple[Propagate, Step]] = [("covariance", sequential), ("mean", boosted)]
+sizes_ = st.lists(st.integers(1, 6), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_recursion(propagate: Propagate, step: Step, sizes: tuple[int, ...], kernel: str) -> None:
+    levels, A = draw_tasks(sizes, 2, kernel), points(5, 2)
+    gps, twin = stack(levels, propagate), climb(step, levels)
+    # Of the Matérn kernels at zero distance, roots have no derivative the plain way.
+    if kernel == "rbf":
+        mine = moments_and_gradient(lambda x: (gps.mean(x)[0], gps.covariance(x)[0]), A)
+        theirs = moments_and_gradient(twin.at, A)
+    else:
+        mine, theirs = (gps.mean(A)[0], gps.covariance(A)[0]), twin.at(A)
+    for mine_, theirs_ in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(mine_, theirs_, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_gradient_of_moments(propagate: Propagate, step: Step, kernel: str) -> None:
+    levels, A, B = draw_tasks(SIZES[1], 2, kernel), points(4, 2), points(3, 2, seed=2)
+    gps, twin = stack(levels, propagate), climb(step, levels)
+    mine = moments_and_gradient(lambda x: (gps.mean(x)[0], gps.covariance(x, B)[0]), A)
+    theirs = moments_and_gradient(lambda x: (twin.mean(x), twin.covariance(x, B)), A)
+    torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_variance_and_batches(propagate: Propagate, step: Step) -> None:
+    levels, A, B = draw_tasks(SIZES[2], 3), points(2, 4, 6, 3), points(5, 3, seed=2)
+    gps, twin = stack(levels, propagate), climb(step, levels)
+    means, variances = gps.mean(A), gps.variance(A)
+    joints, between = gps.covariance(A), gps.covariance(A, B)
+    single = gps.covariance(A[..., :1, :], B)
+    for i, j in ((0, 0), (1, 3)):
+        mean, covariance = twin.at(A[i, j])
+        torch.testing.assert_close(means[i, j, 0], mean)
+        torch.testing.assert_close(variances[i, j, 0], covariance.diagonal())
+        torch.testing.assert_close(joints[i, j, 0], covariance)
+        torch.testing.assert_close(between[i, j, 0], twin.covariance(A[i, j], B))
+        torch.testing.assert_close(single[i, j, 0], twin.covariance(A[i, j, :1], B))
+
+
+@given(sizes=sizes_, seed=st.integers(0, 100))
+def test_sequential_is_joint(sizes: list[int], seed: int) -> None:
+    levels, A = draw_tasks(sizes, 2, seed=seed), points(4, 2)
+    gps = stack(levels, "covariance")
+    moments = (gps.mean(A)[0], gps.covariance(A)[0])
+    torch.testing.assert_close(moments, joint(levels).at(A), rtol=1e-8, atol=1e-9)
+
+
+@given(sizes=sizes_, seed=st.integers(0, 100))
+def test_boosting_costs_variance(sizes: list[int], seed: int) -> None:
+    levels, A = draw_tasks(sizes, 2, seed=seed), points(20, 2)
+    with_means = stack(levels, "mean").variance(A)
+    # The joint GP's coefficients are the best; the last level's own variance is part of any.
+    assert bool((with_means >= stack(levels, "covariance").variance(A) - 1e-12).all())
+    own = climb(means_only, levels).covariance(A, A).diagonal()
+    assert bool((with_means[0] >= own - 1e-12).all())
+
+
+def test_one_level_is_one_gp() -> None:
+    (level,) = draw_tasks([8], 2)
+    A = points(5, 2)
+    for propagate, _ in KINDS:
+        gps = stack([level], propagate)
+        torch.testing.assert_close(gps.mean(A)[0], level.posterior_mean(A))
+        torch.testing.assert_close(gps.covariance(A)[0], level.posterior_covariance(A, A))
+
+
+def test_kinds_differ_from_two_levels_on() -> None:
+    levels, A = draw_tasks([6, 5], 2), points(5, 2)
+    covariance, mean = stack(levels, "covariance"), stack(levels, "mean")
+    assert (covariance.mean(A) - mean.mean(A)).abs().max() > 1e-3
+    assert (covariance.variance(A) - mean.variance(A)).abs().max() > 1e-3
+
+
+def test_level_variances() -> None:
+    levels, A = draw_tasks(SIZES[2], 2), points(3, 4, 2)
+    gps = stack(levels, "mean")
+    assert isinstance(gps, BoostedHierarchy)
+    variances = gps.level_variances(A)
+    assert variances.shape == (3, 5, 4)
+    for index, level in enumerate(levels):
+        own = level.posterior_covariance(A[1], A[1]).diagonal()
+        torch.testing.assert_close(variances[1, index], own)
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_solve_gives_coefficients_of_the_cross_kernel(propagate: Propagate) -> None:
+    levels, A = draw_tasks(SIZES[1], 2), points(5, 2)
+    gps = stack(levels, propagate)
+    difference = gps.train_Y - gps.level_means.cumsum(0)[gps.level]
+    coefficients = gps.solve(difference.unsqueeze(0))
+    mean = gps.prior_mean.unsqueeze(-1) + (gps.cross(A) @ coefficients.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(mean, gps.mean(A))
+
+
+def test_aggregate_at_data_adds_up_to_each_rows_level() -> None:
+    gps = stack(draw_tasks([2, 1, 1], 2), "covariance")
+    values = torch.tensor([1.0, 10.0, 100.0], dtype=torch.double).unsqueeze(-1).expand(3, 4)
+    expected = torch.tensor([[1.0, 1.0, 11.0, 111.0]], dtype=torch.double)
+    assert torch.equal(gps.aggregate_at_data(values), expected)
+
+
+def test_level_means_are_zero_by_default() -> None:
+    levels = draw_tasks([3, 4], 2)
+    data = stack_levels(*([getattr(t, name) for t in levels] for name in ("X", "Y", "noise")))
+    gps = ConditionedHierarchy(**data, lengthscale=points(2, 2), outputscale=points(2))
+    far = gps.mean(points(1, 2) + 100)
+    assert torch.equal(far, torch.zeros_like(far))
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_single_precision(propagate: Propagate) -> None:
+    levels, A = draw_tasks(SIZES[2], 2), points(6, 2)
+    double = stack(levels, propagate)
+    tensors = {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in double.tensors().items()
+    }
+    single = type(double)(**tensors)
+    assert single.covariance(A.float()).dtype is torch.float32
+    torch.testing.assert_close(single.mean(A.float()), double.mean(A).float(), rtol=0, atol=2e-4)
+    torch.testing.assert_close(
+        single.covariance(A.float()), double.covariance(A).float(), rtol=0, atol=2e-4
+    )
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_repeated_points_without_noise(propagate: Propagate) -> None:
+    levels = draw_tasks([4, 3], 2)
+    gps = stack(levels, propagate)
+    tensors = gps.tensors()
+    tensors["train_X"] = torch.cat([tensors["train_X"][:1], tensors["train_X"]])
+    tensors["train_Y"] = torch.cat([tensors["train_Y"][:1], tensors["train_Y"]])
+    tensors["level"] = torch.cat([tensors["level"][:1], tensors["level"]])
+    tensors["noise"] = torch.zeros(8, dtype=torch.double)
+    with pytest.warns(match="added jitter"):
+        singular = type(gps)(**tensors)
+    A = points(5, 2)
+    assert bool(singular.mean(A).isfinite().all())
+    assert bool((singular.variance(A) < 10).all())
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_no_factor(propagate: Propagate) -> None:
+    tensors = stack(draw_tasks([4, 3], 2), propagate).tensors()
+    tensors["noise"] = torch.full((7,), -10.0, dtype=torch.double)
+    hierarchy = ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy
+    with pytest.raises(InputDataError, match=r"source task 'v1' is not positive definite"):
+        hierarchy(**tensors, task_names=["v1", "v2"])
+    tensors["noise"][:4] = 1.0
+    with pytest.raises(InputDataError, match=r"source task 'v2' is not positive definite"):
+        hierarchy(**tensors, task_names=["v1", "v2"])
+
+
+def test_unknown_kernel() -> None:
+    tensors = stack(draw_tasks([4, 3], 2), "mean").tensors()
+    with pytest.raises(ValueError, match="cosine"):
+        BoostedHierarchy(**tensors, kernel="cosine")
+
+
+def test_copies_share_tensors() -> None:
+    gps = stack(draw_tasks([4, 3], 2), "mean")
+    twin = deepcopy(gps)
+    assert twin.alpha is gps.alpha
+    # What BHGP's covariance needs is made once for all copies, even after they were made.
+    twin.variance(points(1, 2))
+    boosts = [h._boosts(h._boost, h.train_X, h.alpha) for h in (gps, twin)]
+    assert boosts[0] is boosts[1]
+
+
+def test_what_is_loaded_is_boosted_anew() -> None:
+    gps, other = (stack(draw_tasks([4, 3], 2, seed=seed), "mean") for seed in (0, 1))
+    X = points(5, 2)
+    before, expected = gps.variance(X), other.variance(X)
+    twin = deepcopy(gps)
+    twin.load_state_dict(other.state_dict())
+    torch.testing.assert_close(twin.variance(X), expected)
+    assert torch.equal(gps.variance(X), before)
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_other_sizes_of_levels_are_loaded(propagate: Propagate) -> None:
+    tasks = draw_tasks([4, 2, 4], 2)
+    gps, other = stack(tasks[:2], propagate), stack(tasks[1:], propagate)
+    X = points(5, 2)
+    expected = other.mean(X), other.variance(X)
+    gps.load_state_dict(other.state_dict())
+    torch.testing.assert_close((gps.mean(X), gps.variance(X)), expected)
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_inference_mode_leaves_no_trace(propagate: Propagate) -> None:
+    gps, X = stack(draw_tasks([4, 3], 2), propagate), points(5, 2)
+    with torch.inference_mode():
+        gps.variance(X)
+    X.requires_grad_()
+    (gradient,) = torch.autograd.grad(gps.variance(X).sum(), X)
+    assert gradient.abs().max() > 0
+
+
+def test_means_need_no_joint_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchy, "check_joint_size", partial(check_joint_size, max_bytes=1))
+    gps = stack(draw_tasks([4, 3], 2), "mean")
+    assert gps.mean(points(5, 2)).isfinite().all()
+    with pytest.raises(InputDataError, match=r"7 points together.*use MeanHierarchicalGP"):
+        gps.variance(points(5, 2))
+
+
+def test_rows_out_of_order_are_refused():
+    X = torch.rand(4, 2, dtype=torch.double)
+    ones = torch.ones(4, dtype=torch.double)
+    level = torch.tensor([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="ascending order"):
+        ConditionedHierarchy(X, ones, level, ones, X[:2] + 1, ones[:2])

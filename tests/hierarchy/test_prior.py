@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from botorch.sampling.pathwise.utils import get_train_inputs
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from scipy.optimize import minimize
+from torch import Tensor
+
+from botorch_transfer.gp.hyperpriors import (
+    RESIDUAL_HYPERPARAMETERS,
+    SOURCE_HYPERPARAMETERS,
+    GPHyperparameters,
+)
+from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
+from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
+from tests.families import ShiftedSines
+from tests.gp.padded import Task, plain_kernel, points
+from tests.hierarchy.twin import (
+    NOTHING,
+    Process,
+    Step,
+    boosted,
+    boosted_variance,
+    climb,
+    joint,
+    levels_of,
+    means_only,
+    sequential,
+)
+
+KINDS: list[tuple[Propagate, Step]] = [("covariance", sequential), ("mean", boosted)]
+DEFAULTS = (SOURCE_HYPERPARAMETERS, RESIDUAL_HYPERPARAMETERS)
+
+
+def _fit(propagate: Propagate = "covariance", **kwargs: object) -> SourceHierarchy:
+    sources = ShiftedSines().sources()
+    return SourceHierarchy.fit(sources, propagate, **{"num_restarts": 0, **kwargs})
+
+
+def _plain_log_posterior(
+    theta: Tensor,
+    level: Task,
+    below: tuple[Tensor, Tensor],
+    spec: GPHyperparameters,
+    known_noise: bool,
+) -> Tensor:
+    """A level's log posterior, as the textbook has it, with PyTorch's distributions."""
+    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1))
+    diagonal = level.noise if known_noise else noise.expand(len(level.X))
+    scaled = level.X / lengthscale
+    gram = outputscale * plain_kernel("rbf", scaled, scaled)
+    mean, covariance = below
+    density = torch.distributions.MultivariateNormal(mean, gram + covariance + diagonal.diag())
+    value = density.log_prob(level.Y)
+    parts = [(spec.lengthscale, lengthscale), (spec.outputscale, outputscale)]
+    for part, values in parts if known_noise else [*parts, (spec.noise, noise)]:
+        if part.prior() is not None:
+            value = value + part.prior().log_prob(values).sum()
+    return value
+
+
+def _plain_optimum(objective: Callable[[Tensor], Tensor], spec: GPHyperparameters) -> float:
+    """The best of a few starts, gradients by finite differences."""
+    parts = [spec.lengthscale, spec.lengthscale, spec.outputscale, spec.noise]
+    generator, best = torch.Generator().manual_seed(1), -np.inf
+    starts = [torch.tensor([part.start for part in parts]).double()]
+    starts += [
+        torch.cat([part.sample(torch.Size([1]), generator) for part in parts]) for _ in range(2)
+    ]
+    for start in starts:
+        result = minimize(
+            lambda theta: -float(objective(torch.from_numpy(theta))),
+            start.log().numpy(),
+            method="L-BFGS-B",
+            bounds=[(np.log(part.lower), np.log(part.upper)) for part in parts],
+        )
+        best = max(best, -result.fun)
+    return best
+
+
+def _levels_below(step: Step, levels: list[Task], propagate: Propagate) -> Process:
+    below = climb(step, levels) if levels else NOTHING
+    return below if propagate == "covariance" else Process(below.mean, NOTHING.covariance)
+
+
+@pytest.mark.parametrize(
+    ("hyperpriors", "known_noise"),
+    [(DEFAULTS, True), (None, False)],
+    ids=["map, known noise", "maximum likelihood"],
+)
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_fit_of_each_level(
+    propagate: Propagate, step: Step, known_noise: bool, hyperpriors: tuple | None
+) -> None:
+    sources: dict = ShiftedSines().sources()
+    if known_noise:
+        sources = {
+            name: (X, Y, 0.5 + points(len(X), 1, seed=7)) for name, (X, Y) in sources.items()
+        }
+    stack = SourceHierarchy.fit(sources, propagate, hyperpriors=hyperpriors, num_restarts=3)
+    levels = levels_of(stack)
+    first, others = hyperpriors or 2 * (SOURCE_HYPERPARAMETERS.without_priors(),)
+    for index, level in enumerate(levels):
+        spec = others if index else first
+        below = _levels_below(step, levels[:index], propagate).at(level.X)
+
+        def objective(
+            theta: Tensor,
+            level: Task = level,
+            below: tuple[Tensor, Tensor] = below,
+            spec: GPHyperparameters = spec,
+        ) -> Tensor:
+            return _plain_log_posterior(theta, level, below, spec, known_noise)
+
+        theta = torch.cat([level.lengthscale, level.outputscale[None], level.noise[:1]]).log()
+        value = float(stack.log_posterior[index])
+        assert value == pytest.approx(float(objective(theta)), abs=1e-5)
+        assert value > _plain_optimum(objective, spec) - 0.05
+
+
+@pytest.mark.parametrize("outcome_scale", ["per_task", "pooled", "raw"])
+def test_data_of_the_levels(outcome_scale: str) -> None:
+    sources = ShiftedSines().sources()
+    stack = _fit(outcome_scale=outcome_scale)
+    everything = torch.cat([Y for _, Y in sources.values()])
+    assert stack.num_points.tolist() == [9, 6, 12]
+    assert (stack.num_tasks, stack.dim) == (3, 2)
+    torch.testing.assert_close(stack.outcomes(), everything.flatten())
+    for level, (X, Y) in zip(levels_of(stack), sources.values(), strict=True):
+        mean, std = {
+            "per_task": (Y.mean(), Y.std()),
+            "pooled": (everything.mean(), everything.std()),
+            "raw": (0.0, 1.0),
+        }[outcome_scale]
+        assert torch.equal(level.X, X)
+        torch.testing.assert_close(level.Y, (Y.squeeze(-1) - mean) / std)
+
+
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_mean_and_variance(propagate: Propagate, step: Step) -> None:
+    transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [2.0, 4.0]]).double())
+    stack, A = _fit(propagate, input_transform=transform), points(3, 5, 2)
+    twin = climb(step, levels_of(stack))
+    mean, covariance = twin.at(A[1] / torch.tensor([2.0, 4.0]))
+    torch.testing.assert_close(stack.mean(A)[1], mean)
+    torch.testing.assert_close(stack.variance(A)[1], covariance.diagonal())
+
+
+def test_known_noise() -> None:
+    X, Y, Yvar = points(6, 2), points(6, 1, seed=2), points(6, 1, seed=3)
+    stack = SourceHierarchy.fit([(X, Y, Yvar), (X, Y)], num_restarts=0)
+    noise = stack.gps.noise
+    torch.testing.assert_close(noise[:6], Yvar.squeeze(-1) / Y.var())
+    assert noise[6:].unique().numel() == 1
+
+
+@pytest.mark.parametrize("num_tasks", [1, 20])
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_number_of_tasks(propagate: Propagate, num_tasks: int) -> None:
+    sizes = [3 + index % 4 for index in range(num_tasks)]
+    stack = SourceHierarchy.fit(ShiftedSines().sources(sizes), propagate, num_restarts=0)
+    assert stack.num_points.tolist() == sizes
+    levels, A = levels_of(stack), points(5, 2)
+    if propagate == "covariance":
+        mean, covariance = joint(levels).at(A)
+        variance = covariance.diagonal()
+    else:
+        mean, variance = climb(means_only, levels).mean(A), boosted_variance(levels, A)
+    torch.testing.assert_close(stack.mean(A), mean, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(stack.variance(A), variance, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_constant_and_single_point_tasks(propagate: Propagate) -> None:
+    X = points(5, 2)
+    history = {
+        "constant": (X, 0 * X[:, :1] + 3),
+        "single": (X[:1], X[:1, :1]),
+        "usual": (X, X[:, :1]),
+    }
+    stack = SourceHierarchy.fit(history, propagate, num_restarts=0)
+    assert stack.outcome_std[:2].tolist() == [1.0, 1.0]
+    assert bool(stack.log_posterior.isfinite().all())
+    assert bool(stack.mean(X).isfinite().all())
+    assert (stack.mean(X) - (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_single_precision(propagate: Propagate) -> None:
+    family = ShiftedSines(dtype=torch.float32)
+    stack = SourceHierarchy.fit(family.sources(), propagate, num_restarts=0)
+    A = points(5, 2)
+    assert stack.mean(A.float()).dtype is stack.variance(A.float()).dtype is torch.float32
+    double = _fit(propagate)
+    torch.testing.assert_close(stack.mean(A.float()).double(), double.mean(A), rtol=0, atol=0.01)
+
+
+def test_fits_are_reproducible() -> None:
+    first, second = _fit(num_restarts=2), _fit(num_restarts=2)
+    assert torch.equal(first.gps.lengthscale, second.gps.lengthscale)
+
+
+def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
+    with_priors, without = _fit(), _fit(hyperpriors=None, num_restarts=3)
+    assert not torch.equal(with_priors.gps.lengthscale, without.gps.lengthscale)
+    assert bool((without.log_posterior != with_priors.log_posterior).all())
+
+
+def test_names_follow_the_order() -> None:
+    X = points(15, 2)
+    wave = torch.sin(5 * X[:, :1] + X[:, 1:])
+    history = {
+        "typical": (X, wave),
+        "bent": (X, wave + X[:, :1]),
+        "odd": (X, 30 - 20 * torch.sin(9 * X[:, 1:])),
+        "bent back": (X, wave - X[:, :1]),
+    }
+    given = SourceHierarchy.fit(history, num_restarts=0)
+    ordered = SourceHierarchy.fit(history, order="relatedness", num_restarts=0)
+    assert given.task_names == tuple(history)
+    assert ordered.task_names[0] == "odd"
+    assert sorted(ordered.task_names) == sorted(history)
+    for level, name in zip(levels_of(ordered), ordered.task_names, strict=True):
+        outcome = history[name][1].squeeze(-1)
+        torch.testing.assert_close(level.Y, (outcome - outcome.mean()) / outcome.std())
+    expected = torch.cat([history[name][1] for name in ordered.task_names]).squeeze(-1)
+    torch.testing.assert_close(ordered.outcomes(), expected)
+
+
+def test_fit_once_recalls() -> None:
+    sources = ShiftedSines().sources((5, 4))
+    first = SourceHierarchy.fit_once(sources, propagate="mean", num_restarts=0)
+    assert SourceHierarchy.fit_once(sources, propagate="mean", num_restarts=0) is first
+    other = SourceHierarchy.fit_once(sources, propagate="covariance", num_restarts=0)
+    assert other is not first
+    assert other.propagate == "covariance"
+    swapped = dict(reversed(sources.items()))
+    assert SourceHierarchy.fit_once(swapped, propagate="mean", num_restarts=0) is not first
+
+
+def _models() -> list[SingleTaskGP]:
+    """GPs with hyperparameters, noise and transforms of their own, on inputs from 0 to 10."""
+    models = []
+    for index, size in enumerate((6, 4, 5)):
+        X = 10 * points(size, 2, seed=index)
+        kernel = ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2))
+        model = SingleTaskGP(
+            X,
+            20 + 3 * (index + 1) * (X / 10).sum(-1, keepdim=True).sin(),
+            covar_module=kernel,
+            input_transform=Normalize(2),
+            outcome_transform=Standardize(1),
+        )
+        kernel.outputscale = 0.5 + 0.2 * index
+        kernel.base_kernel.lengthscale = torch.tensor([[0.4, 0.7 + 0.1 * index]])
+        model.likelihood.noise = 1e-3 * (index + 1)
+        model.mean_module.initialize(constant=0.3 * index - 0.2)
+        models.append(model.eval())
+    return models
+
+
+@pytest.mark.parametrize("cube", [False, True], ids=["raw inputs", "unit cube"])
+@pytest.mark.parametrize(("propagate", "step"), KINDS)
+def test_from_models(propagate: Propagate, step: Step, cube: bool) -> None:
+    models, A = _models(), 10 * points(5, 2)
+    bounds = torch.tensor([[0.0, 0.0], [10.0, 10.0]]).double()
+    transform = Normalize(2, bounds=bounds) if cube else None
+    stack = SourceHierarchy.from_models(models, propagate, input_transform=transform)
+    assert stack.propagate == propagate
+    assert bool(stack.log_posterior.isnan().all())
+    levels = []
+    for model in models:
+        (X,) = get_train_inputs(model, transformed=False)
+        coefficient = model.input_transform.coefficient.flatten()
+        levels.append(
+            Task(
+                X=X,
+                Y=model.train_targets,
+                noise=model.likelihood.noise.detach().expand(len(model.train_targets)),
+                lengthscale=model.covar_module.base_kernel.lengthscale.detach()[0] * coefficient,
+                outputscale=model.covar_module.outputscale.detach(),
+                mean=model.mean_module.constant.detach(),
+                kernel="matern52",
+            )
+        )
+    mean, covariance = climb(step, levels).at(A)
+    torch.testing.assert_close(stack.mean(A), mean)
+    torch.testing.assert_close(stack.variance(A), covariance.diagonal())
+
+
+def test_from_one_model_is_that_model() -> None:
+    model, A = _models()[1], 10 * points(5, 2)
+    posterior = model.posterior(A)
+    for propagate, _ in KINDS:
+        stack = SourceHierarchy.from_models({"alone": model}, propagate)
+        assert stack.task_names == ("alone",)
+        mean = stack.mean(A) * stack.outcome_std + stack.outcome_mean
+        torch.testing.assert_close(mean, posterior.mean.squeeze(-1))
+        variance = stack.variance(A) * stack.outcome_std**2
+        torch.testing.assert_close(variance, posterior.variance.squeeze(-1))
+
+
+@pytest.mark.parametrize("model_class", [SequentialHierarchicalGP, BoostedHierarchicalGP])
+def test_models_take_a_prior_from_models(model_class: type) -> None:
+    stack = SourceHierarchy.from_models(_models(), model_class.propagate)
+    model = model_class(torch.empty(0, 2).double(), torch.empty(0, 1).double(), stack)
+    A = 10 * points(5, 2)
+    scale, shift = model.outcome_transform.stdvs[0], model.outcome_transform.means[0]
+    torch.testing.assert_close(model.posterior(A).mean, stack.mean(A)[:, None] * scale + shift)
+
+
+@pytest.mark.parametrize("with_transform", [False, True])
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_save_and_load(propagate: Propagate, with_transform: bool, tmp_path: Path) -> None:
+    bounds = torch.tensor([[0.0, -1.0], [2.0, 4.0]]).double()
+    transform = Normalize(2, bounds=bounds) if with_transform else None
+    stack, A = _fit(propagate, kernel="matern52", input_transform=transform), points(4, 2)
+    stack.save(tmp_path / "stack")
+    loaded = SourceHierarchy.load(tmp_path / "stack")
+    assert loaded.task_names == stack.task_names
+    assert (loaded.propagate, loaded.outcome_scale) == (propagate, "per_task")
+    state, expected = loaded.state_dict(), stack.state_dict()
+    assert set(state) == set(expected)
+    for name, tensor in state.items():
+        assert torch.equal(tensor, expected[name]), name
+    assert torch.equal(loaded.mean(A), stack.mean(A))
+    assert torch.equal(loaded.variance(A), stack.variance(A))
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_copies(propagate: Propagate) -> None:
+    stack, A = _fit(propagate), points(4, 2)
+    for twin in (deepcopy(stack), pickle.loads(pickle.dumps(stack)), stack.view()):
+        assert torch.equal(twin.mean(A), stack.mean(A))
+        assert torch.equal(twin.variance(A), stack.variance(A))
+        assert twin.task_names == stack.task_names
+
+
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_state_dict(propagate: Propagate) -> None:
+    stack, other, A = (
+        _fit(propagate),
+        _fit(propagate, kernel="rbf", num_restarts=2, seed=5),
+        points(4, 2),
+    )
+    other.gps.lengthscale.mul_(1.5)
+    view = other.view()
+    before = other.mean(A)
+    view.load_state_dict(stack.state_dict())
+    assert torch.equal(view.mean(A), stack.mean(A))
+    assert torch.equal(view.variance(A), stack.variance(A))
+    assert torch.equal(other.mean(A), before)
+
+
+@pytest.mark.parametrize("build", [SourceHierarchy.fit, SourceHierarchy.from_models])
+def test_unknown_propagation(build: Callable[..., SourceHierarchy]) -> None:
+    sources = _models() if build == SourceHierarchy.from_models else ShiftedSines().sources()
+    with pytest.raises(ValueError, match="propagate must be 'covariance' or 'mean', not 'both'"):
+        build(sources, propagate="both")
+
+
+def test_unknown_order() -> None:
+    with pytest.raises(ValueError, match="order must be 'given' or 'relatedness', not 'random'"):
+        _fit(order="random")
+
+
+def test_unknown_kernel_and_scale() -> None:
+    with pytest.raises(ValueError, match="'cosine'"):
+        _fit(kernel="cosine")
+    with pytest.raises(ValueError, match="Unknown outcome_scale 'log'"):
+        _fit(outcome_scale="log")
+
+
+def test_unfit_data() -> None:
+    X = points(4, 2)
+    history = {"fine": (X, X[:, :1]), "broken": (X, X[:, :1] * torch.nan)}
+    with pytest.raises(InputDataError, match="broken"):
+        SourceHierarchy.fit(history)
+
+
+def test_progress_is_that_of_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    sources = ShiftedSines().sources((4, 3, 5))
+    SourceHierarchy.fit(sources, num_restarts=0, max_iter=2, progress=True)
+    shown = capsys.readouterr().err
+    assert "levels: 100%" in shown
+    assert "3/3" in shown
+    assert "source GPs" not in shown
+    SourceHierarchy.fit(sources, num_restarts=0, max_iter=2)
+    assert not capsys.readouterr().err

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+
+from botorch_transfer.hyperbo.features import (
+    BiasedLinearKernel,
+    FeatureKernel,
+    FeatureMean,
+    FeatureNetwork,
+)
+
+
+@pytest.fixture
+def x():
+    return torch.rand(6, 3, dtype=torch.double)
+
+
+@pytest.fixture
+def network():
+    return FeatureNetwork(3, hidden=(5, 4))
+
+
+def test_kernel_is_that_of_the_features(x, network):
+    base = ScaleKernel(MaternKernel(ard_num_dims=4)).double()
+    kernel = FeatureKernel(base, network)
+    y = torch.rand(2, 3, dtype=torch.double)
+    torch.testing.assert_close(kernel(x).to_dense(), base(network(x)).to_dense())
+    torch.testing.assert_close(kernel(x, y).to_dense(), base(network(x), network(y)).to_dense())
+    torch.testing.assert_close(kernel(x, diag=True), base(network(x), diag=True))
+
+
+def test_gradients_reach_the_network(x, network):
+    kernel = FeatureKernel(RBFKernel().double(), network)
+    kernel(x).to_dense().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_members_of_a_batch(x):
+    base = RBFKernel(batch_shape=torch.Size([2])).double()
+    network = FeatureNetwork(3, hidden=(4,))
+    for parameter in network.parameters():
+        parameter.data = torch.stack([parameter.data, 2 * parameter.data])
+    kernel = FeatureKernel(base, network)
+    assert kernel.batch_shape == (2,)
+    torch.testing.assert_close(kernel[1](x).to_dense(), kernel(x.expand(2, 6, 3)).to_dense()[1])
+    unbatched = FeatureKernel(RBFKernel(), FeatureNetwork(3))
+    assert unbatched[0] is unbatched
+
+
+def test_linear_kernel(x):
+    kernel = BiasedLinearKernel(bias_variance=0.5, weight_variance=2.0).double()
+    y = torch.rand(2, 3, dtype=torch.double)
+    torch.testing.assert_close(kernel(x, y).to_dense(), 0.5 + 2 * x @ y.T, rtol=1e-6, atol=0)
+    torch.testing.assert_close(kernel(x, diag=True), kernel(x).to_dense().diagonal())
+
+
+def test_linear_kernel_in_a_batch(x):
+    kernel = BiasedLinearKernel().double()
+    for parameter in kernel.parameters():
+        parameter.data = torch.tensor([0.3, 1.2], dtype=torch.double)
+    kernel._batch_shape = torch.Size([2])
+    values = kernel(x.expand(2, 6, 3)).to_dense()
+    for index in range(2):
+        expected = kernel.bias_variance[index] + kernel.weight_variance[index] * x @ x.T
+        torch.testing.assert_close(values[index], expected)
+    diagonal = kernel(x.expand(2, 6, 3), diag=True)
+    torch.testing.assert_close(diagonal, values.diagonal(dim1=-2, dim2=-1))
+
+
+def test_a_selection_of_features_is_refused(network):
+    with pytest.raises(ValueError, match="active_dims: give the network fewer features"):
+        FeatureKernel(RBFKernel(active_dims=[0]), network)
+
+
+def naive(network, x):
+    for weight, bias in zip(network.weights, network.biases, strict=True):
+        x = torch.tanh(torch.einsum("...d,fd->...f", x, weight) + bias)
+    return x
+
+
+def test_features_are_those_of_a_multilayer_perceptron():
+    network = FeatureNetwork(3, hidden=(5, 4))
+    x = torch.rand(2, 6, 3, dtype=torch.double)
+    assert network.num_features == 4
+    torch.testing.assert_close(network(x), naive(network, x))
+    assert network(x).abs().max() < 1  # tanh after the last layer, too
+
+
+@pytest.mark.parametrize("hidden", [(4,), (5, 4), (3, 5, 2)])
+@pytest.mark.parametrize("shape", [(6, 3), (2, 6, 3), (0, 3), (3,)])
+def test_gradients_of_all_orders(hidden, shape):
+    network = FeatureNetwork(3, hidden)
+    x = torch.rand(*shape, dtype=torch.double, requires_grad=True)
+    inputs = [x, *network.parameters()]
+    torch.testing.assert_close(network(x), naive(network, x))
+    values = [value(network, x).sin().sum() for value in (FeatureNetwork.forward, naive)]
+    first = [torch.autograd.grad(value, inputs, create_graph=True) for value in values]
+    torch.testing.assert_close(*first)
+    totals = [sum(gradient.square().sum() for gradient in gradients) for gradients in first]
+    torch.testing.assert_close(*(torch.autograd.grad(total, inputs) for total in totals))
+
+
+def test_gradients_of_weights_alone():
+    network, x = FeatureNetwork(3, (5, 4)), torch.rand(6, 3, dtype=torch.double)
+    parameters = list(network.parameters())
+    gradients = [
+        torch.autograd.grad(value(network, x).sin().sum(), parameters)
+        for value in (FeatureNetwork.forward, naive)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_each_member_of_a_batch_has_its_own_weights():
+    members = [FeatureNetwork(3, hidden=(5, 4), seed=seed) for seed in range(2)]
+    batch = FeatureNetwork(3, hidden=(5, 4))
+    for name, parameter in batch.named_parameters():
+        parameter.data = torch.stack([member.get_parameter(name) for member in members])
+    x = torch.rand(7, 2, 6, 3, dtype=torch.double)
+    for index, member in enumerate(members):
+        torch.testing.assert_close(batch(x)[:, index], member(x[:, index]))
+        torch.testing.assert_close(batch[index](x[:, index]), member(x[:, index]))
+    shared = batch(x[0, 0])
+    assert shared.shape == (2, 6, 4)
+
+
+def test_seeds():
+    x = torch.rand(6, 3, dtype=torch.double)
+    torch.manual_seed(1)
+    first = FeatureNetwork(3)(x)
+    torch.manual_seed(2)
+    assert torch.equal(first, FeatureNetwork(3)(x))
+    assert not torch.equal(first, FeatureNetwork(3, seed=1)(x))
+
+
+def test_the_unit_cube_is_not_saturated():
+    x = torch.rand(500, 8, dtype=torch.double)
+    z = FeatureNetwork(8)(x)
+    assert z.mean(dim=0).abs().max() < 0.3
+    assert z.std() > 0.2
+
+
+@pytest.mark.parametrize("hidden", [(), (3, 0)])
+def test_no_units_are_refused(hidden):
+    with pytest.raises(ValueError, match="each positive"):
+        FeatureNetwork(2, hidden=hidden)
+
+
+def test_mean_is_linear_in_the_features():
+    network = FeatureNetwork(3, hidden=(5, 4))
+    mean = FeatureMean(network)
+    x = torch.rand(2, 6, 3, dtype=torch.double)
+    assert mean(x).abs().max() == 0
+    mean.weight.data.normal_()
+    mean.bias.data.fill_(0.7)
+    torch.testing.assert_close(mean(x), network(x) @ mean.weight + 0.7)
+    torch.testing.assert_close(mean.of_features(network(x)), mean(x))
+
+
+def test_mean_members_of_a_batch():
+    mean = FeatureMean(FeatureNetwork(3, hidden=(4,)))
+    for parameter in mean.parameters():
+        parameter.data = torch.randn(2, *parameter.shape, dtype=torch.double)
+    x = torch.rand(6, 3, dtype=torch.double)
+    values = mean(x.expand(5, 2, 6, 3))
+    assert values.shape == (5, 2, 6)
+    z = torch.tanh(x @ mean.network.weights[0][1].T + mean.network.biases[0][1])
+    torch.testing.assert_close(values[3, 1], z @ mean.weight[1] + mean.bias[1])

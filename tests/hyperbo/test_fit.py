@@ -1,0 +1,400 @@
+"""Pre-training by gradients: options, optimizers, early stopping, checkpoints, held-out tasks."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError, ModelFittingError
+
+from botorch_transfer.hyperbo.fit import GradientFit, renumbered, split
+from botorch_transfer.hyperbo.objectives import SourceLoss
+from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
+from tests.families import ShiftedSines
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "sgd"}, "Unknown optimizer 'sgd'"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
+        ({"batch_size": 0}, "batch_size=0 must be positive"),
+        ({"task_batch_size": 0}, "task_batch_size=0 must be positive"),
+        ({"patience": 0}, "patience=0 must be positive"),
+        ({"steps": -1}, "steps=-1 is out of range"),
+        ({"validation_every": 0}, "validation_every=0 is out of range"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of range"),
+        ({"objective": "mll"}, "Unknown objective 'mll'"),
+        ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
+    ],
+)
+def test_options_out_of_range(options, message):
+    X = torch.rand(4, 2, dtype=torch.double)
+    with pytest.raises(ValueError, match=message):
+        PretrainedPrior.stationary(2).fit([(X, X[:, :1])], **options)
+
+
+def test_content_is_all_but_how():
+    options = PretrainingOptions(optimizer="adam")
+    how = {"progress": True, "checkpoint": "run", "checkpoint_every": 3}
+    assert replace(options, **how).content() == options.content()
+    for field in fields(options):
+        if field.name not in how:
+            other = "lbfgs" if field.name == "optimizer" else 12
+            assert replace(options, **{field.name: other}).content() != options.content()
+
+
+FAMILY = ShiftedSines()
+X = FAMILY.inputs(12)
+HISTORY = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.3, 0.6, 0.8)]
+HELD_OUT = {"held out": (X, FAMILY.value(X, 0.45))}
+VARIANTS = [
+    ("nll", "adam"),
+    ("nll", "lbfgs"),
+    ("ekl", "adam"),
+    ("ekl", "lbfgs"),
+    ("nll+ekl", "adam"),
+]
+
+
+def untrained():
+    return PretrainedPrior.hyperbo(2, hidden=(6,))
+
+
+def fit(objective="nll", **options):
+    return untrained().fit(HISTORY, objective, **{"steps": 30, "batch_size": 5, **options})
+
+
+def parameters(prior):
+    return {name: tensor.clone() for name, tensor in prior.parts.state_dict().items()}
+
+
+def assert_equal_bits(left, right):
+    for name, tensor in parameters(left).items():
+        assert torch.equal(tensor, parameters(right)[name]), name
+    assert left.learning_curve == right.learning_curve
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+def test_loss_falls(objective, optimizer):
+    prior = fit(objective, optimizer=optimizer, steps=60, batch_size=50)
+    curve = prior.learning_curve.loss
+    assert curve[-1] < curve[0] - 1
+    assert prior.learning_curve.best_step == len(curve)
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+def test_seeds(objective, optimizer):
+    torch.manual_seed(1)
+    first = fit(objective, optimizer=optimizer)
+    torch.manual_seed(2)
+    assert_equal_bits(first, fit(objective, optimizer=optimizer))
+    state = torch.get_rng_state()
+    other = fit(objective, optimizer=optimizer, seed=1)
+    assert torch.equal(state, torch.get_rng_state())
+    if "nll" in objective and optimizer == "adam":
+        assert other.learning_curve.loss != first.learning_curve.loss
+
+
+def test_default_optimizers():
+    assert len(fit("ekl", steps=None, batch_size=50).learning_curve.loss) <= 100
+    assert len(fit("nll", steps=7).learning_curve.loss) == 7
+
+
+def test_lbfgs_stops_where_it_converges():
+    prior = PretrainedPrior.stationary(2).fit(HISTORY, optimizer="lbfgs", steps=500)
+    curve = prior.learning_curve.loss
+    assert len(curve) < 200
+    again = prior.fit(HISTORY, optimizer="lbfgs", steps=500).learning_curve.loss
+    assert again[0] <= curve[-1] + 1e-6
+    assert abs(again[-1] - curve[-1]) < 1e-3
+
+
+def test_adam_and_lbfgs_find_the_same_optimum():
+    fits = [
+        PretrainedPrior.stationary(2).fit(
+            HISTORY, optimizer=optimizer, steps=steps, learning_rate=0.1
+        )
+        for optimizer, steps in (("adam", 1000), ("lbfgs", 200))
+    ]
+    losses = [fit.learning_curve.loss[-1] for fit in fits]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-2)
+
+
+def test_adam_is_pytorch_s_on_the_whole_loss():
+    """With all points in each step, nothing is random: the steps are those of a plain loop."""
+    prior = fit(batch_size=50, steps=5, decay=False, learning_rate=0.02)
+    parts = untrained().gp(torch.Size([]), fit=True)
+    optimizer = torch.optim.Adam([p for p in parts.parameters() if p.requires_grad], 0.02)
+    Y = torch.stack([Y.squeeze(-1) for _, Y in HISTORY])
+    Y = (Y - Y.mean()) / Y.std()
+    for _ in range(5):
+        optimizer.zero_grad()
+        covariance = parts.covar_module(X).to_dense() + parts.noise * torch.eye(12).double()
+        mvn = torch.distributions.MultivariateNormal(parts.mean_module(X), covariance)
+        (-mvn.log_prob(Y).mean()).backward()
+        optimizer.step()
+    for name, tensor in parts.state_dict().items():
+        torch.testing.assert_close(parameters(prior)[name], tensor, rtol=1e-5, atol=1e-7)
+
+
+# ------------------------------------------------------------------------------- validation
+
+
+@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
+def test_validation_is_in_the_units_of_the_source_tasks(scale):
+    data = [(X, (Y - 50) / 10) for X, Y in HISTORY]
+    prior = PretrainedPrior.stationary(2)
+    prior.fit(data, validation_data=data[:1], steps=1, outcome_scale=scale)
+    pooled = torch.cat([Y for _, Y in data])
+    X0, Y0 = data[0]
+    mean, std = {
+        "raw": (0.0, 1.0),
+        "per_task": (Y0.mean(), Y0.std()),
+        "pooled": (pooled.mean(), pooled.std()),
+    }[scale]
+    parts = PretrainedPrior.stationary(2).gp(torch.Size(), fit=False)
+    expected = float(parts.nll(X0, ((Y0 - mean) / std).squeeze(-1)))
+    assert prior.learning_curve.validation_loss[0] == pytest.approx(expected, rel=1e-8)
+
+
+def test_the_best_state_is_restored():
+    prior = untrained().fit(
+        HISTORY,
+        validation_data=HELD_OUT,
+        steps=60,
+        validation_every=5,
+        learning_rate=0.3,
+        decay=False,
+        patience=100,
+    )
+    curve = prior.learning_curve
+    assert curve.validation_steps == list(range(0, 61, 5))
+    best = min(range(13), key=curve.validation_loss.__getitem__)
+    assert curve.best_step == curve.validation_steps[best]
+    assert 0 < curve.best_step < 60
+    stopped = untrained().fit(
+        HISTORY,
+        validation_data=HELD_OUT,
+        steps=60,
+        validation_every=5,
+        learning_rate=0.3,
+        decay=False,
+        patience=2,
+    )
+    # The loss is measured again from outside.
+    Y = (FAMILY.value(X, 0.45) - prior.outcome_mean).squeeze(-1)
+    Y = Y / torch.cat([Y for _, Y in HISTORY]).std()
+    covariance = prior.covariance(X) + prior.noise * torch.eye(12).double()
+    mvn = torch.distributions.MultivariateNormal(prior.mean(X), covariance)
+    assert -float(mvn.log_prob(Y)) == pytest.approx(curve.validation_loss[best], rel=1e-6)
+    looks = stopped.learning_curve.validation_steps
+    assert looks[-1] == stopped.learning_curve.best_step + 10 or looks[-1] == 60
+    assert len(stopped.learning_curve.loss) == looks[-1]
+
+
+@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
+def test_validation_tasks_are_in_the_prior_s_units(scale):
+    prior = untrained().fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=0)
+    prior = prior.fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=1, batch_size=50)
+    curve = prior.learning_curve
+    assert curve.validation_loss[0] == pytest.approx(curve.loss[0], rel=1e-9)
+
+
+# ------------------------------------------------------------------------------- checkpoints
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+@pytest.mark.parametrize("validated", [False, True])
+def test_an_interrupted_run_ends_at_the_same_numbers(
+    objective, optimizer, validated, tmp_path, monkeypatch
+):
+    options = {"optimizer": optimizer, "validation_data": HELD_OUT if validated else None}
+    options["patience"] = 100
+    expected = fit(objective, **options)
+    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 7}
+    note, steps = GradientFit._note, []
+
+    def interrupted(self, loss):
+        steps.append(1)
+        if len(steps) in (17, 19):
+            raise Interrupted
+        return note(self, loss)
+
+    monkeypatch.setattr(GradientFit, "_note", interrupted)
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            fit(objective, **options)
+    assert_equal_bits(expected, fit(objective, **options))
+    assert len(steps) < 50  # not from the beginning
+    steps.clear()
+    assert_equal_bits(expected, fit(objective, **options))
+    assert not steps  # finished
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    fit(checkpoint=tmp_path / "run")
+    for change in ({"seed": 1}, {"steps": 31}, {"objective": "ekl"}, {"outcome_scale": "raw"}):
+        with pytest.raises(ValueError, match="other source data, starting values or options"):
+            fit(checkpoint=tmp_path / "run", **change)
+    with pytest.raises(ValueError, match="other source data"):
+        fit(checkpoint=tmp_path / "run", validation_data=HELD_OUT)
+    fit(checkpoint=tmp_path / "run", progress=True, checkpoint_every=3)  # how, not what
+
+
+def test_a_checkpoint_of_another_kernel_or_noise_is_refused(tmp_path):
+    def fit_stationary(kernel="rbf", noise=None, file="run"):
+        noise = [] if noise is None else [torch.full((6, 1), noise, dtype=torch.double)]
+        X = torch.linspace(0, 1, 12, dtype=torch.double).reshape(6, 2)
+        validation = [(X, X[:, :1], *noise)]
+        prior = PretrainedPrior.stationary(2, kernel=kernel)
+        prior.fit(HISTORY, steps=3, validation_data=validation, checkpoint=tmp_path / file)
+
+    fit_stationary()
+    for change in ({"kernel": "matern12"}, {"noise": 0.5}):
+        with pytest.raises(ValueError, match="other source data, starting values or options"):
+            fit_stationary(**change)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    (tmp_path / "run").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="damaged"):
+        fit(checkpoint=tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        fit(checkpoint=tmp_path / "missing" / "run")
+
+
+# ---------------------------------------------------------------------------------- trouble
+
+
+def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
+    sampled, calls = SourceLoss.sampled, []
+
+    def sometimes(self, parts, step):
+        loss = sampled(self, parts, step)
+        calls.append(1)
+        return loss * torch.nan if len(calls) % 3 == 0 else loss
+
+    monkeypatch.setattr(SourceLoss, "sampled", sometimes)
+    prior = fit()
+    assert [loss != loss for loss in prior.learning_curve.loss] == 10 * [False, False, True]
+    assert all(
+        tensor.isfinite().all() for name, tensor in parameters(prior).items() if "bound" not in name
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_no_finite_loss_at_all_is_an_error(optimizer, monkeypatch):
+    prior = untrained()
+    before = parameters(prior)
+    for name in ("sampled", "full"):
+        monkeypatch.setattr(
+            SourceLoss, name, lambda self, parts, *_: parts.noise.detach().sum() * torch.nan
+        )
+    with pytest.raises(ModelFittingError, match="no finite loss"):
+        prior.fit(HISTORY, optimizer=optimizer)
+    assert all(torch.equal(tensor, parameters(prior)[name]) for name, tensor in before.items())
+    assert prior.num_tasks == 0
+
+
+def test_progress(capsys):
+    fit(progress=True)
+    assert "pre-training" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------- held-out tasks
+
+MANY = [(X, FAMILY.value(X, 0.1 * shift)) for shift in range(8)]
+HOLD_OUT_VARIANTS = [("nll", "adam"), ("nll", "lbfgs"), ("ekl", "lbfgs"), ("nll+ekl", "adam")]
+
+
+def fit_held_out(data=MANY, objective="nll", **options):
+    options = {"steps": 20, "validation_every": 5, "learning_rate": 0.05, **options}
+    return PretrainedPrior.hyperbo(2, hidden=(6,)).fit(data, objective, **options)
+
+
+@pytest.mark.parametrize(("objective", "optimizer"), HOLD_OUT_VARIANTS)
+@pytest.mark.parametrize("scale", ["pooled", "per_task"])
+def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
+    options = {"optimizer": optimizer, "batch_size": 5, "seed": 3, "objective": objective}
+    prior = fit_held_out(**options, hold_out=0.25, outcome_scale=scale)
+    curve = prior.learning_curve
+    kept, held_out = split(8, 0.25, seed=3)
+    # In units that are those of all tasks.
+    outcomes = torch.cat([Y for _, Y in MANY])
+
+    def scaled(numbers):
+        tasks = [MANY[number] for number in numbers.tolist()]
+        if scale == "per_task":
+            return [(X, (Y - Y.mean()) / Y.std()) for X, Y in tasks]
+        return [(X, (Y - outcomes.mean()) / outcomes.std()) for X, Y in tasks]
+
+    trial = fit_held_out(
+        scaled(kept), **options, validation_data=scaled(held_out), outcome_scale="raw"
+    ).learning_curve
+    assert curve.validation_steps == trial.validation_steps
+    assert curve.validation_loss == pytest.approx(trial.validation_loss, rel=1e-6)
+    assert curve.best_step == trial.best_step
+    assert len(curve.loss) == curve.best_step
+    whole = fit_held_out(
+        **options, outcome_scale=scale
+    ).learning_curve  # the schedule is that of all steps
+    assert curve.loss == whole.loss[: len(curve.loss)]
+    assert prior.num_tasks == 8
+
+
+@pytest.mark.parametrize("when", [3, 13, 23, 34])
+def test_an_interrupted_pair_of_runs_ends_at_the_same_numbers(when, tmp_path, monkeypatch):
+    options = {"hold_out": 0.25, "patience": 100, "batch_size": 5}
+    expected = fit_held_out(**options)
+    assert expected.learning_curve.best_step > 12  # both parts are interrupted here
+    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 4}
+    note, steps = GradientFit._note, []
+
+    def interrupted(self, loss):
+        steps.append(1)
+        if len(steps) == when:
+            raise Interrupted
+        return note(self, loss)
+
+    monkeypatch.setattr(GradientFit, "_note", interrupted)
+    with pytest.raises(Interrupted):
+        fit_held_out(**options)
+    assert_equal_bits(expected, fit_held_out(**options))
+    total = 20 + expected.learning_curve.best_step
+    assert len(steps) <= total + 5  # not from the beginning
+    with pytest.raises(ValueError, match="other source data"):
+        fit_held_out(**{**options, "hold_out": 0.5})
+
+
+def test_given_groups():
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [2, 7]]
+    prior = fit_held_out(objective="ekl", groups=groups, hold_out=0.25, steps=10)
+    assert 0 < len(prior.learning_curve.loss) <= 10
+    assert renumbered(groups, [0, 2, 3, 7]) == [[0, 1, 2], [1, 3]]
+    with pytest.raises(InputDataError, match="no group has two tasks"):
+        renumbered([[0, 1]], [1, 2])
+    assert renumbered(None, [1, 2]) is None
+
+
+def test_splits():
+    kept, held_out = split(10, 0.3, seed=1)
+    assert sorted(kept.tolist() + held_out.tolist()) == list(range(10))
+    assert len(held_out) == 3
+    assert torch.equal(split(10, 0.3, seed=1)[1], held_out)
+    assert not torch.equal(split(10, 0.3, seed=2)[1], held_out)
+    assert len(split(10, 0.01, seed=1)[1]) == 1
+
+
+def test_what_cannot_be_held_out_is_refused():
+    with pytest.raises(ValueError, match=r"hold_out=1.5 must lie between"):
+        fit_held_out(hold_out=1.5)
+    with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
+        fit_held_out(MANY[:2], hold_out=0.2)
+    with pytest.raises(ValueError, match="Give either validation_data or hold_out"):
+        fit_held_out(hold_out=0.2, validation_data=MANY[:1])

@@ -1,0 +1,434 @@
+"""NLL and EKL against direct evaluations, matching inputs, and the losses made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from scipy.stats import multivariate_normal
+from torch.distributions import MultivariateNormal
+
+from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.likelihood import nll
+from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
+from botorch_transfer.hyperbo import objectives
+from botorch_transfer.hyperbo.objectives import (
+    EmpiricalGaussian,
+    GroupEKL,
+    SourceLoss,
+    TaskNLL,
+    ekl,
+    find_matching_groups,
+)
+from botorch_transfer.pretraining import PretrainedPrior
+from tests.families import ShiftedSines
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+
+
+def covariances(*shape, seed=1):
+    root = draw(*shape, shape[-1], seed=seed)
+    return root @ root.mT + 0.3 * torch.eye(shape[-1], dtype=torch.double)
+
+
+def naive_nll(mean, covariance, Y):
+    return -multivariate_normal(mean.numpy(), covariance.numpy()).logpdf(Y.numpy())
+
+
+def naive_ekl(mean, covariance, Y, rank):
+    """On an orthonormal basis of the support, where everything is an ordinary Gaussian."""
+    Y, mean, covariance = Y.numpy(), mean.numpy(), covariance.numpy()
+    empirical_mean = Y.mean(axis=1)
+    empirical = np.cov(Y, bias=True).reshape(len(Y), len(Y))
+    values, vectors = np.linalg.eigh(empirical)
+    A = vectors[:, -rank:] * np.sqrt(values[-rank:])
+    pinv = np.linalg.pinv(A)
+    S, m = pinv @ covariance @ pinv.T, pinv @ (mean - empirical_mean)
+    inverse = np.linalg.inv(S)
+    return 0.5 * (np.trace(inverse) + m @ inverse @ m + np.log(np.linalg.det(S)) - rank)
+
+
+def test_nll_is_the_density():
+    mean, covariance, Y = draw(3, 5), covariances(3, 5), draw(3, 5, seed=2)
+    expected = [naive_nll(*parts) for parts in zip(mean, covariance, Y, strict=True)]
+    np.testing.assert_allclose(nll(mean, covariance, Y), expected, rtol=1e-10)
+
+
+def test_nll_of_ragged_tasks():
+    mean, covariance, Y = draw(3, 5), covariances(3, 5), draw(3, 5, seed=2)
+    sizes = torch.tensor([5, 1, 3])
+    mask = torch.arange(5) < sizes.unsqueeze(-1)
+    expected = [
+        naive_nll(m[:n], K[:n, :n], y[:n])
+        for m, K, y, n in zip(mean, covariance, Y, sizes.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(nll(mean, covariance, Y, mask), expected, rtol=1e-10)
+    padded = Y.masked_fill(~mask, 1e3)
+    assert torch.equal(nll(mean, covariance, padded, mask), nll(mean, covariance, Y, mask))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradient_of_nll(masked):
+    root, mean, Y = draw(2, 4, 4), draw(2, 4), draw(2, 4, seed=2)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]]) if masked else None
+
+    def value(root, mean, Y):
+        return nll(mean, root @ root.mT + torch.eye(4, dtype=torch.double), Y, mask)
+
+    inputs = [tensor.requires_grad_() for tensor in (root, mean, Y)]
+    assert torch.autograd.gradcheck(value, inputs)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, 1), (2, 4)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_noise_of_its_own(shape, masked):
+    mean, covariance, Y = draw(2, 4), covariances(2, 4), draw(2, 4, seed=2)
+    noise = (0.1 + draw(*shape, seed=5).square()).requires_grad_()
+    mask = torch.tensor([[True] * 4, [True, True, False, False]]) if masked else None
+    before = covariance.clone()
+    expected = nll(mean, covariance + torch.diag_embed(noise.expand(2, 4)), Y, mask)
+    torch.testing.assert_close(nll(mean, covariance, Y, mask, noise), expected)
+    assert torch.equal(covariance, before)
+    assert torch.autograd.gradcheck(lambda noise: nll(mean, covariance, Y, mask, noise), noise)
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_nll_of_a_broken_task_is_nan_and_the_others_are_not():
+    covariance = torch.stack([torch.eye(3), -torch.eye(3), torch.eye(3)]).double()
+    values = nll(torch.zeros(3, 3).double(), covariance, torch.zeros(3, 3).double())
+    assert values.isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_a_singular_covariance_gets_jitter():
+    covariance = torch.ones(1, 3, 3, dtype=torch.double)
+    value = nll(torch.zeros(1, 3).double(), covariance, torch.ones(1, 3).double())
+    assert value.isfinite().all()
+
+
+@pytest.mark.parametrize(("P", "N"), [(4, 9), (1, 2), (3, 4)])
+def test_ekl_of_full_rank_is_the_divergence(P, N):
+    Y, mean, covariance = draw(P, N), draw(P, seed=3), covariances(P)
+    value = ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y]))
+    ours = torch.distributions.MultivariateNormal(mean, covariance)
+    sample = torch.distributions.MultivariateNormal(
+        Y.mean(-1), torch.cov(Y, correction=0).reshape(P, P)
+    )
+    expected = torch.distributions.kl_divergence(sample, ours)
+    torch.testing.assert_close(value[0], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, P)], rtol=1e-8)
+
+
+@pytest.mark.parametrize(("P", "N", "rank"), [(6, 3, 2), (5, 5, 4), (7, 2, 1)])
+def test_ekl_of_few_tasks_is_on_their_support(P, N, rank):
+    Y, mean, covariance = draw(P, N), draw(P, seed=3), covariances(P)
+    empirical = EmpiricalGaussian.of([Y])
+    assert empirical.rank.tolist() == [rank]
+    value = ekl(mean[None], covariance[None], empirical)
+    np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, rank)], rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_errors_are_no_rank(seed):
+    """Rounding leaves singular values of five to ten ε, relative to the largest, besides three."""
+    Y = draw(40, 3, seed=seed) @ draw(3, 30, seed=seed + 100) + 20.0
+    empirical = EmpiricalGaussian.of([Y])
+    assert empirical.rank.tolist() == [3]
+    mean, covariance = draw(40, seed=3), covariances(40)
+    value = ekl(mean[None], covariance[None], empirical)
+    np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, 3)], rtol=1e-8)
+
+
+def test_ekl_of_tasks_that_are_copies():
+    """Rank is what differs, not the number of tasks."""
+    Y, mean, covariance = draw(6, 3), draw(6, seed=3), covariances(6)
+    doubled = EmpiricalGaussian.of([Y.repeat(1, 2)])
+    assert doubled.rank.tolist() == [2]
+    value = ekl(mean[None], covariance[None], doubled)
+    torch.testing.assert_close(value, ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y])))
+
+
+def test_ekl_of_several_groups_of_different_sizes():
+    sizes = [(6, 3, 2), (2, 8, 2), (4, 5, 4), (1, 2, 1)]
+    outcomes = [draw(P, N, seed=P) for P, N, _ in sizes]
+    empirical = EmpiricalGaussian.of(outcomes)
+    assert empirical.rank.tolist() == [rank for _, _, rank in sizes]
+    mean, covariance = draw(4, 6, seed=9), covariances(4, 6)
+    expected = [
+        naive_ekl(m[:P], K[:P, :P], Y, rank)
+        for m, K, Y, (P, _, rank) in zip(mean, covariance, outcomes, sizes, strict=True)
+    ]
+    np.testing.assert_allclose(ekl(mean, covariance, empirical), expected, rtol=1e-8)
+
+
+def test_gradient_of_ekl():
+    empirical = EmpiricalGaussian.of([draw(4, 3), draw(2, 6)])
+    root, mean = draw(2, 4, 4, seed=4).requires_grad_(), draw(2, 4, seed=5).requires_grad_()
+
+    def value(root, mean):
+        return ekl(mean, root @ root.mT + torch.eye(4, dtype=torch.double), empirical)
+
+    assert torch.autograd.gradcheck(value, (root, mean))
+
+
+def test_ekl_is_least_at_the_empirical_gaussian():
+    Y = draw(3, 12)
+    empirical = EmpiricalGaussian.of([Y])
+    mean, covariance = Y.mean(-1)[None], torch.cov(Y, correction=0)[None]
+    assert ekl(mean, covariance, empirical).abs() < 1e-10
+    assert ekl(mean + 0.1, covariance, empirical) > 1e-4
+    assert ekl(mean, 1.1 * covariance, empirical) > 1e-4
+
+
+def test_ekl_and_nll_differ_by_a_constant_where_tasks_are_many():
+    """Sec. 5.5.1: their gradients are the same if the empirical covariance has full rank."""
+    Y = draw(3, 12)
+    differences = []
+    for seed in (1, 2):
+        mean, covariance = draw(3, seed=seed), covariances(3, seed=seed)
+        divergence = ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y]))
+        likelihood = nll(mean.expand(12, 3), covariance.expand(12, 3, 3), Y.mT).mean()
+        differences.append(divergence - likelihood)
+    torch.testing.assert_close(*differences)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e6])
+def test_equal_tasks_are_refused(level):
+    same = (draw(4, 1) + level).expand(4, 3)
+    with pytest.raises(ValueError, match="equal outcomes"):
+        EmpiricalGaussian.of([draw(4, 3), same])
+
+
+def test_single_precision():
+    Y, mean, covariance = draw(5, 3), draw(5, seed=3), covariances(5)
+    empirical = EmpiricalGaussian.of([Y.float()])
+    assert empirical.rank.tolist() == [2]
+    value = ekl(mean[None].float(), covariance[None].float(), empirical)
+    assert value.dtype == torch.float
+    expected = naive_ekl(mean, covariance, Y, 2)
+    np.testing.assert_allclose(value, [expected], rtol=1e-3)
+
+
+def inputs(n, d=2, seed=0):
+    return torch.rand(n, d, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_matching(group, tasks):
+    """The rows of a group are the same inputs in all of its tasks."""
+    first, *others = (
+        tasks[task][rows] for task, rows in zip(group.tasks.tolist(), group.rows.mT, strict=True)
+    )
+    for other in others:
+        torch.testing.assert_close(first, other, atol=1e-8, rtol=0)
+
+
+def test_one_design_for_all_is_one_group():
+    X = inputs(6)
+    tasks = [X, X.flip(0), X[torch.tensor([3, 1, 0, 5, 4, 2])]]
+    (group,) = find_matching_groups(tasks)
+    assert group.tasks.tolist() == [0, 1, 2]
+    assert group.rows[:, 0].tolist() == list(range(6))
+    assert_matching(group, tasks)
+
+
+def test_several_designs_are_several_groups():
+    A, B = inputs(4), inputs(3, seed=1)
+    own = [inputs(2, seed=seed) for seed in range(2, 6)]
+    tasks = [torch.cat(parts) for parts in zip([A, A, B, torch.cat([A, B])], own, strict=True)]
+    first, second = find_matching_groups(tasks)
+    assert first.tasks.tolist() == [0, 1, 3]
+    assert second.tasks.tolist() == [2, 3]
+    assert (len(first.rows), len(second.rows)) == (4, 3)
+    for group in (first, second):
+        assert_matching(group, tasks)
+
+
+def test_rounding_errors_don_t_part_inputs():
+    X = torch.linspace(0, 1, 7).double().unsqueeze(-1)
+    tasks = [X, X + 3e-10, X - 3e-10]
+    (group,) = find_matching_groups(tasks)
+    assert group.rows.shape == (7, 3)
+    with pytest.raises(InputDataError, match="objective='nll'"):
+        find_matching_groups(tasks, tolerance=1e-12)
+
+
+def test_single_precision_is_coarser():
+    X = inputs(5).float()
+    (group,) = find_matching_groups([X, X + 2e-7])
+    assert len(group.rows) == 5
+
+
+def test_repeated_inputs_count_once_with_their_first_row():
+    X = inputs(3)
+    (group,) = find_matching_groups([X[[0, 1, 0, 2]], X[[2, 2, 0]]])
+    assert group.rows.tolist() == [[0, 2], [3, 0]]
+
+
+def test_given_groups_may_overlap():
+    A, B = inputs(4), inputs(3, seed=1)
+    tasks = [torch.cat([A, B]), A, torch.cat([B, A])]
+    pair, triple = find_matching_groups(tasks, groups=[[0, 2], [0, 1, 2]])
+    assert len(pair.rows) == 7
+    assert len(triple.rows) == 4
+    for group in (pair, triple):
+        assert_matching(group, tasks)
+
+
+@pytest.mark.parametrize("members", [[0], [0, 0], [0, 5], [-1, 0]])
+def test_unfit_groups_are_refused(members):
+    with pytest.raises(InputDataError, match="two source tasks or more"):
+        find_matching_groups([inputs(3), inputs(3)], groups=[members])
+
+
+def test_a_group_without_common_inputs_is_refused():
+    tasks = [inputs(3), inputs(3), inputs(3, seed=1)]
+    with pytest.raises(InputDataError, match="share no input"):
+        find_matching_groups(tasks, groups=[[0, 1], [0, 2]])
+
+
+FAMILY = ShiftedSines()
+
+
+def parts():
+    parts = PretrainedPrior.hyperbo(2, hidden=(4,)).gp(torch.Size(), fit=True)
+    parts.mean_module.weight.data.fill_(0.3)
+    return parts
+
+
+def ragged(known_noise=()):
+    tasks = []
+    for name, (X, Y) in FAMILY.sources((9, 1, 12)).items():
+        noise = torch.full_like(Y, 0.2) if name in known_noise else None
+        tasks.append((X, (Y - 50) / 10) if noise is None else (X, (Y - 50) / 10, noise))
+    return PaddedTasks.from_datasets(as_datasets(tasks))
+
+
+def naive_task_nll(gp, X, Y, noise):
+    mean, covariance = gp.mean_module(X), gp.covar_module(X).to_dense()
+    covariance = covariance + torch.diag(noise.expand(len(X)))
+    return -MultivariateNormal(mean, covariance).log_prob(Y)
+
+
+@pytest.mark.parametrize("known_noise", [(), ("task 0",), ("task 0", "task 1", "task 2")])
+@pytest.mark.parametrize("chunk_elements", [1, 200, 2**20])
+def test_full_nll(known_noise, chunk_elements, monkeypatch):
+    monkeypatch.setattr(objectives, "CHUNK_ELEMENTS", chunk_elements)
+    gp, tasks = parts(), ragged(known_noise)
+    expected = [
+        naive_task_nll(gp, X[mask], Y[mask], Yvar[mask] if fixed else gp.noise)
+        for X, Y, Yvar, mask, fixed in zip(
+            tasks.X, tasks.Y, tasks.Yvar, tasks.mask, tasks.fixed_noise, strict=True
+        )
+    ]
+    values = torch.cat(list(TaskNLL(tasks, 50, 50).of_tasks(gp)))
+    torch.testing.assert_close(values.sort().values, torch.stack(expected).sort().values)
+    loss = SourceLoss(TaskNLL(tasks, 50, 50), None).full(gp)
+    torch.testing.assert_close(loss, torch.stack(expected).mean().detach())
+    expected_gradients = torch.autograd.grad(
+        torch.stack(expected).mean(), list(gp.parameters()), allow_unused=True
+    )
+    for parameter, gradient in zip(gp.parameters(), expected_gradients, strict=True):
+        expected_gradient = torch.zeros_like(parameter) if gradient is None else gradient
+        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(found, expected_gradient, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("known_noise", [(), ("task 0",)])
+def test_a_sample_of_everything_is_everything(known_noise):
+    gp, tasks = parts(), ragged(known_noise)
+    loss = TaskNLL(tasks, batch_size=50, task_batch_size=50)
+    sampled = loss.sampled(gp, step=7)
+    torch.testing.assert_close(sampled, torch.cat(list(loss.of_tasks(gp))).mean())
+
+
+def test_ekl_of_groups_of_different_sizes_and_noise():
+    A, B = FAMILY.inputs(5), FAMILY.inputs(3, seed=1)
+    inputs = [A, torch.cat([B, A]), A.flip(0), B]
+    shifts = (0.1, 0.5, 0.9, 0.3)
+    outcomes = [FAMILY.value(X, s) / 10 for X, s in zip(inputs, shifts, strict=True)]
+    noise = torch.full_like(outcomes[1], 0.4)
+    data = list(zip(inputs, outcomes, strict=True))
+    tasks = PaddedTasks.from_datasets(as_datasets([data[0], (*data[1], noise), *data[2:]]))
+    gp, loss = parts(), GroupEKL.of(tasks, find_matching_groups(inputs))
+    expected = []
+    for X, Y, own_noise in (
+        (A, [outcomes[0], outcomes[1][3:], outcomes[2].flip(0)], (2 * gp.noise + 0.4) / 3),
+        (B, [outcomes[1][:3], outcomes[3]], (gp.noise + 0.4) / 2),
+    ):
+        covariance = gp.covar_module(X).to_dense() + torch.eye(len(X)) * own_noise
+        empirical = EmpiricalGaussian.of([torch.cat(Y, dim=-1)])
+        expected.append(ekl(gp.mean_module(X)[None], covariance[None], empirical))
+    torch.testing.assert_close(loss.full(gp), torch.cat(expected).mean())
+
+
+def test_both_objectives_at_once():
+    X = FAMILY.inputs(6)
+    tasks = prepare(as_datasets([(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.9)]))
+    gp = parts()
+    losses = {}
+    for objective in ("nll", "ekl", "nll+ekl"):
+        loss = SourceLoss.of(tasks, objective, nll_weight=0.3)
+        losses[objective] = loss.full(gp)
+        sampled = loss.sampled(gp, step=0)
+        torch.testing.assert_close(sampled, losses[objective])
+    torch.testing.assert_close(losses["nll+ekl"], losses["ekl"] + 0.3 * losses["nll"])
+
+
+def test_huge_groups_are_thinned():
+    X = FAMILY.inputs(50)
+    tasks = prepare(as_datasets([(X, FAMILY.value(X)), (X.flip(0), FAMILY.value(X, 0.3).flip(0))]))
+    thin = SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
+    rows = (thin.unsqueeze(1) == X).all(dim=-1).nonzero()[:, 1]
+    assert len(rows) == 20
+    assert (rows.diff() > 0).all()
+    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
+    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
+    assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
+
+
+def test_groups_of_equal_tasks_are_left_out():
+    X, other = FAMILY.inputs(4), FAMILY.inputs(3, seed=1)
+    same = [(X, FAMILY.value(X))] * 2
+    different = [(other, FAMILY.value(other, shift)) for shift in (0.0, 0.5)]
+    tasks = PaddedTasks.from_datasets(as_datasets(same + different))
+    inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
+    assert GroupEKL.of(tasks, find_matching_groups(inputs)).X.shape == (1, 3, 2)
+    only_same = PaddedTasks.from_datasets(as_datasets(same))
+    with pytest.raises(InputDataError, match="equal outcomes"):
+        GroupEKL.of(only_same, find_matching_groups([X, X]))
+
+
+DATA = as_datasets(FAMILY.sources((6, 4)))
+
+
+def prepare(data=DATA):
+    tasks = PaddedTasks.from_datasets(data)
+    return tasks.standardize(*outcome_scales(tasks, "pooled"))
+
+
+def test_the_objective_says_what_the_loss_is_made_of():
+    same_inputs = as_datasets([(DATA[0].X, DATA[0].Y), (DATA[0].X, 2 * DATA[0].Y)])
+    for objective in ("nll", "ekl", "nll+ekl"):
+        built = SourceLoss.of(prepare(same_inputs), objective)
+        assert (built.task_nll is not None) == ("nll" in objective)
+        assert (built.group_ekl is not None) == ("ekl" in objective)
+
+
+def test_without_matching_inputs_there_is_no_ekl():
+    with pytest.raises(InputDataError, match="nll"):
+        SourceLoss.of(prepare(), "ekl")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "mle"}, "Unknown objective 'mle': choose one of 'nll'"),
+        ({"objective": "nll", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
+    ],
+)
+def test_unfit_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SourceLoss.of(prepare(), **options)

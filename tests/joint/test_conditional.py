@@ -1,0 +1,213 @@
+"""The target of a joint GP, given its sources: batches, memory. Values are tested on the models."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.joint.conditional import (
+    SourceConditional,
+    SourceConditionalKernel,
+    SourceConditionalMean,
+    SourceNoise,
+    SourcePoints,
+)
+from botorch_transfer.joint.kernels import HierarchicalKernel, ScaMLKernel
+
+SIZES = (5, 3)
+NOISE = SOURCE_HYPERPARAMETERS.noise
+
+
+def build(kind="ScaML", batch_shape=()):
+    shape = torch.Size(batch_shape)
+    kernels = [RBFKernel(batch_shape=shape) for _ in range(3)]
+    if kind == "ScaML":
+        kernel = ScaMLKernel(kernels, TaskWeights(2, shape))
+    else:
+        kernel = HierarchicalKernel(kernels, batch_shape=shape)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(8, 2, generator=generator, dtype=torch.double)
+    points = SourcePoints(X, X.sum(-1).sin(), torch.zeros(8), SIZES, ["a", "b"])
+    noise = SourceNoise([False, False], NOISE.constraint(), NOISE.prior(), shape)
+    conditional = SourceConditional(kernel, points, noise).double()
+    with torch.no_grad():
+        for parameter in conditional.parameters():
+            scatter = torch.rand(parameter.shape, generator=generator, dtype=torch.double)
+            parameter.add_(0.2 * scatter)
+    return conditional.eval()
+
+
+def inputs(*shape, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, 2, generator=generator, dtype=torch.double)
+
+
+@pytest.fixture(params=["ScaML", "HGP"])
+def kind(request):
+    return request.param
+
+
+def dense(conditional, x1, x2):
+    """Mean at ``x1`` and covariance, from the kernel over inputs and tasks."""
+    points, kernel = conditional.points, conditional.kernel
+    tasks = torch.tensor([0] * 5 + [1] * 3).double().unsqueeze(-1)
+    source = torch.cat([points.X, tasks], dim=-1)
+    first, second = (torch.cat([x, torch.full_like(x[:, :1], 2.0)], dim=-1) for x in (x1, x2))
+    K = kernel(source).to_dense() + conditional.noise.variances(points).diag()
+    cross = kernel(first, source).to_dense()
+    mean = cross @ torch.linalg.solve(K, points.Y)
+    solved = torch.linalg.solve(K, kernel(source, second).to_dense())
+    return mean, kernel(first, second).to_dense() - cross @ solved
+
+
+def test_values(kind):
+    conditional = build(kind)
+    x1, x2 = inputs(4), inputs(3, seed=2)
+    mean, covariance = dense(conditional, x1, x2)
+    torch.testing.assert_close(conditional.mean(x1), mean)
+    torch.testing.assert_close(conditional.covariance(x1, x2), covariance)
+    torch.testing.assert_close(conditional.covariance(x1), dense(conditional, x1, x1)[1])
+    torch.testing.assert_close(conditional.variance(x1), dense(conditional, x1, x1)[1].diagonal())
+    kernel = conditional.kernel.covariance
+    ((points, _), *_) = conditional.points.groups(False)
+    torch.testing.assert_close(conditional.cross(x1), kernel(conditional._target(x1), points))
+
+
+@pytest.mark.parametrize("own", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("extra", [(), (4,), (2, 4)])
+def test_batches(kind, own, extra):
+    """Batches of hyperparameters, and batches of inputs before them."""
+    conditional = build(kind, own)
+    x1, x2 = inputs(*extra, *own, 3), inputs(*own, 2, seed=2)
+    mean, covariance = conditional.mean(x1), conditional.covariance(x1, x2)
+    variance, square = conditional.variance(x1), conditional.covariance(x1)
+    assert mean.shape == variance.shape == (*extra, *own, 3)
+    assert covariance.shape == (*extra, *own, 3, 2)
+    last = (-1,) * len(own)
+    single = conditional[last] if own else conditional
+    place = (-1,) * (len(extra) + len(own))
+    expected_mean, expected = dense(single, x1[place], x2[last])
+    torch.testing.assert_close(mean[place], expected_mean)
+    torch.testing.assert_close(covariance[place], expected)
+    torch.testing.assert_close(square[place], dense(single, x1[place], x1[place])[1])
+    torch.testing.assert_close(variance[place], square[place].diagonal())
+
+
+def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
+    conditional, x = build(kind, (2,)), inputs(3)
+    mean, covariance = conditional.mean(x), conditional.covariance(x)
+    assert mean.shape == (2, 3)
+    assert covariance.shape == (2, 3, 3)
+    torch.testing.assert_close(mean[1], dense(conditional[1], x, x)[0])
+    torch.testing.assert_close(covariance[1], dense(conditional[1], x, x)[1])
+
+
+def test_no_points(kind):
+    conditional = build(kind)
+    assert conditional.mean(inputs(0)).shape == (0,)
+    assert conditional.covariance(inputs(4), inputs(0)).shape == (4, 0)
+    assert conditional.covariance(inputs(3, 0)).shape == (3, 0, 0)
+
+
+def test_single_precision_is_factorized_in_double(kind):
+    conditional = build(kind)
+    expected = conditional.mean(inputs(4))
+    single = deepcopy(conditional).float()
+    mean = single.mean(inputs(4).float())
+    assert mean.dtype == torch.float
+    assert single.factor().roots[0].dtype == torch.double
+    torch.testing.assert_close(mean.double(), expected, atol=5e-3, rtol=0)
+    assert single.covariance(inputs(4).float()).dtype == torch.float
+
+
+def test_training_keeps_the_graph_and_remembers_nothing(kind):
+    conditional = build(kind).train()
+    first, second = conditional.factor(), conditional.factor()
+    assert first is not second
+    first.log_likelihood.backward()
+    second.log_likelihood.backward()  # a graph of its own
+    with torch.no_grad():
+        assert not conditional.factor().log_likelihood.requires_grad
+
+
+def test_evaluation_remembers_without_graph(kind):
+    conditional = build(kind)
+    factor = conditional.factor()
+    assert factor is conditional.factor()
+    assert not factor.log_likelihood.requires_grad
+    assert deepcopy(conditional).factor() is factor
+    conditional.noise.raw_noise.data.add_(0.1)  # no version counter sees this
+    assert conditional.factor() is not factor
+
+
+def test_pickles_are_small_and_start_empty(kind):
+    conditional = build(kind)
+    size = len(pickle.dumps(conditional))
+    expected = conditional.mean(inputs(2))
+    conditional.covariance(inputs(2), inputs(3))
+    assert len(pickle.dumps(conditional)) == size
+    torch.testing.assert_close(pickle.loads(pickle.dumps(conditional)).mean(inputs(2)), expected)
+
+
+def test_kernel_module(kind):
+    conditional = build(kind)
+    kernel = SourceConditionalKernel(conditional)
+    x1, x2 = inputs(4), inputs(4, seed=2)
+    _, covariance = dense(conditional, x1, x2)
+    torch.testing.assert_close(kernel(x1, x2).to_dense(), covariance)
+    torch.testing.assert_close(kernel(x1, x2, diag=True), covariance.diagonal())
+    square = dense(conditional, x1, x1)[1]
+    torch.testing.assert_close(kernel(x1).to_dense(), square)
+    torch.testing.assert_close(kernel(x1, x1.clone()).to_dense(), square)
+    torch.testing.assert_close(kernel(x1, diag=True), square.diagonal())
+    torch.testing.assert_close(kernel(x1)[1:3, 2:].to_dense(), square[1:3, 2:])
+
+
+def test_kernel_of_a_batch(kind):
+    kernel = SourceConditionalKernel(build(kind, (2,)))
+    assert kernel.batch_shape == (2,)
+    x = inputs(3)
+    together = kernel(x).to_dense()
+    torch.testing.assert_close(kernel[1](x).to_dense(), together[1])
+    torch.testing.assert_close(
+        kernel(inputs(2, 3))[1].to_dense(), kernel[1](inputs(2, 3)[1]).to_dense()
+    )
+    assert SourceConditionalKernel(build(kind))[0].batch_shape == ()
+
+
+def test_mean_module(kind):
+    conditional = build(kind)
+    x = inputs(2, 3)
+    torch.testing.assert_close(SourceConditionalMean(conditional)(x), conditional.mean(x))
+
+
+def test_derivatives_in_inputs(kind):
+    conditional = build(kind).requires_grad_(False)
+    x1, x2 = inputs(3).requires_grad_(), inputs(2, seed=2).requires_grad_()
+    assert torch.autograd.gradcheck(conditional.mean, x1)
+    assert torch.autograd.gradcheck(conditional.covariance, (x1, x2))
+    assert torch.autograd.gradcheck(conditional.covariance, (x1,))
+    assert torch.autograd.gradcheck(conditional.variance, (x1,))
+
+
+def test_derivatives_in_hyperparameters(kind):
+    conditional = build(kind).train()
+    x = inputs(3)
+
+    def values(*_):
+        with conditional.factorized() as factor:
+            return conditional.mean(x), conditional.covariance(x), factor.log_likelihood
+
+    assert torch.autograd.gradcheck(values, tuple(conditional.parameters()))
+
+
+def test_mean_and_kernel_share_their_parameters():
+    conditional = build()
+    parameters = set(SourceConditionalMean(conditional).parameters())
+    assert parameters == set(SourceConditionalKernel(conditional).parameters())

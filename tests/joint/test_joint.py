@@ -1,0 +1,571 @@
+"""Joint models against their dense twins, and what they share."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import Standardize
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NanError
+
+from botorch_transfer import (
+    IntrinsicCoregionalizationGP,
+    JointHierarchicalGP,
+    JointScaMLGP,
+    ScaMLGP,
+    SourceGPs,
+    WeightedSourceGP,
+)
+from botorch_transfer.joint import models as joint
+from botorch_transfer.joint.models import SourceMarginalLogLikelihood
+from tests.joint.joint_models import FAMILY, MODELS, SIZES, TEST_X, build, scattered, sources
+from tests.joint.joint_twin import JointTwin, standardized
+from tests.models.contract import copy_hyperparameters
+
+
+@pytest.fixture(params=MODELS)
+def name(request):
+    return request.param
+
+
+def marginal_likelihood(model):
+    """The objective of a fit without hyperpriors and without the division by the target's size."""
+    model.train()
+    output = model.likelihood(model(*model.train_inputs))
+    (added,) = model.added_loss_terms()
+    return output.log_prob(model.train_targets) + added.loss()
+
+
+# ---- the dense twins
+
+
+@pytest.mark.parametrize("noise", ["inferred", "known", "mixed"])
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("num_tasks", [1, 2, 5])
+def test_equals_its_dense_twin(name, num_tasks, n, noise):
+    model = build(name, num_tasks, n, noise)
+    X, twin_X = TEST_X.clone().requires_grad_(), TEST_X.clone().requires_grad_()
+    posterior = model.posterior(X).distribution
+    mean, covariance = JointTwin(model).posterior(twin_X)
+    torch.testing.assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance, rtol=1e-6, atol=1e-6)
+    weights = torch.rand(6, 6, dtype=torch.double)
+    for ours, theirs in ((posterior.mean, mean), (posterior.covariance_matrix, covariance)):
+        weigh = weights if ours.dim() == 2 else weights[0]
+        (gradient,) = torch.autograd.grad((weigh * ours).sum(), X, retain_graph=True)
+        (expected,) = torch.autograd.grad((weigh * theirs).sum(), twin_X, retain_graph=True)
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["inferred", "mixed"])
+@pytest.mark.parametrize("num_tasks", [1, 5])
+def test_marginal_likelihood_is_the_joint_one(name, num_tasks, noise):
+    model = build(name, num_tasks, 4, noise)
+    value, expected = marginal_likelihood(model), JointTwin(model).log_likelihood()
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(value, parameters)
+    references = torch.autograd.grad(expected, parameters)
+    for gradient, reference in zip(gradients, references, strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-6, atol=1e-6)
+
+
+def test_objective_of_the_fit_has_hyperpriors_and_the_sources(name):
+    model = build(name)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    value = mll(model(*model.train_inputs), model.train_targets)
+    expected = JointTwin(model).log_likelihood()
+    for kernel in model.covar_modules:
+        base = getattr(kernel, "base_kernel", kernel)
+        expected = expected + base.lengthscale_prior.log_prob(base.lengthscale).sum()
+        if base is not kernel:
+            expected = expected + kernel.outputscale_prior.log_prob(kernel.outputscale)
+    noise = model.likelihood.noise_covar
+    expected = expected + noise.noise_prior.log_prob(noise.noise).sum()
+    noise = model.conditional.noise
+    expected = expected + noise.noise_prior.log_prob(noise.noise).sum()
+    if name == "ScaML":
+        weights = model.conditional.kernel.task_weights
+        expected = expected + weights.weights_prior.log_prob(weights.weights).sum()
+    torch.testing.assert_close(value, expected / 4)
+
+
+SCALES = {
+    "per_task": lambda Y, pooled: standardized([Y])[0],
+    "pooled": lambda Y, pooled: (Y - pooled.mean()) / pooled.std(),
+    "raw": lambda Y, pooled: Y,
+}
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@pytest.mark.parametrize("scale", SCALES)
+def test_outcome_scales(name, scale, n):
+    """Each is the raw one of outcomes that were scaled before."""
+    model_class, options = MODELS[name]
+    history, (X, Y) = sources(2, "known"), FAMILY.target(n)
+    Yvar = torch.full_like(Y, 0.3)
+    model = scattered(model_class(X, Y, history, Yvar, outcome_scale=scale, **options))
+    pooled, scaled = torch.cat([source_Y for _, source_Y, _ in history.values()]), {}
+    for task, (source_X, source_Y, noise) in history.items():
+        own = SCALES[scale](source_Y, pooled)
+        factor = (own[0] - own[1]) / (source_Y[0] - source_Y[1])
+        scaled[task] = source_X, own, noise * factor.square()
+    if hasattr(model, "outcome_transform"):
+        Y, Yvar = model.outcome_transform.eval()(Y, Yvar)
+    options = {"outcome_scale": "raw", "outcome_transform": None, **options}
+    twin = scattered(model_class(X, Y, scaled, Yvar, **options))
+    copy_hyperparameters(model, twin)  # the residual starts with the variance of the outcomes
+    found, expected = model(TEST_X), twin(TEST_X)
+    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+
+
+def test_the_default_transform_fits_the_scale():
+    X, Y = FAMILY.target(4)
+    history = sources(2)
+    outcomes = torch.cat([Y for _, Y in history.values()])
+    models = {scale: JointHierarchicalGP(X, Y, history, outcome_scale=scale) for scale in SCALES}
+    assert not hasattr(models["raw"], "outcome_transform")
+    torch.testing.assert_close(models["raw"].train_targets, Y.squeeze(-1))
+    for scale, values in {"pooled": outcomes, "per_task": torch.cat([outcomes, Y])}.items():
+        expected = (Y - values.mean()) / values.std()
+        torch.testing.assert_close(models[scale].train_targets, expected.squeeze(-1))
+    own = JointHierarchicalGP(X, Y, history, outcome_scale="raw", outcome_transform=Standardize(1))
+    torch.testing.assert_close(own.train_targets, standardized([Y])[0].squeeze(-1))
+    with pytest.raises(ValueError, match="Unknown outcome_scale 'own': choose one of 'per_task'"):
+        JointHierarchicalGP(X, Y, history, outcome_scale="own")
+
+
+@pytest.mark.parametrize("batch_shape", [(3,), (2, 3)])
+def test_batches_of_inputs(name, batch_shape):
+    model = build(name)
+    X = FAMILY.inputs(*batch_shape, 4)
+    posterior = model.posterior(X)
+    mean, covariance = JointTwin(model).posterior(X[(-1,) * len(batch_shape)])
+    index = (-1,) * len(batch_shape)
+    torch.testing.assert_close(posterior.mean[index].squeeze(-1), mean)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_batch_models(name, n):
+    """Every member has its own data and hyperparameters, the source data are common."""
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(n)
+    batch_X, batch_Y = torch.stack([X, 0.9 * X.flip(0)]), torch.stack([Y, Y + 1])
+    model = scattered(model_class(batch_X, batch_Y, sources(2), **options))
+    posterior = model.posterior(TEST_X)
+    batched = model.posterior(FAMILY.inputs(3, 1, 2))
+    assert batched.mean.shape == (3, 2, 2, 1)
+    for index in range(2):
+        single = model_class(batch_X[index], batch_Y[index], sources(2), **options)
+        values = dict(model.named_parameters())
+        for key, parameter in single.named_parameters():
+            parameter.data.copy_(values[key][index])
+        expected = single.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean[index], expected.mean)
+        covariance = expected.distribution.covariance_matrix
+        torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
+        expected = single.posterior(FAMILY.inputs(3, 1, 2)[1, 0])
+        torch.testing.assert_close(batched.mean[1, index], expected.mean)
+        torch.testing.assert_close(batched.variance[1, index], expected.variance)
+
+
+def test_batch_models_are_fitted_member_by_member(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(4)
+    model = model_class(torch.stack([X, X]), torch.stack([Y, 2 * Y]), sources(1), **options)
+    single = model_class(X, Y, sources(1), **options)
+    options = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
+    for either in (model, single):
+        before = objective(either)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(either.likelihood, either), **options)
+        assert (objective(either) > before).all()
+
+
+# ---- data and their units
+
+
+def test_sources_are_standardized_one_by_one(name):
+    model = build(name, num_tasks=5)
+    points = model.conditional.points
+    raw = [task[1].squeeze(-1) for task in sources(5).values()]
+    for Y, expected in zip(points.Y.split(points.sizes), standardized(raw), strict=True):
+        torch.testing.assert_close(Y, expected)
+
+
+def test_known_noise_of_sources_is_standardized(name):
+    model = build(name, noise="known")
+    torch.manual_seed(0)
+    tasks = sources(2, "known")
+    points = model.conditional.points
+    assert model.source_noise.shape == (0,)
+    for Yvar, (_, Y, _) in zip(points.Yvar.split(points.sizes), tasks.values(), strict=True):
+        assert (Yvar * Y.var() >= 0.5 - 1e-12).all()
+        assert (Yvar * Y.var() <= 1.5 + 1e-12).all()
+
+
+def test_target_without_data_leans_on_its_sources(name):
+    model_class, options = MODELS[name]
+    history = {key: (X, FAMILY.value(X)) for key, (X, _) in FAMILY.sources((20, 20)).items()}
+    model = model_class(*FAMILY.target(0), history, **options)
+    truth = FAMILY.value(TEST_X)
+    error = (model.posterior(TEST_X).mean - truth).square().mean().sqrt()
+    assert error < 0.75 * truth.std()
+    correlation = torch.corrcoef(torch.cat([model.posterior(TEST_X).mean, truth], dim=-1).mT)
+    assert correlation[0, 1] > 0.9
+
+
+def test_a_constant_source(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.sources((5,))["task 0"]
+    model = model_class(*FAMILY.target(3), [(X, torch.full_like(Y, 7.0)), (X, Y)], **options)
+    posterior = model.posterior(TEST_X)
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+
+
+def test_input_transform_is_that_of_all_tasks(name):
+    model_class, options = MODELS[name]
+    bounds = torch.tensor([[-3.0, 10.0], [1.0, 30.0]], dtype=torch.double)
+
+    def raw(X):
+        return bounds[0] + X * (bounds[1] - bounds[0])
+
+    X, Y = FAMILY.target(4)
+    history = {key: (raw(task[0]), *task[1:]) for key, task in sources(2).items()}
+    transform = Normalize(2, bounds=bounds)
+    model = model_class(raw(X), Y, history, input_transform=transform, **options)
+    expected = model_class(X, Y, sources(2), **options).posterior(TEST_X)
+    posterior = model.posterior(raw(TEST_X))
+    torch.testing.assert_close(posterior.mean, expected.mean)
+    torch.testing.assert_close(posterior.variance, expected.variance)
+    value = marginal_likelihood(model)
+    torch.testing.assert_close(value, marginal_likelihood(model_class(X, Y, sources(2), **options)))
+
+
+def test_too_many_points_are_refused(name):
+    model_class, options = MODELS[name]
+    X, Y = torch.zeros(1, 2).double().expand(40_000, 2), torch.zeros(40_000, 1).double()
+    with pytest.raises(InputDataError, match=r"40,004 points together.*GiB.*ScaMLGP"):
+        model_class(*FAMILY.target(4), [(X, Y)], **options)
+
+
+def test_limit_on_memory(name):
+    model_class, options = MODELS[name]
+    with pytest.raises(InputDataError, match="raise max_bytes"):
+        model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 9**2)
+    model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 15**2)
+
+
+def test_block_diagonal_sources_take_less_memory():
+    limit = 10 * 8 * 13**2  # 7² + 4² + ... entries, not (7 + 4)²
+    for model_class in (WeightedSourceGP, JointScaMLGP):
+        model = model_class(*FAMILY.target(4), sources(2), max_bytes=limit)
+        assert model.num_restarts == 0
+    with pytest.raises(InputDataError):
+        JointHierarchicalGP(*FAMILY.target(4), sources(2), max_bytes=limit)
+
+
+def test_starts_share_the_memory():
+    X, Y = FAMILY.target(4)
+    bytes_of_one = 10 * 8 * 15**2
+    for starts in (1, 2, 3, 4):
+        model = JointHierarchicalGP(X, Y, sources(2), max_bytes=starts * bytes_of_one)
+        assert model.num_restarts == min(starts - 1, joint.MAX_RESTARTS)
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(11, (7, 4)), (10, (6, 4)), (7, (3, 3)), (2, (1, 1))])
+def test_source_points_are_thinned_out_evenly(name, most, sizes):
+    model_class, options = MODELS[name]
+    history = sources(2, "mixed")
+    model = model_class(*FAMILY.target(4), history, max_points=most, **options)
+    points = model.conditional.points
+    assert points.sizes == sizes
+    assert points.names == tuple(history)
+    for (X, Y, *_), rows in zip(history.values(), points.X.split(sizes), strict=True):
+        order = Y.squeeze(-1).argsort()
+        places = [(row == X).all(dim=-1)[order].nonzero().item() for row in rows]
+        gaps = torch.tensor(places).sort().values.diff()
+        assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+        # The worst and the best, or the one in the middle.
+        assert {0, len(Y) - 1} <= set(places) if len(places) > 1 else places == [(len(Y) - 1) // 2]
+
+
+def test_thinned_source_data_are_those_that_were_left(name):
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(4)
+    (A, of_A), (B, of_B) = sources(2).values()
+    order = of_A.squeeze(-1).argsort()[[0, 3, 6]]
+    thinned = model_class(X, Y, [(A, of_A), (B, of_B)], max_points=7, **options)
+    three = of_B.squeeze(-1).argsort()[torch.tensor([0, 2, 3])]
+    expected = model_class(X, Y, [(A[order], of_A[order]), (B[three], of_B[three])], **options)
+    torch.testing.assert_close(thinned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+
+
+def test_fewer_points_than_tasks_are_refused(name):
+    model_class, options = MODELS[name]
+    with pytest.raises(ValueError, match="max_points=1 is too few for 2 source tasks"):
+        model_class(*FAMILY.target(4), sources(2), max_points=1, **options)
+
+
+# ---- the user's parts
+
+
+def test_kernels_of_the_users_own(name):
+    model_class, options = MODELS[name]
+    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
+    kernels = [ScaleKernel(RBFKernel(ard_num_dims=2)) for _ in range(count)]
+    X, Y = FAMILY.target(4)
+    model = model_class(X, Y, sources(2), covar_modules=kernels, **options)
+    assert all(one is other for one, other in zip(model.covar_modules, kernels, strict=True))
+    mean, covariance = JointTwin(scattered(model)).posterior(TEST_X)
+    posterior = model.posterior(TEST_X).distribution
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+
+
+def test_another_kind_of_kernel(name):
+    model_class, options = MODELS[name]
+    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
+    kernels = [MaternKernel(1.5) for _ in range(count)]
+    model = model_class(*FAMILY.target(4), sources(2), covar_modules=kernels, **options)
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model),
+        optimizer_kwargs={"options": {"maxiter": 3}},
+    )
+    assert (model.posterior(TEST_X).variance > 0).all()
+
+
+def test_a_wrong_number_of_kernels_is_refused(name):
+    model_class, options = MODELS[name]
+    kernels = [RBFKernel(), RBFKernel()]
+    with pytest.raises(ValueError, match="There are 2 covar_modules"):
+        model_class(*FAMILY.target(2), sources(2), covar_modules=kernels, **options)
+
+
+# ---- fitting
+
+
+def objective(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return value
+
+
+def test_fit_improves_the_joint_likelihood(name):
+    model_class, options = MODELS[name]
+    model = model_class(*FAMILY.target(5), sources(2), **options)
+    before, start = JointTwin(model).log_likelihood(), objective(model)
+    state = {key: value.clone() for key, value in model.named_parameters()}
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 20}})
+    assert objective(model) > start
+    assert JointTwin(model).log_likelihood() > before
+    for key, value in model.named_parameters():
+        assert not torch.equal(value, state[key]), key
+
+
+def test_fit_keeps_to_the_bounds(name):
+    """The source noise would leave them: the data have a hundred times the largest allowed."""
+    model_class, options = MODELS[name]
+    X, Y = FAMILY.target(5)
+    history = FAMILY.sources((15,))["task 0"]
+    repeated = (history[0][:5].repeat(3, 1), torch.randn(15, 1).double())
+    model = model_class(X, Y, [repeated], **options)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
+
+
+def test_added_loss_term_ends_with_training(name):
+    model = build(name)
+    marginal_likelihood(model)
+    twin, again = deepcopy(model), pickle.loads(pickle.dumps(model))  # with a graph in the term
+    (term,), (other,), (third,) = (m.added_loss_terms() for m in (model, twin, again))
+    assert torch.equal(term.loss(), other.loss())
+    assert torch.equal(term.loss(), third.loss())
+    assert not other.loss().requires_grad
+    model.eval()
+    assert list(model.added_loss_terms()) == []
+
+
+# ---- what is remembered, when
+
+
+def count_factorizations(model, monkeypatch):
+    calls = []
+    kind = type(model.conditional)
+    original = kind._factorize
+    monkeypatch.setattr(kind, "_factorize", lambda self: calls.append(1) or original(self))
+    return calls
+
+
+def test_source_factor_is_reused(name, monkeypatch):
+    model = build(name)
+    calls = count_factorizations(model, monkeypatch)
+    model.posterior(TEST_X)
+    model.posterior(FAMILY.inputs(3, 2))
+    more = model.condition_on_observations(TEST_X[:2], FAMILY.value(TEST_X[:2]))
+    more.posterior(TEST_X)
+    deepcopy(model).posterior(TEST_X)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("way", ["initialize", "in place", "state_dict", "data", "double"])
+def test_source_factor_follows_the_hyperparameters(name, way):
+    model, other = build(name), scattered(build(name), seed=1)
+    model.posterior(TEST_X)
+    if way == "state_dict":
+        model.load_state_dict(other.state_dict())
+    elif way == "double":
+        model.float().double()
+    else:
+        for key, parameter in model.named_parameters():
+            value = other.get_parameter(key).detach()
+            if way == "in place":
+                with torch.no_grad():
+                    parameter.copy_(value)
+            elif way == "data":
+                parameter.data.copy_(value)
+            else:
+                model.initialize(**{key: value})
+    model.train()  # GPyTorch's own caches go only then
+    mean, covariance = JointTwin(model.eval()).posterior(TEST_X)
+    posterior = model.posterior(TEST_X).distribution
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+
+
+def test_source_part_follows_without_training_mode(name):
+    model, other = build(name, n=0), scattered(build(name, n=0), seed=1)
+    model.posterior(TEST_X)
+    for key, parameter in model.named_parameters():
+        parameter.data.copy_(other.get_parameter(key).data)
+    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
+
+
+def test_other_source_data_can_be_loaded(name):
+    model_class, options = MODELS[name]
+    other_sources = {key: (X, Y.flip(0)) for key, (X, Y) in sources(2).items()}
+    other = scattered(model_class(*FAMILY.target(0), other_sources, **options))
+    model = build(name, n=0)
+    twin = deepcopy(model)
+    before = twin.posterior(TEST_X).mean
+    model.posterior(TEST_X)
+    model.load_state_dict(other.state_dict())
+    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
+    assert torch.equal(twin.posterior(TEST_X).mean, before)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_copies(name, n):
+    model = build(name, n=n)
+    expected = model.posterior(TEST_X.clone().requires_grad_())
+    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        posterior = twin.posterior(TEST_X)
+        torch.testing.assert_close(posterior.mean, expected.mean.detach())
+        torch.testing.assert_close(posterior.variance, expected.variance.detach())
+
+
+def test_training_mode_outside_of_forward_has_the_gradient(name):
+    """Whoever evaluates mean and kernel by hand gets the same graph."""
+    model = build(name)
+    (X,) = model.train_inputs
+    value = marginal_likelihood(model)
+    by_hand = model.mean_module(X).sum() + model.covar_module(X).to_dense().sum()
+    prior = model(X)
+    together = prior.mean.sum() + prior.covariance_matrix.sum()
+    parameters = list(model.conditional.kernel.parameters())
+    for left, right in zip(
+        torch.autograd.grad(by_hand, parameters),
+        torch.autograd.grad(together, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right)
+    assert value.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("model_class", "names"),
+    [(JointScaMLGP, "'task 1'"), (JointHierarchicalGP, "'task 0', 'task 1'")],
+)
+def test_a_failed_factorization_names_its_tasks(model_class, names):
+    model = model_class(*FAMILY.target(2), sources(2))
+    model.covar_modules[1].raw_outputscale.data.fill_(torch.nan)
+    with pytest.raises(InputDataError, match=f"source data of {names} is not positive definite"):
+        model.posterior(TEST_X)
+
+
+def test_a_fit_recovers_from_a_failed_factorization():
+    model = JointScaMLGP(*FAMILY.target(2), sources(2)).train()
+    model.covar_modules[1].raw_outputscale.data.fill_(torch.nan)
+    with pytest.raises(NanError):  # which BoTorch's optimizers answer with a smaller step
+        model(*model.train_inputs)
+
+
+# ---- without target points: fits to the source data alone
+
+
+def source_objective(model):
+    mll = SourceMarginalLogLikelihood(model.likelihood, model).train()
+    return mll(model(*model.train_inputs), model.train_targets)
+
+
+@pytest.mark.parametrize("num_restarts", [0, 1])
+def test_the_sources_are_fitted(name, num_restarts):
+    model = build(name, n=0)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    start = source_objective(model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    assert fit_gpytorch_mll(mll, num_restarts=num_restarts) is mll
+    assert not model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    changed = {key for key, value in model.state_dict().items() if not value.equal(before[key])}
+    assert any("data_kernels.0" in key for key in changed)
+    assert any("conditional.noise" in key for key in changed)
+    # What relates the target to the sources, and what is its own, is not known yet.
+    own = ["task_weights", "raw_factors", "likelihood"]
+    own += [] if name.startswith("MT") else [f"data_kernels.{len(model.covar_modules) - 1}."]
+    assert not [key for key in changed if any(part in key for part in own)]
+    assert source_objective(model) > start
+
+
+def test_modular_and_joint_fits_are_the_same():
+    """ScaML-GP's theorem, once more: there is nothing yet that could tell them apart."""
+    X, Y = FAMILY.target(0)
+    history = FAMILY.sources((12, 15))
+    model = JointScaMLGP(X, Y, history, hyperpriors="paper")
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    found = model.posterior(TEST_X)
+    expected = ScaMLGP(X, Y, SourceGPs.fit(history), hyperpriors="paper").posterior(TEST_X)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-3, atol=1e-3)
+
+
+def test_the_objective_is_that_of_the_sources(name):
+    model = build(name, n=0)
+    hyperpriors = sum(
+        prior.log_prob(closure(module)).sum()
+        for _, module, prior, closure, _ in model.named_priors()
+    )
+    expected = (JointTwin(model).log_likelihood() + hyperpriors) / sum(SIZES[2])
+    torch.testing.assert_close(source_objective(model), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_with_nothing_to_fit_nothing_changes(name):
+    model = build(name, n=0)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in model.parameters())

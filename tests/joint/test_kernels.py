@@ -1,0 +1,187 @@
+"""What all coregionalization kernels share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+
+from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.joint import kernels as coregionalization
+from botorch_transfer.joint.kernels import (
+    HierarchicalKernel,
+    LinearCoregionalizationKernel,
+    ScaMLKernel,
+    TaskPoints,
+    WeightedSourceKernel,
+    evaluate,
+)
+from tests.gp.tasks_and_points import task_column
+
+T = 4
+
+
+def data_kernels(batch_shape=()):
+    kernels = [RBFKernel(batch_shape=torch.Size(batch_shape)) for _ in range(T)]
+    for number, kernel in enumerate(kernels):
+        kernel.lengthscale = 0.3 + 0.2 * number
+    return kernels
+
+
+def weights(batch_shape=()):
+    values = TaskWeights(T - 1, torch.Size(batch_shape))
+    values.weights = torch.linspace(0.2, 1.5, T - 1)
+    return values
+
+
+KERNELS = {
+    "linear": lambda b=(): LinearCoregionalizationKernel(
+        data_kernels(b), T, batch_shape=torch.Size(b)
+    ),
+    "hierarchical": lambda b=(): HierarchicalKernel(data_kernels(b), batch_shape=torch.Size(b)),
+    "weighted": lambda b=(): WeightedSourceKernel(data_kernels(b), weights(b)),
+    "ScaML": lambda b=(): ScaMLKernel(data_kernels(b), weights(b)),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def make(request):
+    return KERNELS[request.param]
+
+
+def plain(kernel, x1, x2):
+    """The sum of the definition, pair by pair."""
+    covariances = kernel.task_covariances()
+    total = torch.zeros(len(x1), len(x2), dtype=torch.double)
+    for row, point1 in enumerate(x1):
+        for column, point2 in enumerate(x2):
+            i, j = int(point1[-1]), int(point2[-1])
+            for index, data_kernel in enumerate(kernel.data_kernels):
+                r2 = ((point1 - point2)[:-1] / data_kernel.lengthscale).square().sum()
+                total[row, column] += covariances[index, i, j] * torch.exp(-0.5 * r2)
+    return total
+
+
+def points(n, seed, tasks=None):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.double)
+    tasks = torch.randint(T, (n,), generator=generator) if tasks is None else torch.tensor(tasks)
+    return torch.cat([X, tasks.unsqueeze(-1).to(X)], dim=-1)
+
+
+def test_equals_its_definition(make):
+    kernel = make().double()
+    x1, x2 = points(7, 0), points(5, 1)
+    torch.testing.assert_close(kernel(x1, x2).to_dense(), plain(kernel, x1, x2))
+    torch.testing.assert_close(kernel(x1).to_dense(), plain(kernel, x1, x1))
+    torch.testing.assert_close(kernel(x1, diag=True), plain(kernel, x1, x1).diagonal())
+    torch.testing.assert_close(kernel(x1[:5], x2, diag=True), plain(kernel, x1[:5], x2).diagonal())
+
+
+def test_is_positive_semi_definite(make):
+    covariance = make().double()(points(40, 0)).to_dense()
+    assert torch.linalg.eigvalsh(covariance).min() > -1e-10
+
+
+@pytest.mark.parametrize(
+    ("tasks1", "tasks2"),
+    [((0, 1, 2), (3,)), ((1,), (1,)), ((0,), (2,)), ((0, 2, 3), (1, 3)), ((3,), (0, 1, 2, 3))],
+)
+def test_blocks_of_known_tasks(make, tasks1, tasks2):
+    kernel = make().double()
+    blocks, columns = [], []
+    for tasks, seed in ((tasks1, 0), (tasks2, 1)):
+        sizes = tuple(2 + task for task in tasks)
+        column = [task for task, size in zip(tasks, sizes, strict=True) for _ in range(size)]
+        x = points(sum(sizes), seed, column)
+        blocks.append(TaskPoints(x[:, :-1], tasks, sizes))
+        columns.append(x)
+    torch.testing.assert_close(kernel.covariance(*blocks), plain(kernel, *columns))
+    same = kernel.covariance(blocks[0], blocks[0])
+    torch.testing.assert_close(same, plain(kernel, columns[0], columns[0]))
+
+
+def evaluated_sizes(monkeypatch):
+    """The numbers of rows of all data kernels' matrices from now on."""
+    sizes = []
+
+    def recorded(kernel, x1, x2, diag=False):
+        sizes.append(x1.shape[-2])
+        return evaluate(kernel, x1, x2, diag)
+
+    monkeypatch.setattr(coregionalization, "evaluate", recorded)
+    return sizes
+
+
+def test_blocks_skip_kernels_that_no_task_of_theirs_has(monkeypatch):
+    kernel = ScaMLKernel(data_kernels(), weights())
+    sizes = evaluated_sizes(monkeypatch)
+    first = TaskPoints(torch.rand(3, 2), (0,), (3,))
+    second = TaskPoints(torch.rand(4, 2), (1,), (4,))
+    assert not kernel.covariance(first, second).any()
+    assert sizes == []
+
+
+def test_hierarchy_evaluates_each_kernel_where_its_tasks_are(monkeypatch):
+    kernel = HierarchicalKernel(data_kernels())
+    sizes = evaluated_sizes(monkeypatch)
+    block = TaskPoints(torch.rand(9, 2), (0, 1, 2), (4, 3, 2))
+    kernel.covariance(block, block)
+    assert sizes == [9, 5, 2]
+
+
+def test_variance_of_a_task(make):
+    kernel = make().double()
+    for task in range(T):
+        x = points(3, 0, [task] * 3)
+        variance = kernel.variance(x[:, :-1], task)
+        torch.testing.assert_close(variance, kernel(x, diag=True))
+
+
+def test_support_is_where_covariances_are(make):
+    kernel = make()
+    support = torch.tensor(kernel.support)
+    expected = support.unsqueeze(-1) & support.unsqueeze(-2)
+    assert torch.equal(kernel.task_covariances() != 0, expected)
+
+
+def test_batches_of_hyperparameters(make):
+    kernel = make((3,)).double()
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            parameter.add_(0.1 * torch.rand_like(parameter))
+    x1, x2 = points(5, 0), points(4, 1)
+    together = kernel(x1, x2).to_dense()
+    assert together.shape == (3, 5, 4)
+    for index in range(3):
+        torch.testing.assert_close(together[index], plain(kernel[index], x1, x2))
+    block = TaskPoints(x1[:, :-1], (1, 3), (2, 3))
+    x = torch.cat([x1[:, :-1], task_column((1, 3), (2, 3))], dim=-1)
+    torch.testing.assert_close(kernel.covariance(block, block), kernel(x).to_dense())
+
+
+def test_batch_shape_is_that_of_all_parts(make):
+    kernel = make((3,))
+    for index in range(T):
+        kernel.data_kernels[index] = RBFKernel(batch_shape=torch.Size((2, 1)))
+    assert kernel.batch_shape == Kernel.batch_shape.fget(kernel) == torch.Size((2, 3))
+
+
+def test_derivatives(make):
+    kernel = make().double()
+    x1, x2 = points(4, 0), points(3, 1)
+
+    def function(X1, X2, *parameters):
+        block1 = torch.cat([X1, x1[:, -1:]], dim=-1)
+        return kernel(block1, torch.cat([X2, x2[:, -1:]], dim=-1)).to_dense()
+
+    inputs = (x1[:, :-1].clone().requires_grad_(), x2[:, :-1].clone().requires_grad_())
+    assert torch.autograd.gradcheck(function, (*inputs, *kernel.parameters()))
+
+
+def test_evaluate_is_eager():
+    x1, x2 = torch.rand(2, 4, 2), torch.rand(3, 2)
+    kernel = MaternKernel(2.5)
+    assert isinstance(evaluate(kernel, x1, x2), torch.Tensor)
+    torch.testing.assert_close(evaluate(kernel, x1, x2), kernel(x1, x2).to_dense())
+    torch.testing.assert_close(evaluate(kernel, x2, x2, diag=True), torch.ones(3))

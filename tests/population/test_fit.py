@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal, Normal
+
+from botorch_transfer.population.fit import (
+    PopulationObjective,
+    PopulationOptions,
+    StackedTasks,
+    fit_population,
+)
+from botorch_transfer.population.prior import SourcePopulation
+from tests.gp.padded import KERNELS, points
+from tests.population.twin import Sources
+
+
+def stacked(sizes: tuple[int, ...] = (6, 1, 9), known_noise: tuple[int, ...] = (2,)):
+    task = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    X = points(len(task), 2)
+    fixed = torch.tensor([index in known_noise for index in range(len(sizes))])
+    Y = torch.sin(5 * X.sum(dim=-1)) + 0.3 * task
+    return StackedTasks(X, Y, torch.where(fixed[task], 0.05, 0.0).double(), task, fixed)
+
+
+def theta_of(tasks: StackedTasks, count: int = 1, seed: int = 5) -> torch.Tensor:
+    """Parameters in some distance from the start."""
+    start = PopulationObjective(tasks, "rbf").start()
+    return start + points(count, len(start), seed=seed) - 0.5
+
+
+def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -> torch.Tensor:
+    """The log posterior by PyTorch's distributions, up to a constant that does not matter."""
+    d, M = tasks.X.shape[-1], len(tasks.fixed_noise)
+    common, own, s_c, s_h, noise, of_tasks = theta.split([d, d, 1, 1, 1, M])
+    found = PopulationObjective(tasks, kernel).read(theta)
+    torch.testing.assert_close(found.lengthscale, common.exp())
+    torch.testing.assert_close(found.own_outputscale, (2 * s_h[0]).exp())
+    rows = torch.where(
+        tasks.fixed_noise[tasks.task], tasks.Yvar, (noise + of_tasks).exp()[tasks.task]
+    )
+    sources = Sources(tasks.X, tasks.Y, tasks.task, rows + 1e-6, found, kernel)
+    covariance = sources.covariance()
+    value = MultivariateNormal(torch.zeros_like(tasks.Y), covariance).log_prob(tasks.Y)
+    hyperpriors = [
+        (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
+        (own - common, 0.0, 0.7),
+        (s_c, math.log(0.8), 1.0),
+        (s_h, math.log(0.7), 1.0),
+        (s_h - s_c, 0.3, 0.3 * math.sqrt(max(len(tasks.fixed_noise), 2) / 2)),
+        (noise, math.log(0.01), 1.5),
+        (of_tasks, 0.0, 0.7),
+    ]
+    for values, mean, std in hyperpriors:
+        value = value + Normal(mean, std).log_prob(values).sum()
+    return value
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("sizes", [(6, 1, 9), (7,)])
+def test_objective_is_the_log_posterior(sizes, kernel):
+    tasks = stacked(sizes, known_noise=(2,))
+    thetas = theta_of(tasks, count=2)
+    values, _ = PopulationObjective(tasks, kernel)(thetas, torch.arange(2))
+    expected = torch.stack([-plain_log_posterior(tasks, kernel, theta) for theta in thetas])
+    # Constants of the hyperpriors are left out.
+    torch.testing.assert_close(values.diff() * len(tasks.Y), expected.diff())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("known_noise", [(), (0,), (0, 1, 2)])
+def test_gradient_of_the_objective(kernel, known_noise):
+    tasks = stacked(known_noise=known_noise)
+    objective, (theta,) = PopulationObjective(tasks, kernel), theta_of(tasks)
+    _, gradient = objective(theta.unsqueeze(0), torch.tensor([0]))
+    steps = 1e-5 * torch.eye(len(theta)).to(theta)
+    rows = torch.arange(len(theta))
+    change = objective(theta + steps, rows)[0] - objective(theta - steps, rows)[0]
+    torch.testing.assert_close(gradient[0], change / 2e-5, rtol=1e-5, atol=1e-7)
+
+
+def test_fit_improves_on_its_start():
+    tasks = stacked((12, 9, 15), known_noise=())
+    objective = PopulationObjective(tasks, "matern52")
+    start = objective(objective.start().unsqueeze(0), torch.tensor([0]))[0] * -len(tasks.Y)
+    _, brief = fit_population(tasks, "matern52", PopulationOptions(max_iter=3))
+    found, value = fit_population(tasks, "matern52", PopulationOptions())
+    assert value > brief > start[0]
+    # At an optimum, but for the convergence of the optimizer.
+    theta = torch.cat(
+        [
+            found.lengthscale.log(),
+            found.own_lengthscale.log(),
+            torch.stack([found.outputscale, found.own_outputscale]).log() / 2,
+            found.noise.log().unsqueeze(0),
+            (found.task_noise / found.noise).log(),
+        ]
+    )
+    noise = torch.randn(20, len(theta), generator=torch.Generator().manual_seed(0)).to(theta)
+    others, _ = objective(theta + 0.05 * noise, torch.arange(20))
+    assert (-others * len(tasks.Y) < value + 0.05).all()
+
+
+def test_fit_stays_within_its_bounds():
+    tasks = stacked((8, 8), known_noise=())
+    constant = StackedTasks(tasks.X, 0 * tasks.Y, tasks.Yvar, tasks.task, tasks.fixed_noise)
+    found, value = fit_population(constant, "matern52", PopulationOptions())
+    assert value.isfinite()
+    assert all(part.isfinite().all() for part in found)
+    assert found.noise >= math.exp(-11) * (1 - 1e-9)
+
+
+def test_fit_is_to_some_points_of_large_tasks(monkeypatch):
+    tasks, seen = stacked((40, 40, 40), known_noise=()), []
+    evaluate = PopulationObjective._evaluate
+
+    def counted(objective, theta):
+        seen.append(len(objective.tasks.Y))
+        return evaluate(objective, theta)
+
+    monkeypatch.setattr(PopulationObjective, "_evaluate", counted)
+    fit_population(tasks, "matern52", PopulationOptions(max_iter=2, fit_points=30))
+    assert set(seen) == {30}
+
+
+# ----------------------------------------------------------------------------------- thinning out
+
+
+def test_thinning_keeps_the_same_share_of_each_task():
+    tasks = stacked((10, 40, 150), known_noise=(1,))
+    assert tasks.thinned(200, seed=0) is tasks
+    thin = tasks.thinned(100, seed=0)
+    assert thin.task.bincount().tolist() == [5, 20, 75]
+    assert torch.equal(thin.fixed_noise, tasks.fixed_noise)
+    assert (thin.Yvar[thin.task == 1] > 0).all()
+    places = torch.stack([(x == tasks.X).all(dim=-1).nonzero()[0, 0] for x in thin.X])
+    assert (places.diff() > 0).all()
+    assert torch.equal(thin.Y, tasks.Y[places])
+
+
+def test_thinning_keeps_five_points_of_each_task():
+    tasks = stacked((3, 8, 200))
+    assert tasks.thinned(30, seed=0).task.bincount().tolist() == [3, 5, 22]
+
+
+def test_thinning_is_a_seeded_choice():
+    tasks = stacked((30, 60))
+    first, again, other = (tasks.thinned(40, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.X, again.X)
+    assert not torch.equal(first.X, other.X)
+
+
+def test_thinning_does_not_depend_on_the_order_of_tasks():
+    sizes = (30, 60, 45)
+    tasks = stacked(sizes, known_noise=())
+    order = [2, 0, 1]
+    rows = torch.cat([(tasks.task == index).nonzero().squeeze(-1) for index in order])
+    task = torch.arange(3).repeat_interleave(torch.tensor([sizes[index] for index in order]))
+    moved = StackedTasks(tasks.X[rows], tasks.Y[rows], tasks.Yvar[rows], task, tasks.fixed_noise)
+    first, second = tasks.thinned(50, seed=0), moved.thinned(50, seed=0)
+    for place, index in enumerate(order):
+        assert torch.equal(first.X[first.task == index], second.X[second.task == place])
+
+
+def many_tasks(order: torch.Tensor) -> StackedTasks:
+    """Forty tasks of six points, each less spread than the one before, in some order."""
+    X, normal = points(40, 6, 2), points(40, 6, seed=2) - 0.5
+    Y = normal / torch.arange(1, 41).unsqueeze(-1)
+    task = torch.arange(40).repeat_interleave(6)
+    known = torch.zeros(40, dtype=torch.bool)
+    X, Y = X[order].reshape(-1, 2), Y[order].reshape(-1)
+    return StackedTasks(X, Y, 0 * Y, task, known)
+
+
+def test_tasks_are_left_out_where_there_is_no_room_for_them():
+    order = torch.arange(40)
+    tasks = many_tasks(order)
+    thin = tasks.thinned(50, seed=0)
+    assert len(thin.Y) == 50
+    counts = thin.task.bincount(minlength=40)
+    assert sorted(counts.unique().tolist()) == [0, 5]
+    # From those that vary least to those that vary most.
+    spread = tasks.Y.abs().reshape(40, 6).mean(dim=-1)
+    kept = counts.nonzero().squeeze(-1)
+    assert spread.argmin() in kept
+    assert spread.argmax() in kept
+    moved = many_tasks(order.flip(0)).thinned(50, seed=0)
+    assert torch.equal(moved.X.sort(dim=0).values, thin.X.sort(dim=0).values)
+    # Those that are left out already do not count again.
+    assert thin.thinned(49, seed=0).task.unique().numel() == 9
+
+
+@pytest.mark.parametrize("name", ["max_iter", "fit_points", "max_points"])
+def test_options_out_of_range_are_refused(name):
+    with pytest.raises(ValueError, match="max_iter, fit_points and max_points must be positive"):
+        PopulationOptions(**{name: 0})
+
+
+def test_sources_at_one_value_of_an_input_say_nothing_of_others():
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(40, 2, generator=generator, dtype=torch.double)
+    X[:, 1] = 0.3
+    Y = torch.sin(4 * X[:, :1])
+    history = {"a": (X[:20], Y[:20]), "b": (X[20:], Y[20:] + 1)}
+    population = SourcePopulation.fit(history)
+    at = torch.tensor([[0.4, 0.3], [0.4, 1.0]], dtype=torch.double)
+    inside, outside = population.mean(at)
+    assert inside > 0.8
+    assert abs(outside) < 0.3 * inside
+    variances = population.variance(at)
+    assert variances[1] > 3 * variances[0]
+    assert variances[1] <= population.gps.outputscale[0] <= 1

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import ScaleKernel
+
+from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.population.kernel import (
+    MAX_REFERENCE,
+    ConditionedPopulation,
+    PopulationKernel,
+    PopulationMean,
+    TargetScale,
+    centred,
+    centred_gradient,
+    reference_rows,
+)
+from tests.gp.padded import KERNELS, points
+from tests.population.twin import LEVEL_VARIANCE, Sources
+
+SIZES = ((6,), (5, 1, 7))
+
+
+def hyperparameters(dim: int = 2, seed: int = 3) -> SimpleNamespace:
+    return SimpleNamespace(
+        lengthscale=0.3 + points(dim, seed=seed),
+        own_lengthscale=0.3 + points(dim, seed=seed + 1),
+        outputscale=torch.tensor(0.8).double(),
+        own_outputscale=torch.tensor(0.6).double(),
+        noise=torch.tensor(0.05).double(),
+    )
+
+
+def population(
+    sizes: tuple[int, ...], kernel: str = "matern52", **changed
+) -> ConditionedPopulation:
+    found, task = hyperparameters(), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    X = points(len(task), 2)
+    arguments = {
+        "train_X": X,
+        "train_Y": torch.sin(4 * X.sum(dim=-1)) + task,
+        "task": task,
+        "noise": 0.01 + 0.1 * points(len(task)),
+        "own_lengthscale": found.own_lengthscale,
+        "own_outputscale": found.own_outputscale,
+        "own_noise": found.noise,
+        "level_variance": torch.tensor(LEVEL_VARIANCE).double(),
+        "lengthscale": found.lengthscale.unsqueeze(0),
+        "outputscale": found.outputscale.unsqueeze(0),
+        "kernel": kernel,
+        "task_names": [f"task {index}" for index in range(len(sizes))],
+    }
+    return ConditionedPopulation(**{**arguments, **changed})
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_posterior_of_what_all_tasks_share(sizes, kernel):
+    gps = population(sizes, kernel)
+    twin = Sources.of(gps, hyperparameters())
+    A, B = points(4, 2, seed=7), points(3, 2, seed=8)
+    mean, covariance = twin.posterior(A, A)
+    torch.testing.assert_close(gps.mean(A)[0], mean)
+    torch.testing.assert_close(gps.covariance(A)[0], covariance)
+    torch.testing.assert_close(gps.variance(A)[0], covariance.diagonal())
+    torch.testing.assert_close(gps.covariance(A, B)[0], twin.posterior(A, B)[1])
+
+
+def test_gradient_of_the_posterior():
+    gps = population(SIZES[1], "rbf")
+    twin, A = Sources.of(gps, hyperparameters()), points(4, 2, seed=7).requires_grad_()
+    weight = points(4, 4, seed=9)
+    gradients = []
+    for mean, covariance in ((gps.mean(A)[0], gps.covariance(A)[0]), twin.posterior(A, A)):
+        gradients += torch.autograd.grad(mean.sum() + (weight * covariance).sum(), A)
+    torch.testing.assert_close(*gradients)
+
+
+def test_batches_of_inputs():
+    gps, A = population(SIZES[1]), points(2, 3, 4, 2, seed=7)
+    assert gps.mean(A).shape == (2, 3, 1, 4)
+    torch.testing.assert_close(gps.mean(A)[1, 2], gps.mean(A[1, 2]))
+    torch.testing.assert_close(gps.covariance(A)[1, 2], gps.covariance(A[1, 2]))
+
+
+def test_order_of_rows_does_not_matter():
+    first, order = population(SIZES[1]), torch.randperm(13, generator=torch.Generator())
+    rows = {name: getattr(first, name)[order] for name in ("train_X", "train_Y", "task", "noise")}
+    second, A = population(SIZES[1], **rows), points(4, 2, seed=7)
+    torch.testing.assert_close(first.mean(A), second.mean(A))
+    torch.testing.assert_close(first.covariance(A), second.covariance(A))
+
+
+def test_noise_draws_have_the_covariance_of_levels_and_own_functions():
+    gps = population(SIZES[1])
+    torch.manual_seed(0)
+    draws = gps.draw_noise(torch.Size([40_000]))
+    assert draws.shape == (40_000, 1, 13)
+    twin = Sources.of(gps, hyperparameters())
+    expected = twin.covariance() - twin.common(gps.train_X, gps.train_X)
+    torch.testing.assert_close(torch.cov(draws[:, 0].mT), expected, atol=0.03, rtol=0)
+    assert (expected[0, 5:] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_a_singular_covariance_is_refused_by_name():
+    noise = torch.full((13,), -1.0).double()
+    with pytest.raises(InputDataError, match="task 0"):
+        population(SIZES[1], noise=noise)
+
+
+def test_other_dimensions_are_refused():
+    with pytest.raises(BotorchTensorDimensionError, match="3 columns, but the source tasks have 2"):
+        population(SIZES[0]).mean(points(4, 3))
+
+
+def test_states_of_other_kernels_are_refused():
+    state = population(SIZES[1], "matern52").state_dict()
+    with pytest.raises(ValueError, match="kernel 'matern52', and these have 'rbf'"):
+        population(SIZES[1], "rbf").load_state_dict(state)
+
+
+def test_stays_in_double_precision():
+    gps = population(SIZES[1]).float()
+    assert gps.inverse_root.dtype == torch.double
+    A = points(4, 2, seed=7)
+    assert gps.mean(A.float()).dtype == torch.float
+    torch.testing.assert_close(gps.mean(A.float()).double(), gps.mean(A), atol=1e-5, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------ centred functions
+
+
+@pytest.mark.parametrize("n", [1, 30, 200])
+def test_reference_points_are_different_and_do_not_depend_on_the_order(n):
+    X = points(n, 2).repeat(2, 1)
+    shuffled = X[torch.randperm(2 * n, generator=torch.Generator().manual_seed(0))]
+    chosen = X[reference_rows(X)]
+    assert len(chosen.unique(dim=0)) == len(chosen) == min(n, MAX_REFERENCE)
+    assert torch.equal(shuffled[reference_rows(shuffled)], chosen)
+
+
+def test_centred_functions_have_no_mean():
+    covariance = population(SIZES[1]).own.between(points(12, 2), points(12, 2))
+    rows = torch.tensor([0, 3, 11])
+    left = centred(covariance, rows)
+    torch.testing.assert_close(left[rows].sum(dim=0), torch.zeros(12).double())
+    minus_mean = torch.eye(12).double()
+    minus_mean[:, rows] -= 1 / 3
+    torch.testing.assert_close(left, minus_mean @ covariance @ minus_mean.mT)
+
+
+def test_gradient_through_centring():
+    covariance, weight = points(6, 6).requires_grad_(), points(6, 6, seed=2)
+    weight, rows = weight + weight.mT, torch.tensor([1, 4])
+    together = (covariance + covariance.mT) / 2
+    (expected,) = torch.autograd.grad((weight * centred(together, rows)).sum(), covariance)
+    torch.testing.assert_close(centred_gradient(weight, rows), expected)
+
+
+# ------------------------------------------------------------------------------- scale and level
+
+
+def target(scale: TargetScale) -> tuple[PopulationMean, PopulationKernel]:
+    gps, found = population(SIZES[1], "rbf"), hyperparameters()
+    base = stationary_function("rbf").make_kernel(ard_num_dims=2, batch_shape=scale.mean.shape)
+    residual = ScaleKernel(base, batch_shape=scale.mean.shape).double()
+    base.lengthscale = found.own_lengthscale.expand_as(base.lengthscale)
+    residual.outputscale = found.own_outputscale.expand_as(residual.outputscale)
+    common = WeightedSumMean(gps)
+    return PopulationMean(common, scale), PopulationKernel(
+        residual, common, WeightedSumKernel(gps), scale
+    )
+
+
+def moments_of_draws(A: torch.Tensor, scale: TargetScale) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and covariance of ``a + b (c + h)`` from a two-point distribution of ``b``."""
+    twin = Sources.of(population(SIZES[1], "rbf"), hyperparameters())
+    mean, covariance = twin.posterior(A, A)
+    deviation = scale.variance.sqrt()
+    parts = [(b * mean, b**2 * (covariance + twin.own(A, A))) for b in
+             (scale.mean - deviation, scale.mean + deviation)]  # fmt: skip
+    average = sum(m for m, _ in parts) / 2
+    within = sum(c for _, c in parts) / 2
+    between = sum(torch.outer(m - average, m - average) for m, _ in parts) / 2
+    return average, within + between + scale.level_variance
+
+
+def some_scale(*batch_shape: int) -> TargetScale:
+    scale = TargetScale(torch.Size(batch_shape)).double()
+    mean = 0.5 + points(*batch_shape, 1, seed=4).squeeze(-1)
+    scale.set(mean, 0.3 * mean, mean**2 + 0.3 * mean, torch.tensor(2.0))
+    return scale
+
+
+def test_moments_of_a_further_task():
+    scale = some_scale()
+    mean, kernel = target(scale)
+    A = points(5, 2, seed=7)
+    expected_mean, expected = moments_of_draws(A, scale)
+    torch.testing.assert_close(mean(A), expected_mean)
+    torch.testing.assert_close(kernel(A).to_dense(), expected)
+    torch.testing.assert_close(kernel(A, diag=True), expected.diagonal())
+    torch.testing.assert_close(kernel(A[:3], A[2:]).to_dense(), expected[:3, 2:])
+
+
+def test_batches_of_scales_are_independent():
+    scale = some_scale(3)
+    mean, kernel = target(scale)
+    A = points(5, 2, seed=7)
+    for index in range(3):
+        expected_mean, expected = moments_of_draws(A, scale[index])
+        torch.testing.assert_close(mean(A)[index], expected_mean)
+        torch.testing.assert_close(kernel(A).to_dense()[index], expected)
+        torch.testing.assert_close(kernel(A, diag=True)[index], expected.diagonal())
+        torch.testing.assert_close(kernel[index](A).to_dense(), expected)
+
+
+def test_moments_travel_with_the_hyperparameters():
+    scale, other = some_scale(2), TargetScale(torch.Size([2])).double()
+    other.load_state_dict(scale.state_dict())
+    assert torch.equal(other.moments, scale.moments)
+    assert not other.moments.requires_grad
+    copied = deepcopy(scale)
+    copied.set(*torch.ones(4, 2))
+    assert not torch.equal(copied.moments, scale.moments)

@@ -1,0 +1,162 @@
+"""ScaML-GP written down from its formula: loops over tasks, dense solves, nothing kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Tensor
+
+from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.sources.scaml import ScaMLGP
+
+KernelFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+def rbf(lengthscale: Tensor, outputscale: Tensor) -> KernelFunction:
+    """The RBF kernel, from all pairs of differences."""
+
+    def kernel(A: Tensor, B: Tensor) -> Tensor:
+        difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale
+        return outputscale * torch.exp(-0.5 * difference.square().sum(dim=-1))
+
+    return kernel
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source GP with zero mean, conditioned on its own data."""
+
+    X: Tensor
+    y: Tensor
+    noise: Tensor
+    kernel: KernelFunction
+
+    def _solve(self, right: Tensor) -> Tensor:
+        return torch.linalg.solve(self.kernel(self.X, self.X) + torch.diag(self.noise), right)
+
+    def mean(self, A: Tensor) -> Tensor:
+        return self.kernel(A, self.X) @ self._solve(self.y)
+
+    def covariance(self, A: Tensor, B: Tensor) -> Tensor:
+        return self.kernel(A, B) - self.kernel(A, self.X) @ self._solve(self.kernel(self.X, B))
+
+
+def sources_of(prior: SourceGPs) -> list[Source]:
+    """Reads hyperparameters and data, task by task and without padding."""
+    gps = prior.gps
+    sources = []
+    for task in range(prior.num_tasks):
+        rows = gps.mask[task]
+        kernel = rbf(gps.lengthscale[task], gps.outputscale[task])
+        data = gps.train_X[task, rows], gps.train_Y[task, rows], gps.noise[task, rows]
+        sources.append(Source(*data, kernel))
+    return sources
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The target's GP, in the prior's units.
+
+    Args:
+        sources: The source GPs.
+        weights: An ``M`` tensor.
+        residual: The residual kernel.
+        noise: The target's noise variance, or one for each point.
+        X: An ``n x d`` tensor of target inputs.
+        y: An ``n`` tensor of target outcomes.
+    """
+
+    sources: Sequence[Source]
+    weights: Tensor
+    residual: KernelFunction
+    noise: Tensor
+    X: Tensor
+    y: Tensor
+
+    def prior_mean(self, A: Tensor) -> Tensor:
+        return sum(w * s.mean(A) for w, s in zip(self.weights, self.sources, strict=True))
+
+    def prior_covariance(self, A: Tensor, B: Tensor) -> Tensor:
+        pairs = zip(self.weights, self.sources, strict=True)
+        return self.residual(A, B) + sum(w**2 * s.covariance(A, B) for w, s in pairs)
+
+    def _gram(self) -> Tensor:
+        return self.prior_covariance(self.X, self.X) + torch.diag(self.noise.expand(len(self.X)))
+
+    def posterior(self, A: Tensor) -> tuple[Tensor, Tensor]:
+        """The posterior mean (``n``) and covariance (``n x n``)."""
+        mean, covariance = self.prior_mean(A), self.prior_covariance(A, A)
+        if len(self.X) == 0:
+            return mean, covariance
+        cross, gram = self.prior_covariance(A, self.X), self._gram()
+        mean = mean + cross @ torch.linalg.solve(gram, self.y - self.prior_mean(self.X))
+        return mean, covariance - cross @ torch.linalg.solve(gram, cross.mT)
+
+    def log_likelihood(self) -> Tensor:
+        """The log marginal likelihood of the target's data."""
+        difference, gram = self.y - self.prior_mean(self.X), self._gram()
+        fit = difference @ torch.linalg.solve(gram, difference)
+        return -0.5 * (fit + torch.logdet(gram) + len(self.X) * math.log(2 * math.pi))
+
+
+def twin_of(model: ScaMLGP, **changed: Any) -> Twin:
+    """Reads a model's hyperparameters, some of them changed, into a twin."""
+    residual = model.residual_covar_module
+    values = {
+        "weights": model.weights,
+        "lengthscale": residual.base_kernel.lengthscale.squeeze(-2),
+        "outputscale": residual.outputscale,
+        "noise": model.likelihood.noise,
+        **changed,
+    }
+    return Twin(
+        sources_of(model.prior),
+        values["weights"],
+        rbf(values["lengthscale"], values["outputscale"]),
+        values["noise"],
+        model.train_inputs[0],
+        model.train_targets,
+    )
+
+
+class _TwinMean(Mean):
+    def __init__(self, twin: Twin) -> None:
+        super().__init__()
+        self.twin = twin
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twin.prior_mean(x)
+
+
+class _TwinKernel(Kernel):
+    def __init__(self, twin: Twin) -> None:
+        super().__init__()
+        self.twin = twin
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        covariance = self.twin.prior_covariance(x1, x2)
+        return covariance.diagonal(dim1=-2, dim2=-1) if diag else covariance
+
+
+def botorch_twin(model: ScaMLGP) -> SingleTaskGP:
+    """The same GP as a plain ``SingleTaskGP`` with the naive mean and kernel, in its own units."""
+    # BoTorch copies models: their tensors must not carry a graph.
+    twin = twin_of(deepcopy(model).requires_grad_(False).eval())
+    X, Y = twin.X, twin.y.unsqueeze(-1)
+    noise = twin.noise.expand(len(X)).unsqueeze(-1)
+    return SingleTaskGP(
+        X,
+        Y,
+        train_Yvar=noise,
+        mean_module=_TwinMean(twin),
+        covar_module=_TwinKernel(twin),
+        outcome_transform=None,
+    ).eval()

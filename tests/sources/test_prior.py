@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import logging
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize, Warp
+from botorch.utils.datasets import SupervisedDataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from botorch_transfer.data import datasets
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
+from botorch_transfer.pretraining import SourceGPs, clear_memos
+from tests.gp.padded import plain_kernel, points
+from tests.gp.sources import DATA, X, check_predictions, count_fits, fit
+from tests.gp.tasks import draw_data
+
+
+def predictions_by_formula(sources: SourceGPs, index: int, Y: Tensor, noise: Tensor) -> Tensor:
+    """The mean in the user's units, of a task without known noise or with."""
+    gps, name = sources.gps, sources.task_names[index]
+    lengthscale, outputscale = gps.lengthscale[index], gps.outputscale[index]
+    train_X = DATA[name][0] / lengthscale
+    K = outputscale * plain_kernel("rbf", train_X, train_X) + torch.diag(noise)
+    k = outputscale * plain_kernel("rbf", X / lengthscale, train_X)
+    return sources.outcome_mean[index] + sources.outcome_std[index] * k @ torch.linalg.solve(K, Y)
+
+
+def test_predictions_in_the_users_units() -> None:
+    sources = fit()
+    for index, (train_X, Y, *Yvar) in enumerate(DATA.values()):
+        standardized = (Y.squeeze(-1) - Y.mean()) / Y.std()
+        noise = sources.gps.noise[index, : len(train_X)]
+        if Yvar:
+            torch.testing.assert_close(noise, Yvar[0].squeeze(-1) / Y.var())
+        else:
+            assert (noise == noise[0]).all()
+        expected = predictions_by_formula(sources, index, standardized, noise)
+        scale = sources.outcome_std[index]
+        ours = sources.outcome_mean[index] + scale * sources.mean(X)[index]
+        torch.testing.assert_close(ours, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_describes_itself() -> None:
+    sources = fit()
+    assert (sources.num_tasks, sources.dim) == (3, 2)
+    assert sources.num_points.tolist() == [6, 3, 8]
+    assert sources.task_names == ("task 0", "task 1", "task 2")
+    assert sources.outcome_scale == "per_task"
+    assert sources.log_posterior.isfinite().all()
+
+
+def test_shapes() -> None:
+    sources = fit()
+    batch = points(4, 2, 5, 2)
+    assert sources.mean(batch).shape == sources.variance(batch).shape == (4, 2, 3, 5)
+    assert sources.covariance(batch).shape == (4, 2, 3, 5, 5)
+    diagonal = sources.covariance(batch).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(sources.variance(batch), diagonal, atol=1e-10, rtol=0)
+
+
+def test_gradients() -> None:
+    x = X.clone().requires_grad_()
+    transform = Normalize(2, bounds=torch.tensor([[-1.0, 0.0], [1.0, 3.0]]).double())
+    for sources in (fit(), fit(input_transform=transform)):
+        for function in (sources.mean, sources.variance, sources.covariance):
+            assert torch.autograd.gradcheck(function, (x,))
+
+
+def test_questions_in_single_precision_change_nothing() -> None:
+    sources = fit(input_transform=Normalize(2, bounds=torch.tensor([[-0.1, 0], [1.3, 3]]).double()))
+    before, expected = deepcopy(sources.state_dict()), sources.mean(X)
+    sources.mean(X.float())
+    sources.covariance(X.float())
+    assert torch.equal(sources.mean(X), expected)
+    assert sources.input_transform.bounds.dtype == torch.double
+    for name, tensor in sources.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.equal(tensor, before[name])
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.integers(1, 4))
+def test_outcomes_come_back(sizes: list[int], dim: int) -> None:
+    data = draw_data(sizes, dim)
+    expected = torch.cat([Y.squeeze(-1) for _, Y in data.values()])
+    for scale in ("per_task", "pooled", "raw"):
+        sources = SourceGPs.fit(data, outcome_scale=scale, num_restarts=0, max_iter=2)
+        torch.testing.assert_close(sources.outcomes(), expected)
+
+
+def test_interpolates() -> None:
+    sources = SourceGPs.fit({"a": (DATA["task 2"][0], DATA["task 2"][1])})
+    predicted = sources.outcome_mean + sources.outcome_std * sources.mean(DATA["task 2"][0])[0]
+    assert (predicted - DATA["task 2"][1].squeeze(-1)).abs().max() < 0.5
+
+
+def test_forms_of_source_data() -> None:
+    expected = fit()
+    datasets = [
+        SupervisedDataset(
+            data[0],
+            data[1],
+            Yvar=data[2] if len(data) > 2 else None,
+            feature_names=["a", "b"],
+            outcome_names=[name],
+        )
+        for name, data in DATA.items()
+    ]
+    assert fit(datasets).task_names == expected.task_names
+    check_predictions(fit(datasets), expected, tolerance=0.0)
+    unnamed = fit(list(DATA.values()))
+    assert unnamed.task_names == ("source task 0", "source task 1", "source task 2")
+    check_predictions(unnamed, expected, tolerance=0.0)
+
+
+def test_order_of_tasks_does_not_matter() -> None:
+    names = ["task 2", "task 0", "task 1"]
+    ours, expected = fit({name: DATA[name] for name in names}), fit()
+    order = [expected.task_names.index(name) for name in names]
+    torch.testing.assert_close(ours.mean(X), expected.mean(X)[order], atol=1e-5, rtol=1e-5)
+
+
+def test_units_of_the_outcomes_do_not_matter() -> None:
+    scaled = {
+        name: (data[0], 1e3 * data[1] - 7, *(1e6 * Yvar for Yvar in data[2:]))
+        for name, data in DATA.items()
+    }
+    torch.testing.assert_close(fit(scaled).mean(X), fit().mean(X), atol=1e-5, rtol=1e-5)
+
+
+def test_outcome_scales() -> None:
+    raw, pooled = fit(outcome_scale="raw"), fit(outcome_scale="pooled")
+    assert (raw.outcome_mean == 0).all()
+    assert (raw.outcome_std == 1).all()
+    Y = torch.cat([data[1] for data in DATA.values()])
+    torch.testing.assert_close(pooled.outcome_mean, Y.mean().expand(3))
+    torch.testing.assert_close(pooled.outcome_std, Y.std().expand(3))
+    torch.testing.assert_close(raw.gps.noise[1, :3], DATA["task 1"][2].squeeze(-1))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
+def test_kernels(kernel: str) -> None:
+    sources = fit(kernel=kernel)
+    assert sources.gps.kernel == kernel
+    assert sources.mean(X).isfinite().all()
+
+
+def test_maximum_likelihood() -> None:
+    without = SOURCE_HYPERPARAMETERS.without_priors()
+    check_predictions(fit(hyperpriors=None), fit(hyperpriors=without), tolerance=0.0)
+    assert (fit(hyperpriors=None).log_posterior != fit().log_posterior).all()
+
+
+def test_frozen_input_transform() -> None:
+    bounds = torch.tensor([[-3.0, 10.0], [2.0, 10.3]]).double()
+    raw = {n: (bounds[0] + (bounds[1] - bounds[0]) * d[0], *d[1:]) for n, d in DATA.items()}
+    sources, expected = fit(raw, input_transform=Normalize(2, bounds=bounds)), fit()
+    x = bounds[0] + (bounds[1] - bounds[0]) * X
+    torch.testing.assert_close(sources.mean(x), expected.mean(X), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sources.covariance(x), expected.covariance(X), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sources.variance(x), expected.variance(X), atol=1e-5, rtol=1e-5)
+
+
+def test_input_transforms_that_are_not_frozen() -> None:
+    with pytest.raises(ValueError, match="Normalize would learn its coefficients"):
+        fit(input_transform=Normalize(2))
+    warp = Warp(d=2, indices=[0, 1], bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    with pytest.raises(ValueError, match="Warp has parameters to fit"):
+        fit(input_transform=warp)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_that_of_the_data(dtype: torch.dtype) -> None:
+    sources = fit({name: tuple(t.to(dtype) for t in data) for name, data in DATA.items()})
+    x = X.to(dtype)
+    for tensor in (sources.mean(x), sources.variance(x), sources.covariance(x), sources.outcomes()):
+        assert tensor.dtype is dtype
+    torch.testing.assert_close(sources.mean(x).double(), fit().mean(X), atol=1e-3, rtol=1e-3)
+
+
+def test_odd_tasks() -> None:
+    odd = {
+        "constant": (points(4, 2), torch.full((4, 1), 3.0).double()),
+        "single": (points(1, 2), torch.full((1, 1), 5.0).double()),
+        "duplicates": (points(1, 2).repeat(4, 1), points(4, 1)),
+    }
+    sources = fit(odd)
+    mean = sources.outcome_mean.unsqueeze(-1) + sources.outcome_std.unsqueeze(-1) * sources.mean(X)
+    assert sources.covariance(X).isfinite().all()
+    torch.testing.assert_close(mean[0], torch.full((5,), 3.0).double())
+    torch.testing.assert_close(mean[1], torch.full((5,), 5.0).double())
+    at_data = sources.outcome_mean[2] + sources.outcome_std[2] * sources.mean(points(1, 2))[2]
+    torch.testing.assert_close(at_data, points(4, 1).mean().reshape(1), atol=0.05, rtol=0)
+
+
+def test_fit_leaves_the_data_and_the_random_numbers_alone() -> None:
+    copies = {name: tuple(tensor.clone() for tensor in data) for name, data in DATA.items()}
+    before = torch.random.get_rng_state()
+    sources = fit(num_restarts=2)
+    sources.gps.train_X.fill_(0.0)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name, data in DATA.items():
+        for tensor, expected in zip(data, copies[name], strict=True):
+            assert torch.equal(tensor, expected)
+
+
+def test_same_seed_same_numbers() -> None:
+    first = fit(num_restarts=3, seed=5)
+    clear_memos()
+    check_predictions(fit(num_restarts=3, seed=5), first, tolerance=0.0)
+
+
+def test_progress(capsys, caplog) -> None:
+    with caplog.at_level(logging.DEBUG):
+        fit(progress=True)
+    assert "3/3" in capsys.readouterr().err
+
+
+BAD_DATA = {
+    "There are no source tasks: pass at least one": [],
+    "The source data are one task, but a sequence of tasks": (points(3, 2), points(3, 1)),
+    "Task 'b' is empty: leave it out": {"a": DATA["task 0"], "b": (points(0, 2), points(0, 1))},
+    "Task 'b': X has a NaN or infinite value in row 0": {
+        "a": DATA["task 0"],
+        "b": (torch.full((1, 2), torch.nan).double(), points(1, 1)),
+    },
+    "Task 'b' has 3 inputs, but task 'a' has 2": {
+        "a": DATA["task 0"],
+        "b": (points(4, 3), points(4, 1)),
+    },
+    "Task 'b': X has the dtype torch.float32": {
+        "a": DATA["task 0"],
+        "b": (points(4, 2).float(), points(4, 1).float()),
+    },
+    "Task 'a': Y has the shape": {"a": (points(4, 2), points(4, 2))},
+    "Task 'a': Yvar has a value that is not positive": {
+        "a": (points(4, 2), points(4, 1), torch.zeros(4, 1).double())
+    },
+}
+
+
+@pytest.mark.parametrize("message", BAD_DATA)
+def test_bad_data(message: str) -> None:
+    with pytest.raises(InputDataError, match=message):
+        fit(BAD_DATA[message])
+    with pytest.raises(InputDataError, match=message):
+        SourceGPs.fit_once(BAD_DATA[message])
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter", "ignore:overflow encountered")
+def test_task_that_cannot_be_factorized_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(datasets, "LARGEST", math.inf)
+    data = {**DATA, "huge": (1e200 * points(4, 2), points(4, 1))}
+    with pytest.raises(InputDataError, match="source task 'huge' is not positive definite: check"):
+        fit(data)
+
+
+def test_source_data_too_large_for_the_memory(monkeypatch) -> None:
+    calls = count_fits(monkeypatch)
+    message = r"'task 2' has 8 points, and a batch of 3 tasks .* raise max_bytes"
+    with pytest.raises(InputDataError, match=message):
+        fit(max_bytes=1000)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"kernel": "cubic"}, ValueError, "Unknown kernel 'cubic'"),
+        ({"outcome_scale": "both"}, ValueError, "Unknown outcome_scale 'both'"),
+        ({"num_restarts": -1}, ValueError, "num_restarts must not be negative"),
+        ({"restarts": 3}, TypeError, "restarts"),
+    ],
+)
+def test_bad_arguments(kwargs, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        fit(**kwargs)
+
+
+def test_on_a_device(device: str) -> None:
+    there = fit({name: tuple(t.to(device) for t in data) for name, data in DATA.items()})
+    assert there.mean(X.to(device)).device.type == device
+    torch.testing.assert_close(there.mean(X.to(device)).cpu(), fit().mean(X), atol=1e-5, rtol=1e-5)
+    moved = fit().to(device)
+    torch.testing.assert_close(moved.mean(X.to(device)).cpu(), fit().mean(X), atol=1e-8, rtol=1e-8)
+    appended = moved.append(DATA["task 0"], num_restarts=0)
+    assert appended.gps.alpha.device.type == device
+
+
+def test_append_equals_fitting_all() -> None:
+    names = list(DATA)
+    first = fit({name: DATA[name] for name in names[:2]})
+    ours = first.append({names[2]: DATA[names[2]]}, num_restarts=0)
+    assert ours.task_names == tuple(names)
+    assert ours.num_points.tolist() == [6, 3, 8]
+    check_predictions(ours, fit())
+
+
+def test_append_keeps_the_old_tasks_hyperparameters(monkeypatch) -> None:
+    first = fit()
+    state = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    calls = count_fits(monkeypatch)
+    ours = first.append({"new": (points(20, 2), points(20, 1, seed=3))})
+    assert calls == [1]
+    assert torch.equal(ours.gps.lengthscale[:3], first.gps.lengthscale)
+    assert torch.equal(ours.gps.outputscale[:3], first.gps.outputscale)
+    assert torch.equal(ours.log_posterior[:3], first.log_posterior)
+    torch.testing.assert_close(ours.mean(X)[:3], first.mean(X), atol=1e-12, rtol=0)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, state[name])
+
+
+def test_append_one_task_in_every_form() -> None:
+    first, (train_X, Y) = fit(), DATA["task 0"]
+    dataset = SupervisedDataset(train_X, Y, feature_names=["a", "b"], outcome_names=["tuesday"])
+    expected = first.append({"tuesday": (train_X, Y)}, num_restarts=0)
+    for task in ((train_X, Y), [(train_X, Y)], dataset, [dataset]):
+        check_predictions(first.append(task, num_restarts=0), expected, tolerance=0.0)
+    assert expected.task_names[-1] == "tuesday"
+    assert first.append(dataset).task_names[-1] == "tuesday"
+    assert first.append((train_X, Y)).task_names[-1] == "source task 3"
+    known = first.append((train_X, Y, 0.1 + Y.abs()))
+    torch.testing.assert_close(known.gps.noise[3, :6], (0.1 + Y.abs()).squeeze(-1) / Y.var())
+
+
+def test_append_replaces_tasks_when_told_to() -> None:
+    first, new = fit(), DATA["task 0"]
+    ours = first.append({"task 1": new}, num_restarts=0, replace=True)
+    assert ours.task_names == ("task 0", "task 2", "task 1")
+    expected = first.select([0, 2]).append({"task 1": new}, num_restarts=0)
+    check_predictions(ours, expected, tolerance=0.0)
+    every = first.append(dict.fromkeys(DATA, new), num_restarts=0, replace=True)
+    assert every.task_names == tuple(DATA)
+
+
+def test_append_several_tasks() -> None:
+    ours = fit().append({"a": DATA["task 0"], "b": DATA["task 1"]}, num_restarts=0)
+    assert ours.task_names == ("task 0", "task 1", "task 2", "a", "b")
+    torch.testing.assert_close(ours.mean(X)[3:], ours.mean(X)[:2])
+
+
+def test_append_refuses_names_that_are_taken() -> None:
+    with pytest.raises(InputDataError, match="has a source task 'task 1' already: give the new"):
+        fit().append({"new": DATA["task 0"], "task 1": DATA["task 0"]})
+    numbered = SourceGPs.fit([DATA["task 0"]], num_restarts=0)
+    longer = numbered.append([DATA["task 1"]], num_restarts=0)
+    assert longer.task_names == ("source task 0", "source task 0 (1)")
+
+
+def test_append_to_models() -> None:
+    train_X, Y = DATA["task 0"]
+    for Y_, kwargs in ((Y, {}), ((Y - Y.mean()) / Y.std(), {"outcome_transform": None})):
+        first = SourceGPs.from_models({"model": SingleTaskGP(train_X, Y_, **kwargs)})
+        ours = first.append({"new": DATA["task 2"]}, num_restarts=0)
+        assert ours.outcome_scale == first.outcome_scale
+        torch.testing.assert_close(ours.mean(X)[:1], first.mean(X), atol=1e-10, rtol=0)
+        alone = fit({"new": DATA["task 2"]}, outcome_scale=first.outcome_scale)
+        torch.testing.assert_close(ours.mean(X)[1:], alone.mean(X), atol=1e-6, rtol=0)
+
+
+def test_append_uses_the_priors_kernel_and_transform() -> None:
+    transform = Normalize(2, bounds=torch.tensor([[-1.0, 0.0], [1.0, 3.0]]).double())
+    first = fit({"a": DATA["task 0"]}, kernel="matern32", input_transform=transform)
+    whole = fit(
+        {"a": DATA["task 0"], "b": DATA["task 2"]}, kernel="matern32", input_transform=transform
+    )
+    check_predictions(first.append({"b": DATA["task 2"]}, num_restarts=0), whole)
+
+
+def test_append_in_another_precision() -> None:
+    ours = fit().append(tuple(tensor.float() for tensor in DATA["task 0"]), num_restarts=0)
+    assert ours.mean(X).dtype is torch.double
+
+
+def test_append_to_pooled_outcomes_is_refused() -> None:
+    with pytest.raises(ValueError, match="standardized all together, and a new task would change"):
+        fit(outcome_scale="pooled").append(DATA["task 0"])
+
+
+def test_append_of_another_dimension_is_refused(monkeypatch) -> None:
+    first, calls = fit(), count_fits(monkeypatch)
+    with pytest.raises(InputDataError, match="'new' has 3 inputs, but the prior has 2"):
+        first.append({"new": (points(4, 3), points(4, 1))})
+    assert not calls
+
+
+def test_append_of_bad_data_is_refused() -> None:
+    with pytest.raises(InputDataError, match="'new': Y has a NaN or infinite value in row 1"):
+        fit().append({"new": (points(2, 2), torch.tensor([[0.0], [torch.nan]]).double())})

@@ -1,0 +1,402 @@
+"""ScaML-GP against its formula, and its defaults against the paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import GammaPrior, LogNormalPrior
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer import (
+    JointScaMLGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    SourceHierarchy,
+)
+from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.pretraining import TransferPrior
+from tests.families import ShiftedSines
+from tests.models.test_contract_acquisition import EVERYTHING
+from tests.sources.scaml_twin import botorch_twin, rbf, sources_of, twin_of
+
+SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
+FAMILY = ShiftedSines()
+
+
+def make_model(num_tasks, dim, n, dtype=torch.double, known_noise=False, **options):
+    """A model in a generic state: distinct weights, lengthscales, and so on."""
+    family = ShiftedSines(dim, dtype)
+    prior = SourceGPs.fit(family.sources(SIZES[num_tasks]), num_restarts=0)
+    X, Y = family.target(n)
+    noise = torch.linspace(0.2, 2.0, n).to(Y).unsqueeze(-1) if known_noise else None
+    model = ScaMLGP(X, Y, prior, train_Yvar=noise, **options)
+    with torch.no_grad():
+        model.mean_module.task_weights.weights = torch.linspace(0.2, 0.9, num_tasks)
+        residual = model.residual_covar_module
+        residual.outputscale = 0.3
+        residual.base_kernel.lengthscale = torch.linspace(0.4, 0.9, dim).to(Y)
+        if not known_noise:
+            model.likelihood.noise = 4e-3
+    return model.eval(), family.inputs(6, seed=91)
+
+
+GRID = pytest.mark.parametrize(
+    ("num_tasks", "dim", "n"), [(m, d, n) for m in (1, 2, 7) for d in (1, 6) for n in (0, 1, 8)]
+)
+
+
+@GRID
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_posterior_equals_the_formula(num_tasks, dim, n, known_noise):
+    model, X = make_model(num_tasks, dim, n, known_noise=known_noise)
+    mean, covariance = twin_of(model).posterior(X)
+    transform = model.outcome_transform
+    scale, offset = transform.stdvs.squeeze(), transform.means.squeeze()
+    posterior = model.posterior(X)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    torch.testing.assert_close(posterior.mean.squeeze(-1), mean * scale + offset, **close)
+    torch.testing.assert_close(
+        posterior.distribution.covariance_matrix, covariance * scale**2, **close
+    )
+    torch.testing.assert_close(
+        model.posterior(X.unsqueeze(-2)).variance.flatten(), covariance.diag() * scale**2, **close
+    )
+
+
+@GRID
+def test_derivatives_equal_the_formulas(num_tasks, dim, n):
+    model, X = make_model(num_tasks, dim, n)
+    transform = model.outcome_transform
+    cotangent = torch.randn(6, dtype=torch.double), torch.randn(6, 6, dtype=torch.double)
+
+    def gradient(moments):
+        inputs = X.clone().requires_grad_()
+        mean, covariance = moments(inputs)
+        total = (cotangent[0] * mean).sum() + (cotangent[1] * covariance).sum()
+        return torch.autograd.grad(total, inputs)[0]
+
+    def fast(inputs):
+        distribution = model.posterior(inputs).distribution
+        return distribution.mean, distribution.covariance_matrix
+
+    def naive(inputs):
+        mean, covariance = twin_of(model).posterior(inputs)
+        return mean * transform.stdvs.squeeze(), covariance * transform.stdvs.squeeze() ** 2
+
+    torch.testing.assert_close(gradient(fast), gradient(naive), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type")
+@GRID
+def test_single_precision(num_tasks, dim, n):
+    model, X = make_model(num_tasks, dim, n, dtype=torch.float)
+    posterior = model.posterior(X)
+    assert posterior.mean.dtype == torch.float
+    mean, covariance = twin_of(model.double()).posterior(X.double())
+    scale, offset = model.outcome_transform.stdvs.item(), model.outcome_transform.means.item()
+    own_mean = (posterior.mean.double().squeeze(-1) - offset) / scale
+    own_covariance = posterior.distribution.covariance_matrix.double() / scale**2
+    torch.testing.assert_close(own_mean, mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(own_covariance, covariance, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("num_tasks", [1, 2, 7])
+@pytest.mark.parametrize("dim", [1, 6])
+def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
+    model, _ = make_model(num_tasks, dim, n=8)
+    residual = model.residual_covar_module
+    leaves = {
+        "weights": model.weights.detach().clone().requires_grad_(),
+        "lengthscale": residual.base_kernel.lengthscale.detach().squeeze(-2).clone(),
+        "outputscale": residual.outputscale.detach().clone(),
+        "noise": model.likelihood.noise.detach().clone(),
+    }
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    expected = twin_of(model, **leaves).log_likelihood()
+    expected_gradients = torch.autograd.grad(expected, list(leaves.values()))
+
+    model.train()
+    output = model(*model.train_inputs)
+    value = model.likelihood(output).log_prob(model.train_targets)
+    raw = [
+        model.mean_module.task_weights.raw_weights,
+        residual.base_kernel.raw_lengthscale,
+        residual.raw_outputscale,
+        model.likelihood.noise_covar.raw_noise,
+    ]
+    gradients = torch.autograd.grad(value, raw)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    # The weights are optimized as they are, the others as logarithms.
+    factors = [1.0, *(leaf.detach() for name, leaf in leaves.items() if name != "weights")]
+    for gradient, reference, factor in zip(gradients, expected_gradients, factors, strict=True):
+        torch.testing.assert_close(
+            gradient.flatten(), (reference * factor).flatten(), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_objective_is_likelihood_plus_hyperpriors():
+    model, _ = make_model(2, 6, n=8, hyperpriors="paper")
+    residual = model.residual_covar_module
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    value = mll(model(*model.train_inputs), model.train_targets)
+    double = {"dtype": torch.double}
+    log_prior = (
+        GammaPrior(1.0, 1.0).log_prob(model.weights).sum()
+        + LogNormalPrior(0.5, 1.5).log_prob(residual.base_kernel.lengthscale).sum()
+        + LogNormalPrior(-2.0, 3.0).log_prob(residual.outputscale).sum()
+        + LogNormalPrior(-8.0, 2.0).log_prob(model.likelihood.noise).sum()
+    ).to(**double)
+    expected = (twin_of(model).log_likelihood() + log_prior) / 8
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(
+    num_tasks=st.sampled_from([1, 2, 7]),
+    n=st.integers(0, 5),
+    weights=st.lists(st.floats(1e-6, 3.0), min_size=7, max_size=7),
+    lengthscale=st.floats(0.05, 10.0),
+    outputscale=st.floats(1e-3, 10.0),
+)
+def test_any_hyperparameters(num_tasks, n, weights, lengthscale, outputscale):
+    X, Y = FAMILY.target(n)
+    model = ScaMLGP(X, (Y - 50.0) / 10.0, FAMILY.sources(SIZES[num_tasks]), outcome_transform=None)
+    with torch.no_grad():
+        model.task_weights.weights = torch.tensor(weights[:num_tasks])
+        model.residual_covar_module.base_kernel.lengthscale = lengthscale
+        model.residual_covar_module.outputscale = outputscale
+    X = FAMILY.inputs(4, seed=92)
+    mean, covariance = twin_of(model).posterior(X)
+    posterior = model.posterior(X)
+    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        posterior.distribution.covariance_matrix, covariance, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*has known numerical issues")
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_acquisitions_equal_those_of_the_formulas_gp(name):
+    """Values and derivatives, against a plain ``SingleTaskGP`` with naive mean and kernel."""
+    prior = SourceGPs.fit_once(FAMILY.sources())
+    reference = botorch_twin(ScaMLGP(*FAMILY.target(4), prior))
+    X, Y = reference.train_inputs[0], reference.train_targets.unsqueeze(-1)
+    noise = reference.likelihood.noise.unsqueeze(-1)
+    model = ScaMLGP(X, Y, prior, train_Yvar=noise, outcome_transform=None)
+    results = []
+    for each in (model, reference):
+        torch.manual_seed(0)
+        acquisition = EVERYTHING[name](each)
+        points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5).requires_grad_()
+        value = acquisition(points)
+        results.append((value, torch.autograd.grad(value.sum(), points)[0]))
+    assert results[0][0].isfinite().all()
+    nan = name == "PES"  # which has no derivative at a point that is one of the optima
+    for left, right in zip(*results, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7, equal_nan=nan)
+
+
+# -------------------------------------------------------------------------------------- the paper's
+
+
+def test_residual_kernel_of_the_paper():
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper")
+    residual = model.residual_covar_module
+    assert isinstance(residual, ScaleKernel)
+    assert isinstance(residual.base_kernel, RBFKernel)
+    assert residual.base_kernel.lengthscale.tolist() == [[1.0, 1.0]]
+    assert residual.outputscale.item() == pytest.approx(0.1)
+    lengthscale_prior = residual.base_kernel.lengthscale_prior
+    assert isinstance(lengthscale_prior, LogNormalPrior)
+    assert (lengthscale_prior.loc, lengthscale_prior.scale) == (0.5, 1.5)
+    assert isinstance(residual.outputscale_prior, LogNormalPrior)
+    assert (residual.outputscale_prior.loc, residual.outputscale_prior.scale) == (-2.0, 3.0)
+    for constraint in (
+        residual.raw_outputscale_constraint,
+        residual.base_kernel.raw_lengthscale_constraint,
+    ):
+        assert constraint.lower_bound.item() == pytest.approx(1e-4)
+        assert constraint.upper_bound.item() == pytest.approx(1e2)
+
+
+def test_noise_of_the_paper():
+    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper").likelihood
+    assert likelihood.noise.item() == pytest.approx(1e-3)
+    noise_prior = likelihood.noise_covar.noise_prior
+    assert isinstance(noise_prior, LogNormalPrior)
+    assert (noise_prior.loc, noise_prior.scale) == (-8.0, 2.0)
+    constraint = likelihood.noise_covar.raw_noise_constraint
+    assert constraint.lower_bound.item() == pytest.approx(1e-8)
+    assert constraint.upper_bound.item() == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("num_tasks", [1, 2, 7])
+def test_weights_of_the_paper(num_tasks):
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]), hyperpriors="paper")
+    assert model.weights.shape == (num_tasks,)
+    torch.testing.assert_close(model.weights, torch.full_like(model.weights, 1 / num_tasks))
+    weights_prior = model.mean_module.task_weights.weights_prior
+    assert isinstance(weights_prior, GammaPrior)
+    assert (weights_prior.concentration, weights_prior.rate) == (1.0, 1.0)
+    assert model.mean_module.task_weights is model.covar_module.kernels[1].task_weights
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_outcomes_are_standardized_with_all_sources(n):
+    X, Y = FAMILY.target(n)
+    sources = FAMILY.sources()
+    model = ScaMLGP(X, Y, sources)
+    pooled = torch.cat([*(outcomes for _, outcomes in sources.values()), Y])
+    assert isinstance(model.outcome_transform, PooledStandardize)
+    torch.testing.assert_close(model.outcome_transform.means.squeeze(), pooled.mean())
+    torch.testing.assert_close(model.outcome_transform.stdvs.squeeze(), pooled.std())
+    expected = ((Y - pooled.mean()) / pooled.std()).squeeze(-1)
+    torch.testing.assert_close(model.train_targets, expected)
+
+
+def test_sources_are_fitted_to_themselves_only():
+    sources = FAMILY.sources()
+    together = SourceGPs.fit(sources, num_restarts=1)
+    for index, (name, data) in enumerate(sources.items()):
+        alone = SourceGPs.fit({name: data}, num_restarts=1)
+        torch.testing.assert_close(
+            together.gps.lengthscale[index], alone.gps.lengthscale[0], rtol=1e-2, atol=1e-3
+        )
+
+
+# -------------------------------------------------------------------------------------- how it acts
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, JointScaMLGP, SequentialHierarchicalGP])
+def test_it_stays_honest_with_one_and_two_points(model_class):
+    """With the paper's hyperpriors the residual vanishes: z-scores are up to a hundred."""
+    X, test_X = FAMILY.inputs(30, seed=4), FAMILY.inputs(60, seed=93)
+    sources = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.6, 0.9, 1.2)}
+    for n in (1, 2):
+        model = model_class(*FAMILY.target(n), sources)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        posterior = model.posterior(test_X, observation_noise=True)
+        z = (FAMILY.value(test_X) - posterior.mean) / posterior.variance.sqrt()
+        assert 0.3 < z.square().mean().sqrt().item() < 4.0
+
+
+def test_the_residuals_scale_is_that_of_the_sources_differences():
+    X, Y = FAMILY.target(0)
+    grid = FAMILY.inputs(20, seed=4)
+    alike, apart = (
+        [(grid, FAMILY.value(grid, scale * shift)) for shift in (0.0, 0.3, 0.6, 0.9)]
+        for scale in (0.1, 1.0)
+    )
+    models = [ScaMLGP(X, Y, sources) for sources in (alike, apart)]
+    scales = [model.residual_covar_module.outputscale.item() for model in models]
+    assert scales[0] < 0.05 < scales[1]
+    prior = SourceGPs.fit_once(apart)
+    assert scales[1] == pytest.approx(prior.residual_variance)
+    stack = SourceHierarchy.fit(apart)
+    expected = (stack.gps.outputscale[1:].clamp(1e-2, 10.0).log().sum() + math.log(0.15)) / 4
+    assert stack.residual_variance == pytest.approx(expected.exp().item())
+
+
+def test_unknown_hyperpriors_are_refused():
+    with pytest.raises(ValueError, match="hyperpriors must be 'cautious' or 'paper'"):
+        ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperpriors="bold")
+
+
+def test_a_relevant_source_outweighs_an_irrelevant_one():
+    X = FAMILY.inputs(30, seed=1)
+    noise = torch.randn(30, 1, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    sources = {"relevant": (X, FAMILY.value(X)), "noise": (X, 50.0 + 10.0 * noise)}
+    model = ScaMLGP(*FAMILY.target(8), sources)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    relevant, irrelevant = model.weights.tolist()
+    assert relevant > 0.5
+    assert irrelevant < 0.1
+
+
+def test_history_helps():
+    """With few points, it predicts better than a GP that knows nothing but them."""
+    X, Y = FAMILY.target(4)
+    test_X = FAMILY.inputs(50, seed=93)
+    errors = []
+    for model in (ScaMLGP(X, Y, FAMILY.sources((20, 20, 20))), SingleTaskGP(X, Y)):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        error = model.posterior(test_X).mean - FAMILY.value(test_X)
+        errors.append(error.detach().square().mean().sqrt().item())
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_users_residual_kernel_is_used():
+    kernel = MaternKernel(nu=2.5, ard_num_dims=2).double()
+    kernel.lengthscale = 0.37
+    model = ScaMLGP(*FAMILY.target(0), FAMILY.sources(), covar_module=kernel)
+    X = FAMILY.inputs(4)
+    sources = sources_of(model.prior)
+    expected = kernel(X).to_dense()
+    for source, weight in zip(sources, model.weights, strict=True):
+        expected = expected + weight**2 * source.covariance(X, X)
+    torch.testing.assert_close(model.covar_module(X).to_dense(), expected)
+    assert model.residual_covar_module is kernel
+
+
+def test_residual_rbf_is_the_twins():
+    model, X = make_model(2, 6, n=0)
+    residual = model.residual_covar_module
+    kernel = rbf(residual.base_kernel.lengthscale.squeeze(-2), residual.outputscale)
+    torch.testing.assert_close(residual(X).to_dense(), kernel(X, X))
+
+
+def test_the_same_data_are_pretrained_once():
+    first = ScaMLGP(*FAMILY.target(2), FAMILY.sources())
+    second = ScaMLGP(*FAMILY.target(3), FAMILY.sources())
+    assert first.prior.gps.train_X.data_ptr() == second.prior.gps.train_X.data_ptr()
+
+
+def test_pretraining_sees_the_input_transform():
+    raw = torch.tensor([[0.0, 0.0], [10.0, 1000.0]], dtype=torch.double)
+    transform = Normalize(2, bounds=raw)
+    sources = {name: (raw[1] * X, Y) for name, (X, Y) in FAMILY.sources().items()}
+    X, Y = FAMILY.target(4)
+    model = ScaMLGP(raw[1] * X, Y, sources, input_transform=transform)
+    expected = ScaMLGP(X, Y, FAMILY.sources())
+    test_X = FAMILY.inputs(5)
+    torch.testing.assert_close(
+        model.posterior(raw[1] * test_X).mean, expected.posterior(test_X).mean, rtol=1e-4, atol=1e-3
+    )
+
+
+def test_another_kind_of_prior_is_refused():
+    class OtherPrior(TransferPrior):
+        dim, default_outcome_transform, fit_once = 2, None, None
+        _config = _tensors = _restore = _pretrain = None
+
+    with pytest.raises(TypeError, match=r"Expected a SourceGPs or source data .* OtherPrior"):
+        ScaMLGP(*FAMILY.target(3), OtherPrior("raw"))
+
+
+def test_one_task_instead_of_a_list_is_refused():
+    with pytest.raises(InputDataError, match="put it into a list"):
+        ScaMLGP(*FAMILY.target(3), FAMILY.target(9))
+
+
+def test_no_source_tasks_are_refused():
+    with pytest.raises(InputDataError, match="no source tasks"):
+        ScaMLGP(*FAMILY.target(3), [])
+
+
+def test_weights_can_be_set():
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[2]))
+    model.weights = torch.tensor([0.25, 1.5])
+    torch.testing.assert_close(model.weights, torch.tensor([0.25, 1.5]).to(model.weights))
+    with pytest.raises(ValueError, match="must not be negative"):
+        model.weights = torch.tensor([-1.0, 0.5])

@@ -1,0 +1,25 @@
+"""A brief search for the next row, where tests are about other things than how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from botorch_transfer import suggestion
+from botorch_transfer.model import TargetGP
+from botorch_transfer.suggestion import search as maximization
+
+
+@contextmanager
+def brief_search() -> Iterator[None]:
+    """Fits from one start, scores few random rows, and climbs a few steps from the best of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TargetGP, "num_restarts", 0)
+        patch.setattr(maximization, "POOL", 64)
+        patch.setattr(maximization, "NUM_STARTS", 2)
+        patch.setattr(maximization, "NUM_CHOICES", 2)
+        patch.setattr(maximization, "MAX_ITER", 10)
+        patch.setattr(suggestion, "NUM_REFERENCE", 64)
+        yield

@@ -1,0 +1,314 @@
+"""What averages have in common; each test runs on a guarded model and on a ``TransferGP``."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import skip_posterior_variances
+from linear_operator import to_linear_operator
+from linear_operator.operators import SumLinearOperator
+
+from botorch_transfer import (
+    GuardedTransferGP,
+    PopulationGP,
+    ScaMLGP,
+    SourceGPs,
+    SourcePopulation,
+    TransferGP,
+)
+from botorch_transfer.average import AveragedGP, mixed, mixed_moments
+from tests.families import ShiftedSines
+from tests.models.contract import assert_same_posterior
+
+FAMILY = ShiftedSines()
+SOURCES = FAMILY.sources()
+GPS = SourceGPs.fit(SOURCES, num_restarts=0)
+PRIOR = {"population": SourcePopulation.fit(SOURCES), "scaml": GPS}
+TEST_X = FAMILY.inputs(4, seed=5)
+AVERAGES = {
+    "guarded": partial(GuardedTransferGP, prior=GPS),
+    "transfer": partial(TransferGP, prior=PRIOR),
+}
+
+
+@pytest.fixture(params=AVERAGES)
+def build(request):
+    """Builds a model of ``n`` points, whose units are not the sources'."""
+
+    def make(n=4, **options):
+        X, Y = FAMILY.target(n)
+        return AVERAGES[request.param](X, 3.0 * Y + 20.0, **options)
+
+    return make
+
+
+def users(model, targets):
+    """A model's outcomes in the users' units."""
+    transform = getattr(model, "outcome_transform", None)
+    return targets if transform is None else targets * transform.stdvs[0] + transform.means[0]
+
+
+# ---------------------------------------------------------------------------------------- mixtures
+
+
+def _normal(seed: int) -> MultivariateNormal:
+    generator = torch.Generator().manual_seed(seed)
+    half = torch.randn(2, 3, 3, generator=generator, dtype=torch.double)
+    mean = torch.randn(2, 3, generator=generator, dtype=torch.double)
+    return MultivariateNormal(mean, half @ half.mT)
+
+
+def test_moments_by_drawing_from_the_mixture():
+    members, num = [_normal(0), _normal(1), _normal(2)], 400_000
+    shares = torch.tensor([[0.3, 0.5, 0.2], [0.9, 0.1, 0.0]], dtype=torch.double)
+    joint = mixed(members, shares)
+    torch.manual_seed(0)
+    side = torch.multinomial(shares, num, replacement=True).T
+    every = torch.stack([member.rsample(torch.Size([num])) for member in members], dim=-1)
+    draws = every.gather(-1, side[..., None, None].expand(-1, -1, 3, 1)).squeeze(-1)
+    torch.testing.assert_close(draws.mean(0), joint.mean, atol=0.03, rtol=0)
+    for b in range(2):
+        covariance = torch.cov(draws[:, b].mT)
+        torch.testing.assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
+    mean, variance = mixed_moments([(m.mean, m.variance) for m in members], shares)
+    torch.testing.assert_close(mean, joint.mean)
+    torch.testing.assert_close(variance, joint.variance)
+
+
+def test_a_mixture_without_variances_has_its_mean():
+    members, shares = [_normal(0), _normal(1)], torch.tensor([0.25, 0.75]).double()
+    with skip_posterior_variances():
+        mean = mixed(members, shares).mean
+    torch.testing.assert_close(mean, 0.25 * members[0].mean + 0.75 * members[1].mean)
+
+
+def test_sums_of_operators_are_mixed(monkeypatch):
+    """They cannot be added to a zero, as ``sum`` would."""
+    monkeypatch.setattr("botorch_transfer.model.MAX_JOINT_POINTS", 2)
+    members, shares = [_normal(0), _normal(1)], torch.tensor([0.25, 0.75]).double()
+    halves = [
+        MultivariateNormal(
+            member.mean,
+            SumLinearOperator(*[to_linear_operator(0.5 * member.covariance_matrix)] * 2),
+        )
+        for member in members
+    ]
+    expected, found = mixed(members, shares), mixed(halves, shares)
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+
+
+# --------------------------------------------------------------------------------------- the models
+
+
+def test_alone_it_is_the_plain_gp(build):
+    model = build().eval()
+    with torch.no_grad():
+        plain = model.plain(TEST_X).mean
+        with model._alone():
+            assert model.is_alone
+            assert torch.equal(model(TEST_X).mean, plain)
+            prefix = f"{model._others_name}."
+            assert not any(name.startswith(prefix) for name, _ in model.named_parameters())
+        assert not torch.equal(model(TEST_X).mean, plain)
+        assert torch.equal(model.apart()[-1](TEST_X).mean, plain)
+    with pytest.raises(RuntimeError), model._alone():
+        raise RuntimeError
+    assert any(isinstance(each, ScaMLGP) for each in model.others)
+
+
+def log_likelihood(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    return mll(model(*model.train_inputs), model.train_targets)
+
+
+def test_the_objective_is_that_of_all_with_something_to_fit(build):
+    model = build()
+    parts = [each for each in model.others if not isinstance(each, PopulationGP)]
+    with model._alone():
+        expected = log_likelihood(model)
+    for each in parts:
+        expected = expected + log_likelihood(each)
+    found = log_likelihood(model)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    assert parts[0].task_weights.raw_weights.grad.abs().sum() > 0
+    # What the term holds of the graph goes with the training mode.
+    model.eval()
+    assert [term for term in model.added_loss_terms() if term is not None] == []
+
+
+def test_with_frozen_members_the_objective_is_the_plain_models():
+    model = TransferGP(*FAMILY.target(4), SOURCES, members={"population": PopulationGP})
+    with model._alone():
+        expected = log_likelihood(model)
+    torch.testing.assert_close(log_likelihood(model), expected)
+
+
+def test_a_fit_by_another_optimizer_reaches_all(build):
+    model = build()
+    weights = next(each for each in model.others if isinstance(each, ScaMLGP)).task_weights
+    parts = (next(model.covar_module.parameters()), weights.raw_weights)
+    before = [part.detach().clone() for part in parts]
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    options = {"options": {"maxiter": 10}}
+    fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs=options)
+    for part, value in zip(parts, before, strict=True):
+        assert not torch.equal(part, value)
+    assert not any(each.training for each in (model, *model.others))
+
+
+def test_a_fit_is_that_of_each_model(build):
+    model, twin = build(6), build(6)
+    brief = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **brief)
+    for each in twin.apart():
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(each.likelihood, each), **brief)
+    for ours, expected in zip(model.apart(), twin.apart(), strict=True):
+        assert_same_posterior(ours.posterior(TEST_X), expected.posterior(TEST_X))
+
+
+# ------------------------------------------------------------------------------------- data, states
+
+
+def test_new_data_go_to_all_in_their_units(build):
+    model = build()
+    X, Y = FAMILY.target(6)
+    before = model.shares.clone()
+    expected = 3.0 * Y.squeeze(-1) + 25.0
+    transform = model.outcome_transform
+    own = (expected - transform.means.squeeze()) / transform.stdvs.squeeze()
+    model.set_train_data(X, own, strict=False)
+    for each in (model, *model.others):
+        assert torch.equal(each.train_inputs[0], X)
+        torch.testing.assert_close(users(each, each.train_targets), expected)
+    assert torch.equal(model.shares, before)
+    model.set_train_data(targets=own + 1.0)
+    for each in (model, *model.others):
+        moved = users(each, each.train_targets)
+        torch.testing.assert_close(moved, expected + transform.stdvs.squeeze())
+
+
+@pytest.mark.parametrize("keep_transforms", [True, False])
+@pytest.mark.parametrize("known_noise", [True, False])
+def test_states_of_other_data(build, keep_transforms, known_noise):
+    noise = {"train_Yvar": torch.full((6, 1), 2.0).double()} if known_noise else {}
+    model, other = build(6, **noise), build(3, **{name: Y[:3] for name, Y in noise.items()})
+    before = [each.train_targets.clone() for each in (other, *other.others)]
+    Yvar = other.likelihood.noise.clone()
+    other.load_state_dict(model.state_dict(), keep_transforms=keep_transforms)
+    Y = 3.0 * FAMILY.target(3)[1].squeeze(-1) + 20.0
+    for each, given, targets in zip(
+        (other, *other.others), (model, *model.others), before, strict=True
+    ):
+        assert torch.equal(each.outcome_transform.stdvs, given.outcome_transform.stdvs)
+        if keep_transforms:  # the data are the same as before, in the units of the loaded state
+            torch.testing.assert_close(users(each, each.train_targets), Y)
+            if known_noise:
+                torch.testing.assert_close(each.likelihood.noise, given.likelihood.noise[:3])
+        else:
+            assert torch.equal(each.train_targets, targets)
+    if not keep_transforms:
+        torch.testing.assert_close(
+            other.likelihood.noise, Yvar if known_noise else model.likelihood.noise
+        )
+    torch.testing.assert_close(other.shares, model.shares)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_all_know_their_raw_inputs_once_they_are_conditioned(n):
+    transform = Normalize(2, bounds=torch.tensor([[-1.0, 5.0], [1.0, 9.0]], dtype=torch.double))
+    X, Y = FAMILY.target(n)
+    raw, new = transform.untransform(X), transform.untransform(FAMILY.inputs(2, seed=9))
+    for build in AVERAGES.values():
+        model = build(raw, Y, input_transform=transform)
+        model.posterior(new)
+        conditioned = model.condition_on_observations(new, FAMILY.value(transform(new)))
+        before = conditioned.posterior(new).mean
+        conditioned.train()
+        for each in (conditioned, *conditioned.others):
+            torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
+        torch.testing.assert_close(conditioned.posterior(new).mean, before)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_each_is_conditioned_by_itself(build, n):
+    model = build(n).eval()
+    X = FAMILY.inputs(2, seed=9)
+    Y = 3.0 * FAMILY.value(X) + 20.0
+    conditioned = model.condition_on_observations(X, Y)
+    close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
+    for each, before in zip(conditioned.apart(), model.apart(), strict=True):
+        assert (each.num_target_points, before.num_target_points) == (n + 2, n)
+        before.posterior(X)
+        alone = before.condition_on_observations(X, Y)
+        close(each.posterior(TEST_X).mean, alone.posterior(TEST_X).mean)
+        close(each.posterior(TEST_X).variance, alone.posterior(TEST_X).variance)
+
+
+def test_leave_one_out_is_that_of_the_mixture(build):
+    model = build(5).eval()
+    left_out = model.loo_posterior()
+    every = [each.loo_posterior(observation_noise=False) for each in model.apart()]
+    shares = model.shares.tolist()
+    mean = sum(p * each.mean for p, each in zip(shares, every, strict=True))
+    variance = sum(
+        p * (each.variance + (each.mean - mean).square())
+        for p, each in zip(shares, every, strict=True)
+    )
+    torch.testing.assert_close(left_out.mean, mean)
+    torch.testing.assert_close(left_out.variance, variance + noise_of(model))
+
+
+def noise_of(model):
+    """The models' noise in the user's units, averaged naively."""
+    noise = [each.likelihood.noise * each.outcome_transform.stdvs**2 for each in model.apart()]
+    return sum(p * each for p, each in zip(model.shares.tolist(), noise, strict=True))
+
+
+@pytest.mark.parametrize("n", [0, 5])
+def test_noise_of_observations_is_that_of_the_mixture(build, n):
+    model = build(n)
+    for number, each in enumerate(model.apart()):
+        each.likelihood.noise = 0.002 * (number + 1)
+    latent, noisy = (model.posterior(TEST_X, observation_noise=noise) for noise in (False, True))
+    torch.testing.assert_close(noisy.mean, latent.mean)
+    expected = latent.variance + noise_of(model)
+    torch.testing.assert_close(noisy.variance, expected)
+    known = model.posterior(TEST_X, observation_noise=torch.full_like(latent.mean, 0.5))
+    scale = model.outcome_transform.stdvs.square()
+    torch.testing.assert_close(known.variance, latent.variance + 0.5 * scale)
+
+
+def test_threads_predict_together(build, monkeypatch):
+    model = build(4)
+    expected = model.posterior(TEST_X).mean
+    monkeypatch.setattr(AveragedGP, "_alone", None)  # no prediction takes the other models out
+    torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
+    assert [each.is_alone for each in model.apart()[-1:]] == [True]
+
+
+def test_copies_have_members_of_their_own(build):
+    model = build()
+    model.posterior(TEST_X)
+    before = model.posterior(TEST_X)
+    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_same_posterior(twin.posterior(TEST_X), before)
+        assert torch.equal(twin.shares, model.shares)
+        with torch.no_grad():
+            for parameter in twin.others[-1].parameters():
+                parameter.add_(0.1)
+        assert_same_posterior(model.posterior(TEST_X), before)
+    single = deepcopy(model).float()
+    tensors = [*single.parameters(), *single.others[0].train_inputs, single.others[0].train_targets]
+    assert {tensor.dtype for tensor in tensors} == {torch.float}
+    close = partial(torch.testing.assert_close, rtol=1e-3, atol=1.0)
+    close(single.posterior(TEST_X.float()).mean.double(), before.mean)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import warnings
+
+import hypothesis
+import pytest
+import torch
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.models.transforms.input import (
+    ChainedInputTransform,
+    InputStandardize,
+    Log10,
+    Normalize,
+    Round,
+    Warp,
+)
+from hypothesis import strategies as st
+
+from botorch_transfer.input_transforms import (
+    describe_transform,
+    frozen_input_transform,
+    input_labels,
+    label_inputs,
+    resolve_input_transform,
+    restore_transform,
+    warn_outside_unit_cube,
+)
+
+BOUNDS = torch.tensor([[0.0, -1.0], [10.0, 0.3]], dtype=torch.double)
+X = torch.rand(4, 2, dtype=torch.double)
+
+
+def normalize(bounds: torch.Tensor = BOUNDS, **kwargs) -> Normalize:
+    return Normalize(2, bounds=bounds, **kwargs)
+
+
+def warp() -> Warp:
+    return Warp(d=2, indices=[0, 1], bounds=BOUNDS).double()
+
+
+def test_none_stays_none() -> None:
+    assert frozen_input_transform(None) is None
+    assert resolve_input_transform(None, None) is None
+    assert restore_transform(None, {}, None) is None
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        normalize(),
+        Log10(indices=[0]),
+        Round(integer_indices=[0]),
+        ChainedInputTransform(one=Log10(indices=[0]), two=normalize()),
+        warp().requires_grad_(False),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_frozen_transforms_are_copied(transform) -> None:
+    frozen = frozen_input_transform(transform.train())
+    assert frozen is not transform
+    assert not frozen.training
+    assert transform.training
+    assert torch.equal(frozen(X), transform(X))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        Normalize(2),
+        Normalize(2, bounds=BOUNDS, learn_bounds=True),
+        InputStandardize(2),
+        ChainedInputTransform(one=Log10(indices=[0]), two=Normalize(2)),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_transforms_that_learn_are_refused(transform) -> None:
+    message = (
+        f"{type(transform).__name__} would learn its coefficients from the data of one task, but "
+        "all tasks need the same transform: give it bounds, for example "
+    )
+    with pytest.raises(ValueError, match=message):
+        frozen_input_transform(transform)
+    with pytest.raises(ValueError, match="would learn its coefficients"):
+        resolve_input_transform(None, transform)
+
+
+def test_transforms_with_parameters_to_fit_are_refused() -> None:
+    message = r"Warp has parameters to fit, .* call requires_grad_\(False\) on it"
+    with pytest.raises(ValueError, match=message):
+        frozen_input_transform(warp())
+
+
+def test_models_inherit_the_priors() -> None:
+    inherited = normalize()
+    ours = resolve_input_transform(inherited, None)
+    assert ours is not inherited
+    assert torch.equal(ours(X), inherited(X))
+
+
+def test_own_transform_where_the_prior_has_none() -> None:
+    ours = resolve_input_transform(None, normalize().train())
+    assert torch.equal(ours(X), normalize()(X))
+    assert not ours.training
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_transform_is_accepted(dtype: torch.dtype) -> None:
+    given = normalize(BOUNDS.to(dtype))
+    assert torch.allclose(resolve_input_transform(normalize(), given)(X), normalize()(X))
+    chain = ChainedInputTransform(one=Log10(indices=[0]), two=normalize())
+    assert torch.equal(resolve_input_transform(chain, chain)(X), chain(X))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        normalize(2 * BOUNDS),
+        normalize(reverse=True),
+        Normalize(3, bounds=torch.cat([BOUNDS, BOUNDS[:, :1]], dim=-1)),
+        Normalize(3, indices=[0, 1], bounds=BOUNDS),
+        Log10(indices=[0]),
+        ChainedInputTransform(one=normalize()),
+    ],
+    ids=["bounds", "reverse", "dim", "indices", "kind", "chain"],
+)
+def test_conflicting_transform_is_refused(given) -> None:
+    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with: leave"):
+        resolve_input_transform(normalize(), given)
+
+
+def test_chains_of_other_lengths_conflict() -> None:
+    long = ChainedInputTransform(one=Log10(indices=[0]), two=normalize())
+    short = ChainedInputTransform(one=Log10(indices=[0]))
+    for inherited, given in ((long, short), (short, long)):
+        with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+            resolve_input_transform(inherited, given)
+
+
+bounds = st.floats(-1e3, 1e3).flatmap(
+    lambda lower: st.tuples(st.just(lower), st.floats(1e-3, 1e4).map(lambda width: lower + width))
+)
+
+
+@hypothesis.given(st.lists(bounds, min_size=1, max_size=4), st.sampled_from([0.5, 0.0, 0.3]))
+def test_normalize_is_restored_bit_by_bit(pairs, center: float) -> None:
+    ends = torch.tensor(pairs, dtype=torch.double).mT
+    transform = Normalize(len(pairs), bounds=ends, center=center).eval()
+    kind, tensors = describe_transform(transform)
+    assert kind == "normalize"
+    again = restore_transform(kind, tensors, None)
+    x = torch.rand(5, len(pairs), dtype=torch.double)
+    assert torch.equal(again(x), transform(x))
+    assert not again.training
+
+
+def test_single_precision_is_restored() -> None:
+    kind, tensors = describe_transform(normalize(BOUNDS.float()))
+    assert restore_transform(kind, tensors, None).bounds.dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        Log10(indices=[0]),
+        normalize(reverse=True),
+        Normalize(3, indices=[0, 1], bounds=BOUNDS),
+        normalize(transform_on_fantasize=False),
+        ChainedInputTransform(one=normalize()),
+    ],
+)
+def test_other_transforms_are_handed_over(transform) -> None:
+    kind, tensors = describe_transform(transform)
+    assert (kind, tensors) == ("custom", {})
+    with pytest.raises(ValueError, match=r"hand it over by load\(path, input_transform=\.\.\.\)"):
+        restore_transform(kind, tensors, None)
+    again = restore_transform(kind, tensors, transform)
+    x = torch.rand(5, 3, dtype=torch.double)[
+        :, : 3 if "indices" in dict(transform.named_buffers()) else 2
+    ]
+    assert torch.equal(again(x), transform(x))
+
+
+def test_handed_over_although_it_is_saved() -> None:
+    kind, tensors = describe_transform(normalize())
+    assert torch.equal(restore_transform(kind, tensors, normalize())(X), normalize()(X))
+    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+        restore_transform(kind, tensors, normalize(2 * BOUNDS))
+
+
+def test_handed_over_although_there_is_none() -> None:
+    with pytest.raises(ValueError, match="has no input transform: leave out input_transform"):
+        restore_transform(None, {}, normalize())
+
+
+def test_handed_over_must_be_frozen() -> None:
+    with pytest.raises(ValueError, match="would learn its coefficients"):
+        restore_transform("custom", {}, Normalize(2))
+
+
+@pytest.mark.parametrize("X", [torch.rand(5, 2), torch.rand(3, 0, 2), 1 + 1e-3 * torch.ones(1, 1)])
+def test_the_unit_cube_is_taken_in_silence(X: torch.Tensor) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_outside_unit_cube(X, "the target")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 300.0])
+def test_raw_inputs_are_warned_of(value: float) -> None:
+    with pytest.warns(InputDataWarning, match=r"inputs of the target are not .*SearchSpace.encode"):
+        warn_outside_unit_cube(torch.tensor([[0.5, value]]), "the target")
+
+
+def test_labels_stay_with_the_transform():
+    transform = Normalize(2, bounds=torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+    assert input_labels(transform) is None
+    assert input_labels(None) is None
+    label_inputs(transform, ["log C", "gamma"])
+    frozen = frozen_input_transform(transform)
+    assert input_labels(resolve_input_transform(frozen, None)) == ("log C", "gamma")
+    restored = restore_transform(*describe_transform(frozen), None, ["log C", "gamma"])
+    assert input_labels(restored) == ("log C", "gamma")
+    assert resolve_input_transform(restored, Normalize(2, bounds=transform.bounds)) is not None

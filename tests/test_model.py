@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from botorch.cross_validation import efficient_loo_cv, loo_cv
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    ModelFittingError,
+    UnsupportedError,
+)
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean, Mean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    GuardedTransferGP,
+    PopulationGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    TransferGP,
+    TwoStageTransferGP,
+)
+from botorch_transfer.model import LogLikelihoodTerm, TargetGP
+from tests.families import ShiftedSines
+from tests.models.contract import assert_same_posterior, copy_hyperparameters
+
+FAMILY = ShiftedSines()
+
+
+@pytest.mark.parametrize("model_class", [PopulationGP, SequentialHierarchicalGP, TransferGP])
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_however_far_away_predictions_are_the_priors(model_class: Any, dtype: torch.dtype) -> None:
+    X = torch.linspace(0, 1, 5, dtype=dtype).unsqueeze(-1)
+    model = model_class(X[1:3], X[1:3].cos(), {"a": (X, X.sin()), "b": (X, X.cos())})
+    with torch.no_grad():
+        far = model.posterior(torch.full((1, 1), 1e10, dtype=dtype))
+        for end in (torch.finfo(dtype).max / 2, -torch.finfo(dtype).max):
+            posterior = model.posterior(torch.full((1, 1), end, dtype=dtype))
+            torch.testing.assert_close(posterior.mean, far.mean)
+            torch.testing.assert_close(posterior.variance, far.variance)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_predicts_in_the_dtype_of_the_data() -> None:
+    X = torch.linspace(0, 1, 5).unsqueeze(-1)
+    model = ScaMLGP(X[1:3], X[1:3].cos(), {"a": (X, X.sin())})
+    for dtype in (torch.double, torch.long):
+        assert model.posterior(X[-1:].to(dtype)).mean.dtype == torch.float
+        assert_same_posterior(model.posterior(X[-1:].to(dtype)), model.posterior(X[-1:]))
+
+
+class PlainTarget(TargetGP):
+    """A target without any source tasks: all that is left is what the base class does."""
+
+    source_argument = "prior"
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: object = None,
+        mean_module: Mean | None = None,
+        covar_module: Kernel | None = None,
+        task_feature: int | None = None,
+    ) -> None:
+        super().__init__(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=ConstantMean() if mean_module is None else mean_module,
+            covar_module=ScaleKernel(RBFKernel()) if covar_module is None else covar_module,
+            task_feature=task_feature,
+        )
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_with_data_it_is_a_single_task_gp(n: int) -> None:
+    X, Y = FAMILY.target(n)
+    model = PlainTarget(X, Y)
+    twin = SingleTaskGP(
+        X,
+        Y,
+        likelihood=model.likelihood,
+        mean_module=model.mean_module,
+        covar_module=model.covar_module,
+        outcome_transform=None,
+    )
+    assert_same_posterior(model.posterior(FAMILY.inputs(3)), twin.posterior(FAMILY.inputs(3)))
+    assert model.num_target_points == n
+
+
+def test_without_data_it_is_its_prior() -> None:
+    model = PlainTarget(*FAMILY.target(0))
+    model.mean_module.constant = 3.0
+    posterior = model.posterior(FAMILY.inputs(4))
+    torch.testing.assert_close(posterior.mean, torch.full((4, 1), 3.0).double())
+    covariance = model.covar_module(FAMILY.inputs(4)).to_dense()
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
+
+
+def test_conditioning_on_the_first_points_makes_them_the_data() -> None:
+    X, Y = FAMILY.target(3)
+    empty = PlainTarget(*FAMILY.target(0)).eval()
+    empty.posterior(FAMILY.inputs(1))
+    conditioned = empty.condition_on_observations(X, Y)
+    assert conditioned.num_target_points == 3
+    assert empty.num_target_points == 0
+    assert_same_posterior(
+        conditioned.posterior(FAMILY.inputs(4)), PlainTarget(X, Y).posterior(FAMILY.inputs(4))
+    )
+
+
+def test_a_module_shared_by_mean_and_kernel_counts_once() -> None:
+    class KernelMean(Mean):
+        def __init__(self, kernel: Kernel) -> None:
+            super().__init__()
+            self.kernel = kernel
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.kernel(x, torch.zeros_like(x[..., :1, :])).to_dense().squeeze(-1)
+
+    kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0))
+    model = PlainTarget(*FAMILY.target(3), mean_module=KernelMean(kernel), covar_module=kernel)
+    priors = [prior for _, _, prior, _, _ in model.named_priors()]
+    assert priors.count(kernel.lengthscale_prior) == 1
+
+
+def test_a_task_column_is_no_input() -> None:
+    X, Y = FAMILY.target(3)
+    with_task = torch.cat([X, torch.ones(3, 1).double()], dim=-1)
+    model = PlainTarget(with_task, Y, task_feature=2)
+    assert model.num_inputs == 2
+    at = torch.cat([FAMILY.inputs(4), torch.zeros(4, 1).double()], dim=-1)
+    assert_same_posterior(model.posterior(at), PlainTarget(X, Y).posterior(FAMILY.inputs(4)))
+
+
+def test_inputs_may_be_one_vector() -> None:
+    family = ShiftedSines(dim=1)
+    model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
+    torch.testing.assert_close(model(X.squeeze(-1)).mean, model(X).mean)
+    with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X has 2"):
+        PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
+
+
+def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
+    model = PlainTarget(*FAMILY.target(n))
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_fit_takes_what_it_knows_only(n: int) -> None:
+    mll = _mll(n)
+    with pytest.raises(ValueError, match="no argument 'restarts': it takes num_restarts, seed"):
+        fit_gpytorch_mll(mll, restarts=3)
+    message = "no argument 'timeout_sec'.*max_attempts.*of the optimizer into optimizer_kwargs"
+    with pytest.raises(ValueError, match=message):
+        fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
+    for name in ("num_restarts", "seed"):
+        message = f"{name} is of the fit from several starts, and max_attempts of BoTorch's own"
+        with pytest.raises(ValueError, match=message):
+            fit_gpytorch_mll(mll, max_attempts=1, **{name: 0})
+
+
+def test_arguments_reach_the_optimizer() -> None:
+    mll = _mll()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'maxiter'"):
+        fit_gpytorch_mll(mll, optimizer_kwargs={"maxiter": 5})  # not among the options
+    before = mll.model.covar_module.outputscale.item()
+    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
+    assert mll.model.covar_module.outputscale.item() != before
+
+
+def _failing(attempts: list[float], times: int) -> Callable[..., Any]:
+    """An optimizer that fails some times; it notes where each attempt starts."""
+
+    def optimize(mll: ExactMarginalLogLikelihood, closure: Any = None) -> Any:
+        attempts.append(mll.model.covar_module.base_kernel.lengthscale.item())
+        if len(attempts) <= times:
+            raise RuntimeError("broken")
+        warnings.warn("slow", OptimizationWarning, stacklevel=1)
+        return fit_gpytorch_mll_scipy(mll, options={"maxiter": 1})
+
+    return optimize
+
+
+def test_attempts_are_botorchs() -> None:
+    prior = LogNormalPrior(0.0, 1.0)
+    kernel = ScaleKernel(RBFKernel(lengthscale_prior=prior))
+    model = PlainTarget(*FAMILY.target(4), covar_module=kernel)
+    mll, attempts = ExactMarginalLogLikelihood(model.likelihood, model), []
+    options = {"caught_exception_types": (RuntimeError,), "warning_handler": lambda _: True}
+    with pytest.raises(ModelFittingError):
+        fit_gpytorch_mll(mll, optimizer=_failing(attempts, 3), max_attempts=2, **options)
+    assert len(attempts) == 2
+    attempts.clear()
+    fit_gpytorch_mll(mll, optimizer=_failing(attempts, 1), **options)
+    assert len(set(attempts)) == len(attempts) == 2  # the second one starts at a draw
+    attempts.clear()
+    best = {"pick_best_of_all_attempts": True, "max_attempts": 3}
+    fit_gpytorch_mll(mll, optimizer=_failing(attempts, 0), **best, **options)
+    assert len(attempts) == 3
+
+
+def test_an_attempt_ends_when_a_fit_does() -> None:
+    """The optimizer that BoTorch takes by default stops where the model's own fit stops."""
+
+    class Brief(PlainTarget):
+        max_fit_iterations = 3
+
+    steps: list[int] = []
+    model = Brief(*FAMILY.target(6))
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    callback = {"callback": lambda *_: steps.append(1)}
+    fit_gpytorch_mll(mll, max_attempts=1, optimizer_kwargs=callback)
+    assert len(steps) == 3
+
+
+def test_copies_have_the_value_and_no_graph():
+    value = torch.ones(2, requires_grad=True) * 3
+    term = LogLikelihoodTerm(value)
+    assert term.loss() is value
+    for copy in (deepcopy(term), pickle.loads(pickle.dumps(term))):
+        assert torch.equal(copy.loss(), value)
+        assert not copy.loss().requires_grad
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, BoostedHierarchicalGP])
+def test_latent_predictions_by_refits(model_class):
+    X, Y = FAMILY.target(5)
+    model = model_class(X, Y, FAMILY.sources())
+    mean, variance, _ = model._leave_one_out()
+    for i in range(5):
+        keep = torch.arange(5) != i
+        y = model.train_targets[keep].unsqueeze(-1)
+        twin = model_class(X[keep], y, FAMILY.sources(), outcome_transform=None)
+        copy_hyperparameters(model, twin)
+        posterior = twin.posterior(X[[i]])
+        torch.testing.assert_close(mean[i], posterior.mean[0, 0])
+        torch.testing.assert_close(variance[i], posterior.variance[0, 0], rtol=1e-4, atol=1e-8)
+    assert hasattr(model, "outcome_transform")
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, PlainTarget])
+def test_without_own_formulas_it_is_botorchs(model_class):
+    model = model_class(*FAMILY.target(5), FAMILY.sources()).eval()
+    for observation_noise in (True, False):
+        theirs = loo_cv(model, observation_noise).posterior
+        assert_same_posterior(model.loo_posterior(observation_noise), theirs)
+
+
+CLASSES = [
+    RankWeightedGP,
+    TwoStageTransferGP,
+    GuardedTransferGP,
+    TransferGP,
+    BoostedHierarchicalGP,
+]
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
+    """Also where there are as many points as members."""
+    X = FAMILY.inputs(3, n, seed=3)
+    Y = FAMILY.value(X) * torch.tensor([1.0, 10.0, 100.0]).reshape(3, 1, 1)
+    together = model_class(X, Y, FAMILY.sources()).loo_posterior()
+    assert together.mean.shape == (3, n, 1, 1)
+    for member in range(3):
+        alone = model_class(X[member], Y[member], FAMILY.sources()).loo_posterior()
+        torch.testing.assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)
+
+
+class ShiftedPredictions(ScaMLGP):
+    """A model of a user's own that predicts otherwise and does not say how points are left out."""
+
+    def _predict(self, X, **kwargs):
+        mvn = super()._predict(X, **kwargs)
+        return MultivariateNormal(mvn.mean + 1.0, mvn.lazy_covariance_matrix)
+
+
+def test_left_out_predictions_of_other_models_are_refused():
+    model = ShiftedPredictions(*FAMILY.target(3), FAMILY.sources())
+    with pytest.raises(UnsupportedError, match="loo_posterior"):
+        efficient_loo_cv(model.eval())
+
+
+class _Indefinite(Kernel):
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        return (x1 * x2).sum(dim=-1) if diag else -x1 @ x2.mT
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+def test_refuses_data_whose_covariance_cannot_be_factorized() -> None:
+    X = torch.ones(2, 1, dtype=torch.double)
+    model = PlainTarget(X, X, covar_module=_Indefinite())
+    for predict in (partial(model.posterior, X), model.loo_posterior):
+        with pytest.raises(InputDataError, match="target's data is not positive definite: give in"):
+            predict()

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from botorch.models.transforms.input import ChainedInputTransform, Log10, Normalize
+from torch import Tensor
+
+from botorch_transfer.pretraining import SourceGPs, TransferPrior
+from botorch_transfer.saving import write_prior
+from tests.gp.padded import points
+from tests.gp.tasks import draw_data
+
+X = points(4, 2)
+NORMALIZE = Normalize(2, bounds=torch.tensor([[0.1, -0.7], [1.3, 0.9]], dtype=torch.double))
+CUSTOM = ChainedInputTransform(log=Log10(indices=[0]), normalize=NORMALIZE)
+
+
+def fit(seed: int = 0, dtype: torch.dtype = torch.double, **kwargs) -> SourceGPs:
+    data = draw_data([6, 3, 8], known_noise=[1])
+    data = {k: tuple((t + seed).to(dtype) for t in v) for k, v in data.items()}
+    return SourceGPs.fit(data, num_restarts=0, **kwargs)
+
+
+def values(prior: SourceGPs, x: Tensor = X) -> list[Tensor]:
+    x = x.to(prior.outcome_mean)
+    own = [prior.outcome_mean, prior.outcome_std, prior.log_posterior, prior.outcomes()]
+    return [*own, prior.mean(x), prior.covariance(x)]
+
+
+def check_equal(first: SourceGPs, expected: SourceGPs) -> None:
+    for ours, theirs in zip(values(first), values(expected), strict=True):
+        assert ours.dtype is theirs.dtype
+        assert torch.equal(ours, theirs)
+    assert first.task_names == expected.task_names
+    assert first.outcome_scale == expected.outcome_scale
+
+
+def test_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        TransferPrior("raw")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", ["per_task", "pooled", "raw"])
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_saves_and_loads_bit_by_bit(tmp_path: Path, dtype, scale, kernel) -> None:
+    prior = fit(dtype=dtype, outcome_scale=scale, kernel=kernel)
+    prior.save(tmp_path / "prior")
+    check_equal(SourceGPs.load(tmp_path / "prior"), prior)
+
+
+def test_saves_means_of_models(tmp_path: Path) -> None:
+    prior = fit()
+    prior.gps.prior_mean.fill_(0.3)
+    prior.save(tmp_path / "prior")
+    assert torch.equal(SourceGPs.load(tmp_path / "prior").gps.prior_mean, prior.gps.prior_mean)
+
+
+def test_saves_normalize(tmp_path: Path) -> None:
+    prior = fit(input_transform=NORMALIZE)
+    prior.save(tmp_path / "prior")
+    again = SourceGPs.load(tmp_path / "prior")
+    check_equal(again, prior)
+    assert isinstance(again.input_transform, Normalize)
+    check_equal(SourceGPs.load(tmp_path / "prior", input_transform=NORMALIZE), prior)
+
+
+def test_other_input_transforms_are_handed_over(tmp_path: Path) -> None:
+    prior = fit(seed=1, input_transform=CUSTOM)
+    prior.save(tmp_path / "prior")
+    with pytest.raises(ValueError, match=r"hand it over by load\(path, input_transform=\.\.\.\)"):
+        SourceGPs.load(tmp_path / "prior")
+    check_equal(SourceGPs.load(tmp_path / "prior", input_transform=CUSTOM), prior)
+
+
+def test_input_transform_that_is_not_needed_is_refused(tmp_path: Path) -> None:
+    fit().save(tmp_path / "prior")
+    with pytest.raises(ValueError, match="has no input transform: leave out input_transform"):
+        SourceGPs.load(tmp_path / "prior", input_transform=NORMALIZE)
+
+
+def test_loads_in_a_fresh_process(tmp_path: Path) -> None:
+    prior = fit(input_transform=NORMALIZE)
+    prior.save(tmp_path / "prior")
+    torch.save((X, prior.mean(X), prior.covariance(X)), tmp_path / "expected")
+    script = (
+        "import sys, torch\n"
+        "from botorch_transfer import SourceGPs\n"
+        "X, mean, covariance = torch.load(sys.argv[2])\n"
+        "prior = SourceGPs.load(sys.argv[1])\n"
+        "assert torch.equal(prior.mean(X), mean)\n"
+        "assert torch.equal(prior.covariance(X), covariance)\n"
+    )
+    arguments = [sys.executable, "-c", script, tmp_path / "prior", tmp_path / "expected"]
+    finished = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_save_replaces(tmp_path: Path) -> None:
+    fit().save(tmp_path / "prior")
+    fit(seed=1).save(tmp_path / "prior")
+    check_equal(SourceGPs.load(tmp_path / "prior"), fit(seed=1))
+
+
+def test_load_checks_the_class(tmp_path: Path) -> None:
+    write_prior(tmp_path / "prior", "OtherPrior", {}, {})
+    with pytest.raises(ValueError, match="holds a OtherPrior, not a SourceGPs: load it by Other"):
+        SourceGPs.load(tmp_path / "prior")
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies(copy) -> None:
+    prior = fit(input_transform=NORMALIZE)
+    check_equal(copy(prior), prior)
+
+
+def test_state_dict_round_trip() -> None:
+    prior, other = fit(input_transform=NORMALIZE), fit(seed=1, input_transform=NORMALIZE)
+    other.load_state_dict(prior.state_dict())
+    check_equal(other, prior)
+
+
+def test_a_state_in_other_units_is_refused() -> None:
+    with pytest.raises(ValueError, match="outcome_scale='raw', and this one has 'per_task'"):
+        fit().load_state_dict(fit(outcome_scale="raw").state_dict())
+
+
+def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
+    prior, data = fit(), draw_data([6, 3, 8], known_noise=[1])
+    first, *rest = data
+    swapped = SourceGPs.fit({name: data[name] for name in (*rest, first)}, num_restarts=0)
+    before = [value.clone() for value in values(prior)]
+    with pytest.raises(RuntimeError, match=f"of {rest[0]!r} where this SourceGPs has {first!r}"):
+        prior.load_state_dict(swapped.state_dict())
+    for value, expected in zip(values(prior), before, strict=True):
+        assert torch.equal(value, expected)
+    prior.save(tmp_path / "prior")
+    SourceGPs.load(tmp_path / "prior").load_state_dict(prior.state_dict())
+
+
+def test_appended_tasks_have_their_new_names_in_the_state(tmp_path: Path) -> None:
+    data = draw_data([6, 3])
+    name = next(iter(data))
+    appended = SourceGPs.fit(data, num_restarts=0).append({"again": data[name]}, num_restarts=0)
+    appended.save(tmp_path / "prior")
+    loaded = SourceGPs.load(tmp_path / "prior")
+    loaded.load_state_dict(appended.state_dict())
+    check_equal(loaded, appended)
+
+
+def test_nothing_to_fit_and_no_hyperprior() -> None:
+    prior = fit()
+    assert not list(prior.parameters())
+    assert not any("prior" in name and "mean" not in name for name, _ in prior.named_modules())
+
+
+@pytest.mark.parametrize("copy", [deepcopy, SourceGPs.view])
+def test_moving_a_copy_changes_nothing_else(copy) -> None:
+    prior = fit(input_transform=NORMALIZE)
+    before = [value.clone() for value in values(prior)]
+    twin = copy(prior)
+    assert twin.gps.alpha is prior.gps.alpha
+    twin.float()
+    assert twin.outcome_mean.dtype is twin.mean(X.float()).dtype is torch.float32
+    assert twin.input_transform.bounds.dtype is torch.float32
+    twin.to("meta")
+    for ours, expected in zip(values(prior), before, strict=True):
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("copy", [deepcopy, SourceGPs.view])
+@pytest.mark.parametrize("into_copy", [True, False])
+def test_loading_changes_nothing_else(copy, into_copy: bool) -> None:
+    prior, other = fit(input_transform=NORMALIZE), fit(seed=1)
+    state = other.state_dict() | {
+        f"input_transform.{name}": tensor + 1 for name, tensor in NORMALIZE.state_dict().items()
+    }
+    twin = copy(prior)
+    changed, unchanged = (twin, prior) if into_copy else (prior, twin)
+    before = [value.clone() for value in values(unchanged)]
+    changed.load_state_dict(state)
+    assert torch.equal(changed.outcome_mean, other.outcome_mean)
+    assert torch.equal(changed.gps.alpha, other.gps.alpha)
+    assert not torch.equal(changed.input_transform.bounds, NORMALIZE.bounds)
+    for ours, expected in zip(values(unchanged), before, strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_view_is_a_prior_of_its_own() -> None:
+    prior = fit()
+    view = prior.view()
+    assert type(view) is SourceGPs
+    assert view is not prior
+    assert view.gps is not prior.gps
+    check_equal(view, prior)
+
+
+def test_users_transform_is_copied() -> None:
+    prior = fit(input_transform=NORMALIZE)
+    assert prior.input_transform is not NORMALIZE
+    assert not prior.input_transform.training
+
+
+def test_on_a_device(tmp_path: Path, device: str) -> None:
+    prior = fit(input_transform=NORMALIZE)
+    moved = prior.view().to(device)
+    assert prior.gps.alpha.device.type == "cpu"
+    moved.save(tmp_path / "prior")
+    for there in (moved, SourceGPs.load(tmp_path / "prior", device=device)):
+        torch.testing.assert_close(there.mean(X.to(device)).cpu(), prior.mean(X), atol=1e-8, rtol=0)
+    check_equal(SourceGPs.load(tmp_path / "prior"), prior)

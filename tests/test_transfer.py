@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import Log, Standardize
+from gpytorch.kernels import MaternKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from botorch_transfer import (
+    BoostedHierarchicalGP,
+    FullyBayesianHyperpriorGP,
+    GuardedTransferGP,
+    JointScaMLGP,
+    PopulationGP,
+    PretrainedGP,
+    RankWeightedGP,
+    ScaMLGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+    SourcePopulation,
+    TransferGP,
+)
+from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.pretraining import PretrainedPrior
+from botorch_transfer.transfer import MEMBERS, PATIENCE, member_shares
+from tests.families import SCALE, ShiftedSines
+from tests.models.contract import raw_transform, to_raw
+
+FAMILY = ShiftedSines()
+SOURCES = FAMILY.sources()
+PRIOR = {
+    "population": SourcePopulation.fit(SOURCES),
+    "scaml": SourceGPs.fit(SOURCES, num_restarts=0),
+}
+TEST_X = FAMILY.inputs(2, 4, seed=5)
+
+
+def fit(model):
+    options = {"optimizer_kwargs": {"options": {"maxiter": 10}}}
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, num_restarts=0, **options)
+    return model
+
+
+def naive(model, X):
+    """The moments of a mixture in the users' units, one entry after another."""
+    members = [each.posterior(X) for each in model.apart()]
+    shares = model.shares.tolist()
+    mean = sum(p * each.mean for p, each in zip(shares, members, strict=True))
+    covariance = 0.0
+    for p, each in zip(shares, members, strict=True):
+        apart = each.mean - mean
+        covariance = covariance + p * (each.distribution.covariance_matrix + apart @ apart.mT)
+    return mean, covariance
+
+
+def assert_naive(model, X):
+    posterior, (mean, covariance) = model.posterior(X), naive(model, X)
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
+    torch.testing.assert_close(posterior.variance.squeeze(-1), covariance.diagonal(0, -1, -2))
+
+
+def target(n):
+    """Data in other units than the sources', so that no two models have the same."""
+    X, Y = FAMILY.target(n)
+    return X, 3.0 * Y + 20.0
+
+
+# ------------------------------------------------------------------------------------------ moments
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_moments_are_those_of_the_members_in_the_users_units(n):
+    model = fit(TransferGP(*target(n), PRIOR))
+    scales = [each.outcome_transform.stdvs.item() for each in model.apart()]
+    if n > 1:
+        assert min(abs(a - b) for a, b in pairwise(scales)) > 0.1
+    assert_naive(model, TEST_X)
+    assert [type(each) for each in model.apart()] == [PopulationGP, ScaMLGP, TransferGP]
+
+
+OTHERS = {
+    "one": {"members": {"shgp": SequentialHierarchicalGP}},
+    "one that predicts otherwise": {"members": {"bhgp": BoostedHierarchicalGP}},
+    "ensemble and joint": {"members": {"rgpe": RankWeightedGP, "joint": JointScaMLGP}},
+    "guarded": {"members": {"guarded": GuardedTransferGP, "population": PopulationGP}},
+    "options": {
+        "members": {
+            "scaml": partial(ScaMLGP, covar_module=MaternKernel(ard_num_dims=2).double()),
+            "paper": partial(ScaMLGP, hyperpriors="paper"),
+        }
+    },
+    "priors' units": {"outcome_transform": None},
+    "the user's": {"outcome_transform": Standardize(1)},
+    "not linear": {"outcome_transform": Log()},
+    "known noise": {"train_Yvar": torch.full((5, 1), 2.0, dtype=torch.double)},
+    "kernel": {"covar_module": MaternKernel(ard_num_dims=2).double()},
+    "likelihood": {"likelihood": GaussianLikelihood().double()},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_moments_with_other_members_and_options(name):
+    model = fit(TransferGP(*target(5), SOURCES, **OTHERS[name]))
+    model._shares.fill_(1.0 / model._shares.shape[-1])  # the plain GP's, too
+    if name == "not linear":
+        model.train()
+        for each in (model, *model.others):
+            del each.outcome_transform  # the mixture's is taken after mixing
+    assert_naive(model, TEST_X)
+    X, Y = target(7)
+    noise = {"noise": model.likelihood.noise[..., :1].expand(2, 1)} if "noise" in name else {}
+    near = model.condition_on_observations(X[5:], Y[5:], **noise)
+    assert_naive(near, TEST_X)
+    assert torch.equal(near.shares, model.shares)
+    assert [each.num_target_points for each in near.apart()] == [7] * len(near.apart())
+
+
+def test_members_get_copies_of_what_is_given():
+    likelihood = GaussianLikelihood().double()
+    model = TransferGP(*target(3), PRIOR, likelihood=likelihood)
+    assert model.likelihood is likelihood
+    assert len({id(each.likelihood) for each in (model, *model.others)}) == 3
+    kernel = MaternKernel(ard_num_dims=2).double()
+    model = TransferGP(*target(3), PRIOR, covar_module=kernel)
+    assert model.covar_module is model.residual_covar_module is kernel
+
+
+def test_known_noise_is_in_each_models_units():
+    X, Y = target(4)
+    Yvar = torch.linspace(1.0, 4.0, 4).double().unsqueeze(-1)
+    model = TransferGP(X, Y, PRIOR, Yvar)
+    for each in model.apart():
+        expected = Yvar.squeeze(-1) / each.outcome_transform.stdvs.squeeze() ** 2
+        torch.testing.assert_close(each.likelihood.noise, expected)
+    model.posterior(TEST_X)
+    more = model.condition_on_observations(
+        *(values[:2] for values in target(4)), noise=model.likelihood.noise[:2].unsqueeze(-1)
+    )
+    for each, old in zip(more.apart(), model.apart(), strict=True):
+        torch.testing.assert_close(each.likelihood.noise[4:], old.likelihood.noise[:2])
+
+
+def test_raw_inputs_and_a_task_column():
+    X, Y = target(4)
+    raw = {name: (to_raw(A), B) for name, (A, B) in SOURCES.items()}
+    plain, scaled = TransferGP(X, Y, SOURCES), TransferGP(to_raw(X), Y, raw, **RAW)
+    column = torch.full((4, 1), 3.0, dtype=torch.double)
+    with_task = TransferGP(torch.cat([column, to_raw(X)], -1), Y, raw, **RAW, task_feature=0)
+    test_column = torch.full((2, 4, 1), 3.0, dtype=torch.double)
+    expected = plain.posterior(TEST_X)
+    for model, test_X in (
+        (scaled, to_raw(TEST_X)),
+        (with_task, torch.cat([test_column, to_raw(TEST_X)], -1)),
+    ):
+        assert_naive(model, test_X)
+        torch.testing.assert_close(
+            model.posterior(test_X).mean, expected.mean, rtol=1e-4, atol=1e-4
+        )
+        assert model.num_inputs == 2
+
+
+RAW = {"input_transform": raw_transform()}
+
+
+def test_a_learned_input_transform_is_refused():
+    with pytest.raises(ValueError, match="bounds"):
+        TransferGP(*target(3), SOURCES, input_transform=Normalize(2))
+
+
+# ------------------------------------------------------------------------------------------- apart
+
+
+def test_apart_the_models_share_their_tensors():
+    model = TransferGP(*target(4), PRIOR)
+    *others, plain = model.apart()
+    assert others == model.others
+    assert plain.covar_module is not model.covar_module
+    for name, parameter in plain.named_parameters():
+        assert parameter is model.get_parameter(name)
+    model.shares.copy_(torch.tensor([0.0, 0.0, 1.0]))
+    alone, together = plain.posterior(TEST_X), model.posterior(TEST_X)
+    torch.testing.assert_close(alone.mean, together.mean)
+    torch.testing.assert_close(alone.variance, together.variance)
+    assert len(model.others) == 2
+
+
+def test_the_plain_model_is_that_of_botorch():
+    X, Y = target(6)
+    model, plain = TransferGP(X, Y, PRIOR), SingleTaskGP(X, Y)
+    own, theirs = model.apart()[-1], plain.eval()
+    assert isinstance(own.outcome_transform, OwnStandardize)
+    for name, value in (("lengthscale", 0.4), ("mean", 0.1), ("noise", 0.02)):
+        for each in (model, plain):
+            if name == "lengthscale":
+                each.covar_module.lengthscale = value
+            elif name == "mean":
+                each.mean_module.constant.data.fill_(value)
+            else:
+                each.likelihood.noise = value
+    own = model.apart()[-1]
+    torch.testing.assert_close(own.posterior(TEST_X).mean, theirs.posterior(TEST_X).mean)
+    torch.testing.assert_close(own.posterior(TEST_X).variance, theirs.posterior(TEST_X).variance)
+    mlls = [ExactMarginalLogLikelihood(each.likelihood, each).train() for each in (own, plain)]
+    values = [
+        mll(each(*each.train_inputs), each.train_targets)
+        for mll, each in zip(mlls, (own, plain), strict=True)
+    ]
+    torch.testing.assert_close(*values)  # the same hyperpriors
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_outcomes_are_standardized_by_the_first_member(n):
+    X, Y = target(n)
+    plain, first = (TransferGP(X, Y, PRIOR).apart()[k].outcome_transform for k in (-1, 0))
+    torch.testing.assert_close(plain.stdvs, first.stdvs)
+    torch.testing.assert_close(plain.means, first.means if n == 0 else Y)
+
+
+def test_with_priors_in_raw_units_the_plain_model_is_standardized_all_the_same():
+    prior = {"scaml": SourceGPs.fit(SOURCES, num_restarts=0, outcome_scale="raw")}
+    model = TransferGP(*target(5), prior, members={"scaml": ScaMLGP})
+    assert not hasattr(model.others[0], "outcome_transform")
+    torch.testing.assert_close(model.train_targets.std(), torch.tensor(1.0).double())
+    assert_naive(model, TEST_X)
+    state = TransferGP(*target(3), prior, members={"scaml": ScaMLGP}).state_dict()
+    model.load_state_dict(state)
+    torch.testing.assert_close(model.others[0].train_targets, target(5)[1].squeeze(-1))
+
+
+# ------------------------------------------------------------------------------------------- shares
+
+
+def test_shares_by_hand():
+    Y = torch.tensor([[0.0, 1.0, 0.5, 0.2], [0.0, 0.1, 0.2, 0.3]]).double()
+    found = member_shares(Y, num_members=3, patience=6)
+    expected = torch.tensor([[2.0, 1.0, 1.0], [6.0, 1.0, 1.0]]).double()
+    torch.testing.assert_close(found, expected / expected.sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "since"), [([], 0), ([3.0], 0), ([1.0, 3.0], 0), ([3.0, 1.0], 1)]
+)
+def test_shares_of_few_outcomes(outcomes, since):
+    other = (1 + since) / PATIENCE
+    found = member_shares(torch.tensor(outcomes).double(), 3)
+    expected = torch.tensor([1.0, other, other]).double() / (1 + 2 * other)
+    torch.testing.assert_close(found, expected)
+
+
+def test_an_outcome_that_only_equals_the_best_is_no_improvement():
+    Y = torch.tensor([1.0, 2.0, 2.0, 2.0])
+    torch.testing.assert_close(member_shares(Y, 2), torch.tensor([5.0, 3.0]) / 8)
+
+
+def test_without_improvement_for_long_all_count_alike():
+    Y = torch.arange(20.0).flip(0)
+    assert torch.equal(member_shares(Y, 4), torch.full((4,), 0.25))
+
+
+def test_batches_have_shares_of_their_own():
+    X = FAMILY.inputs(2, 3, seed=1)
+    Y = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).double().unsqueeze(-1)
+    model = TransferGP(X, Y, PRIOR)
+    assert model.improvement_shares.shape == (2, 3)
+    together = model.posterior(TEST_X)
+    for row in range(2):
+        single = TransferGP(X[row], Y[row], PRIOR)
+        torch.testing.assert_close(model.improvement_shares[row], single.improvement_shares)
+        torch.testing.assert_close(together.mean[row], single.posterior(TEST_X[row]).mean)
+
+
+def test_shares_are_computed_by_fits_and_kept_in_between():
+    X, Y = target(4)
+    model = TransferGP(X, Y, PRIOR)
+    before = model.improvement_shares.clone()
+    model.posterior(TEST_X)
+    worse = Y.min() - torch.arange(1.0, 4.0).double().unsqueeze(-1)
+    more = model.condition_on_observations(FAMILY.inputs(3, seed=8), worse)
+    assert torch.equal(more.improvement_shares, before)
+    model.set_train_data(more.train_inputs[0], more.train_targets, strict=False)
+    assert torch.equal(model.improvement_shares, before)
+    fit(model)
+    torch.testing.assert_close(model.improvement_shares.data, member_shares(model.train_targets, 3))
+    assert model.improvement_shares[0] < before[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [("a", [1.0, 0.0]), ("ab", [0.2, 0.8, 0.0]), ("abc", [1 / 9, 4 / 9, 4 / 9, 0.0])],
+)
+def test_shares_of_the_prediction_are_constants(names, expected):
+    X, Y = target(4)
+    priors, members = dict.fromkeys(names, PRIOR["scaml"]), dict.fromkeys(names, ScaMLGP)
+    model = TransferGP(X, Y, priors, members=members)
+    expected = torch.tensor(expected).double()
+    torch.testing.assert_close(model.shares, expected)
+    model.set_train_data(X, -model.train_targets)
+    torch.testing.assert_close(fit(model).shares, expected)
+    assert "_shares" not in model.state_dict()
+
+
+# ------------------------------------------------------------------------------- priors and members
+
+
+def test_source_data_and_a_mapping_of_priors_are_the_same():
+    of_data, of_priors = TransferGP(*target(4), SOURCES), TransferGP(*target(4), PRIOR)
+    assert {name: type(prior) for name, prior in of_data.prior.items()} == {
+        "population": SourcePopulation,
+        "scaml": SourceGPs,
+    }
+    again = TransferGP(*target(4), of_data.prior).posterior(TEST_X)
+    assert torch.equal(again.mean, of_data.posterior(TEST_X).mean)
+    population, given = (each.prior["population"] for each in (of_data, of_priors))
+    assert torch.equal(population.gps.alpha, given.gps.alpha)
+    assert given is not PRIOR["population"]  # a view
+
+
+@pytest.mark.parametrize("name", ["population", "scaml"])
+def test_of_a_single_prior_there_are_the_models_that_take_it(name):
+    X, Y = target(3)
+    model = TransferGP(X, Y, PRIOR[name])
+    assert list(model.members) == [name]
+    assert model.shares.shape == (2,)
+    expected = TransferGP(X, Y, {name: PRIOR[name]}, members={name: MEMBERS[name]})
+    assert torch.equal(model.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+
+
+def test_what_is_no_prior_of_the_members_is_refused():
+    X, Y = target(3)
+    other = PretrainedPrior.hyperbo(X.shape[-1])
+    with pytest.raises(TypeError, match="None of the members, population, scaml, takes a Pretr"):
+        TransferGP(X, Y, other)
+    with pytest.raises(ValueError, match="are of scaml, but the members are population, scaml"):
+        TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
+    with pytest.raises(ValueError, match="are of population, scaml, but the members are guarded"):
+        TransferGP(X, Y, PRIOR, members={"guarded": GuardedTransferGP})
+    with pytest.raises(TypeError, match="Expected a SourcePopulation or source data"):
+        TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
+    with pytest.raises(ValueError, match="There are no members"):
+        TransferGP(X, Y, PRIOR, members={})
+
+
+class _NoNoise(ScaMLGP):
+    def __init__(self, train_X, train_Y, prior):
+        super().__init__(train_X, train_Y, prior)
+
+
+def test_members_that_do_not_fit_are_refused():
+    X, Y = target(3)
+    fully_bayesian = partial(FullyBayesianHyperpriorGP, num_samples=8, num_members=2)
+    with pytest.raises(ValueError, match="FullyBayesianHyperpriorGP predicts a mixture"):
+        TransferGP(X, Y, SOURCES, members={"averaged": fully_bayesian})
+    members = {"population": PopulationGP, "log": partial(ScaMLGP, outcome_transform=Log())}
+    with pytest.raises(ValueError, match="member 'log' has a Log of its own: give all models"):
+        TransferGP(X, Y, SOURCES, members=members)
+    with pytest.raises(ValueError, match="has no option 'train_Yvar'"):
+        TransferGP(X, Y, SOURCES, torch.ones_like(Y), members={"none": _NoNoise})
+
+
+def test_members_of_other_priors():
+    prior = {"hyperbo": PretrainedPrior.hyperbo(2, hidden=(4,)), "scaml": PRIOR["scaml"]}
+    members = {"hyperbo": PretrainedGP, "scaml": ScaMLGP}
+    assert_naive(TransferGP(*target(4), prior, members=members), TEST_X)
+
+
+def test_default_members():
+    assert list(MEMBERS.values()) == [PopulationGP, ScaMLGP]
+    assert list(TransferGP(*target(2), PRIOR).members) == list(MEMBERS)
+
+
+def test_units_of_the_family_are_far_from_standardized():
+    """Otherwise the tests above would not notice a slip."""
+    assert target(5)[1].min() > 10 * SCALE
