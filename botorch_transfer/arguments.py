@@ -212,7 +212,7 @@ class ConstructedFromDatasets(SingleTaskGP):
             this column, here and in the inputs of ``posterior``.
         hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
             weights. ``"cautious"`` ones keep the model honest with a few points, see
-            :func:`~.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
+            :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
             C.5), whose residual vanishes with one or two points.
         max_bytes: The memory that the joint model may take.
         max_points: The number of source points to use; ``None`` for all. The largest tasks give

@@ -85,7 +85,7 @@ class SourceGPs(ConditionedPrior):
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            **options: See :class:`~.map_fit.MAPOptions`: ``num_restarts``, ``max_iter``, ``seed``,
+            **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``, ``seed``,
                 ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
 
         Returns:
