@@ -35,11 +35,10 @@ from torch.nn import Parameter
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_options
 from botorch_transfer.average import AveragedGP, Moments
-from botorch_transfer.gp.agreement import source_agreement, tasks_agree
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, residual_kernel
 from botorch_transfer.model import TargetGP
 from botorch_transfer.sources.ensembles import own_mean
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.prior import SourceGPs, source_agreement, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
 

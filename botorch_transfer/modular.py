@@ -22,7 +22,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
@@ -33,8 +32,7 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
 )
 from botorch_transfer.model import TargetGP
-from botorch_transfer.prior import TransferPrior
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.prior import ConditionedPrior, TransferPrior
 
 P = TypeVar("P", bound=TransferPrior)
 
@@ -148,7 +146,7 @@ class SourcePosteriorGP(ModularTransferGP):
             hyperpriors.
     """
 
-    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
+    prior_class: ClassVar[type[ConditionedPrior]]
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from benchmarks.timing.measure import readable
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer.gp.fit import MAPObjective
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS
-from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.gp.tasks import PaddedTasks, TaskUnits
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.models import (
@@ -124,7 +124,7 @@ def operations(num_sources: int, num_points: int) -> dict[str, dict[str, Timed]]
     for name, model_class in MODELS.items():
         gps = factorize(name)
         names = [f"source {index}" for index in range(num_sources)]
-        prior = SourceHierarchy(gps, 0 * ones, ones, names, outcome_scale="raw")
+        prior = SourceHierarchy(gps, TaskUnits(names, 0 * ones, ones, "raw"))
         model = model_class(X, Y, prior).eval()
         timed[FIT][name] = _fit_step(sources[-1], gps)
         timed[FACTOR][name] = partial(factorize, name)

@@ -30,7 +30,7 @@ from benchmarks.hyperpriors.weighted_draws import WeightedDraws
 from benchmarks.markdown import markdown_table
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import Domain
-from botorch_transfer.hyperprior.estimates import DomainEstimates, HyperparameterDraws
+from botorch_transfer.hyperprior.fit import DomainEstimates, HyperparameterDraws
 from botorch_transfer.test_functions import SMALL_SUPER_DATASET
 
 KERNEL = SMALL_SUPER_DATASET.kernel

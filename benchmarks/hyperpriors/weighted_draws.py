@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.gp.stationary import squared_distance, stationary_function
-from botorch_transfer.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.hyperprior.fit import HyperparameterDraws
 
 _LEAST_NOISE = 1e-8
 """The lowest noise variance of a draw, relative to its signal's."""

@@ -149,6 +149,10 @@ class ConditionedHierarchy(ConditionedBatch):
         # Each level's kernel is evaluated at the rows of the levels above, too.
         return self.num_tasks * self.alpha.numel()
 
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data, level by level."""
+        return self.train_X, self.train_Y, self.level
+
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
         return values.sum(dim=dim, keepdim=True)

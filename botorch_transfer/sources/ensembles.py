@@ -34,11 +34,11 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, Hyperpriors
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 
@@ -64,6 +64,8 @@ class EnsembleGP(SourcePosteriorGP):
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
     """
+
+    prior_class = SourceGPs
 
     prior: SourceGPs
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.stationary import squared_distance, stationary_function
-from botorch_transfer.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.hyperprior.fit import HyperparameterDraws
 from botorch_transfer.hyperprior.prior import Hyperprior
 
 

@@ -365,12 +365,16 @@ def test_state_dict(propagate: Propagate) -> None:
 @pytest.mark.parametrize("build", [SourceHierarchy.fit, SourceHierarchy.from_models])
 def test_unknown_propagation(build: Callable[..., SourceHierarchy]) -> None:
     sources = _models() if build == SourceHierarchy.from_models else ShiftedSines().sources()
-    with pytest.raises(ValueError, match="propagate must be 'covariance' or 'mean', not 'both'"):
+    with pytest.raises(
+        ValueError, match="Unknown propagate 'both': choose one of 'covariance', 'mean'"
+    ):
         build(sources, propagate="both")
 
 
 def test_unknown_order() -> None:
-    with pytest.raises(ValueError, match="order must be 'given' or 'relatedness', not 'random'"):
+    with pytest.raises(
+        ValueError, match="Unknown order 'random': choose one of 'given', 'relatedness'"
+    ):
         _fit(order="random")
 
 

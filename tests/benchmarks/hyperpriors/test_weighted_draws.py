@@ -12,7 +12,7 @@ from benchmarks.hyperpriors.table_one import averaged
 from benchmarks.hyperpriors.weighted_draws import WeightedDraws
 from botorch_transfer import Hyperprior
 from botorch_transfer.gp.stationary import stationary_function
-from botorch_transfer.hyperprior.validation import log_likelihoods
+from botorch_transfer.hyperprior.fit import log_likelihoods
 from tests.hyperprior.domains import draw_domain
 
 HYPERPRIOR = Hyperprior.specified(
