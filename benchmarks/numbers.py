@@ -29,8 +29,9 @@ Keys read `kind/case/quantity`. The kinds, with their tolerances:
 * `suggest`: suggested rows within 1e-3 of each parameter's encoded range, so choices and whole
   numbers are the same; their predictions within 0.01 standard deviations, their acquisition, the
   logarithm of an improvement, within 0.01; the old tasks named for them are the same. A search
-  stops where the acquisition is nearly flat: outcomes that differ by 1e-10 moved the second row of
-  a batch by 1.5e-3 of a range. The tables, too, are therefore repeated, and the spread is added.
+  stops where the acquisition is nearly flat: outcomes that differ by 1e-10 move the second row of
+  a batch by 4e-4 of a range, and its acquisition by as much. The tables, too, are therefore
+  repeated, and the spread is added.
 * `first losses`: the first 100 steps of Adam: 1e-8, absolute and relative.
 * `final loss`: of a whole pre-training, one a seed: no further away than the seeds are from one
   another.
