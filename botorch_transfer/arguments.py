@@ -212,8 +212,8 @@ class ConstructedFromDatasets(SingleTaskGP):
             this column, here and in the inputs of ``posterior``.
         hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
             weights. ``"cautious"`` ones keep the model honest with a few points, see
-            :func:`~.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
-            C.5), whose residual vanishes with one or two points.
+            :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's
+            (Appendix C.5), whose residual vanishes with one or two points.
         max_bytes: The memory that the joint model may take.
         max_points: The number of source points to use; ``None`` for all. The largest tasks give
             theirs first; what is left of a task is evenly spaced from its worst outcome to its

@@ -522,7 +522,7 @@ class TargetGP(ConstructedFromDatasets):
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``models.target_fit``). ``optimizer``, ``closure``,
+        a closed form for that (``gp.objective``). ``optimizer``, ``closure``,
         ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
         it starts at the present values, and from draws only where an attempt fails.
 

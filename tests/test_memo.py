@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.pretraining import clear_memos
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 2.0]])
 
 

@@ -2,7 +2,7 @@ r"""The log posterior of a target's hyperparameters in closed form, and its maxi
 
 Read it for how most models are fitted, and which ones. What the sources say of the target's points,
 their means ``μ_m`` and covariances ``Σ_m``, is computed once. The likelihood is then the one of
-``kernels.gaussian`` with the mean ``Σ_m w_m μ_m`` and the further covariance ``Σ_m w_m² Σ_m``. With
+``gp.likelihood`` with the mean ``Σ_m w_m μ_m`` and the further covariance ``Σ_m w_m² Σ_m``. With
 ``α`` and ``G`` of that module,
 
 .. code-block:: text

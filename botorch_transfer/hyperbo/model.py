@@ -210,7 +210,7 @@ class PretrainedGP(ModularTransferGP):
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from hyperpriors, besides the present values;
                 none by default, because only a residual kernel may have any.
-            *args: As in :meth:`~.target.TargetGP.custom_fit`.
+            *args: As in :meth:`~.model.TargetGP.custom_fit`.
             **kwargs: As there.
 
         Returns:

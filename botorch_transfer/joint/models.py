@@ -2,12 +2,12 @@ r"""Joint models: one GP over source and target tasks, used as a model of the ta
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
 an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
-data (``kernels.source_conditional``): its own likelihood is the first term, and the second is added
+data (``joint.conditional``): its own likelihood is the first term, and the second is added
 as a loss term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
 ``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
-``kernels.coregionalization``). Read it to choose among them, and for how all of them are
+``joint.kernels``). Read it to choose among them, and for how all of them are
 conditioned and fitted.
 
 .. [Tighineanu2022hierarchical]

@@ -2,8 +2,8 @@ r"""PopulationGP: a further task of a hierarchical GP over the sources, with not
 
 The source tasks say what they have in common, and how far a task is from that. A new task needs
 nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
-The posterior of what the sources share is in ``kernels.population``, its fit in
-``pretraining.population``.
+The posterior of what the sources share is in ``population.kernel``, its fit in
+``population.fit``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
-The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, cautious ones
-and those of the paper, are in ``hyperpriors.spec``.
+The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones
+and those of the paper, are in ``gp.hyperpriors``.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
