@@ -589,23 +589,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if self._has_data_to_fit and has_parameters:
             num_restarts = self.num_restarts if num_restarts is None else num_restarts
             mll.train()
-            with self._being_fitted():
-                if of_botorch:
-                    fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
-                else:
-                    further = None if previous is None else self._values_of(mll, previous)
-                    fit_from_starts(mll, num_restarts, seed or 0, further, **given)
+            if of_botorch:
+                fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+            else:
+                further = None if previous is None else _values_of(mll, previous)
+                fit_from_starts(mll, num_restarts, seed or 0, further, **given)
         self._after_fit()
         return mll.eval()
-
-    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
-        """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
-        theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
-        return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
-
-    def _being_fitted(self) -> AbstractContextManager[None]:
-        """Is entered around a fit; does nothing by default."""
-        return nullcontext()
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
@@ -613,6 +603,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
 def _shapes(model: Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+    """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
+    theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
+    return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}

@@ -271,7 +271,7 @@ class SourcePath(ModelPath):
         super().__init__()
         weights = gps.alpha.new_ones(len(gps.alpha))
         if task_weights is not None:
-            gps, weights = task_weights.chosen(gps)
+            gps, weights = task_weights.selected(gps)
         self.gps, num_kernels = gps, len(gps.outputscale)
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
