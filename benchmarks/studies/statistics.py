@@ -91,7 +91,8 @@ class Estimate:
     def interval(self) -> tuple[float, float]:
         """The ends of the central 95 %."""
         tail = (1 - LEVEL) / 2
-        low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
+        with np.errstate(invalid="ignore"):  # between infinite ratios
+            low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
         return float(low), float(high)
 
     @property

@@ -113,19 +113,18 @@ def suite_table(values: pd.DataFrame, reference: str, groups: Mapping[str, Seque
         intervals and in parentheses the number of suites if not all are there.
     """
     suites = values.index.get_level_values("problem").map(suite_of)
+    told = [name for members in groups.values() for name in members if name in set(suites)]
+    order = dict.fromkeys([*told, *suites])
     compared = [str(name) for name in values if name != reference]
     found: dict[str, dict[str, Estimate]] = {name: {} for name in compared}
-    for suite in dict.fromkeys(suites):
+    for suite in order:
         for name in compared:
             both = values.loc[suites == suite, [name, reference]].dropna()
             if len(both):
                 # Suites are resampled independently of each other, methods of a suite alike.
                 seed = zlib.crc32(suite.encode())
                 found[name][suite] = ratios(both, reference, seed)[name]
-    rows = [
-        [suite, *(_of_suite(found[name].get(suite)) for name in compared)]
-        for suite in dict.fromkeys(suites)
-    ]
+    rows = [[suite, *(_of_suite(found[name].get(suite)) for name in compared)] for suite in order]
     for group, members in groups.items():
         cells = [
             _of_group([of[suite] for suite in members if suite in of], len(members))
