@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.studies.problems import Landmarks, LiveProblem, named_seed
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 from botorch_transfer.test_functions import TaskFamily
 
 NUM_LANDMARK_POINTS = 1024

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.studies.problems import PoolProblem
 from benchmarks.tables import read_shared
-from botorch_transfer.pretraining.memo import content_key
+from botorch_transfer.memo import content_key
 
 Rows = tuple[np.ndarray, np.ndarray]
 """Inputs, and outcomes to be maximized."""
