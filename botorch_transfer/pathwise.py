@@ -16,7 +16,7 @@ than their exact GP are drawn as their mean plus centred draws of their parts:
 
 * Ensembles, with weights ``w`` and draws ``δ`` of the members minus their means:
   ``μ + w_t δ_t + Σ_m w_m δ_m``. SGPT has the target's own covariance: ``μ + δ_t``.
-* Averages of models with shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard
+* Averages of members with shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard
   normal ``z_k`` each: ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``.
 * MHGP with combined standard deviations ``s``, and ``σ`` its exact GP's: ``μ + (s / σ) δ``.
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.models.utils import gpt_posterior_settings
@@ -68,7 +68,7 @@ from botorch_transfer._botorch import (
     draw_matheron_paths_exact_gp,
     gaussian_update_exact,
 )
-from botorch_transfer.average import AveragedGP
+from botorch_transfer.average import AveragedGP, PlainGP
 from botorch_transfer.gp.combine import SourceWeights
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.hierarchy.models import MeanHierarchicalGP
@@ -76,7 +76,7 @@ from botorch_transfer.hyperbo.features import BiasedLinearKernel, FeatureKernel
 from botorch_transfer.hyperbo.model import PretrainedGP
 from botorch_transfer.joint.conditional import SourceConditional
 from botorch_transfer.joint.models import JointTransferGP
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TargetGP, TransferModel
 from botorch_transfer.modular import ModularTransferGP
 from botorch_transfer.population.kernel import PopulationKernel
 from botorch_transfer.population.model import PopulationGP
@@ -104,7 +104,7 @@ class MeanPath(ModelPath):
         member: The name of the model's method that gives the distribution; its own by default.
     """
 
-    def __init__(self, model: TargetGP, prior: bool = False, member: str = "__call__") -> None:
+    def __init__(self, model: TransferModel, prior: bool = False, member: str = "__call__") -> None:
         super().__init__()
         self.model = model.eval()
         self._prior = prior
@@ -181,7 +181,7 @@ class CentredPath(ModelPath):
         return self.path(x, **kwargs) - self.mean
 
 
-def model_paths(model: TargetGP, paths: Mapping[str, SamplePath]) -> PathDict:
+def model_paths(model: TransferModel, paths: Mapping[str, SamplePath]) -> PathDict:
     """Adds up paths, as functions of the user's inputs with values in the user's units.
 
     Args:
@@ -271,7 +271,7 @@ class SourcePath(ModelPath):
         super().__init__()
         weights = gps.alpha.new_ones(len(gps.alpha))
         if task_weights is not None:
-            gps, weights = task_weights.chosen(gps)
+            gps, weights = task_weights.selected(gps)
         self.gps, num_kernels = gps, len(gps.outputscale)
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
@@ -393,9 +393,9 @@ def _population_prior_paths(
     return model_paths(model, paths)
 
 
-@DrawMatheronPaths.register((ModularTransferGP, JointTransferGP))
+@DrawMatheronPaths.register((ModularTransferGP, JointTransferGP, PlainGP))
 def draw_posterior_paths(
-    model: ModularTransferGP | JointTransferGP | AveragedGP,
+    model: ModularTransferGP | JointTransferGP | PlainGP,
     *,
     prior_sampler: Any,
     sample_shape: torch.Size,
@@ -613,7 +613,7 @@ class AveragedPath(ModelPath):
 
     Args:
         model: The model, in evaluation mode.
-        paths: A draw from each of its models, their means included, each in the model's own units.
+        paths: A draw from each of its members, their means included, in the member's own units.
         sample_shape: The sample shape.
         prior: Whether the draws are from the priors, without the target's data.
     """
@@ -633,9 +633,9 @@ class AveragedPath(ModelPath):
         super().__init__()
         self.paths, shares = ModuleList(paths), model.shares.detach().clone()
         # Copies: a path stays what it is when the model's hyperparameters change.
-        self.means = ModuleList(MeanPath(each, prior) for each in deepcopy(model).apart())
-        one = shares.new_ones(1)
-        units = [model._units(each) or (one, one - one) for each in model.apart()]
+        members = deepcopy(model).members.values()
+        self.means = ModuleList(MeanPath(member, prior) for member in members)
+        units = [model._scale_and_shift(member) for member in model.members.values()]
         scales, shifts = (
             torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
         )
@@ -665,11 +665,6 @@ class AveragedPath(ModelPath):
 
 @DrawKernelFeaturePaths.register(AveragedGP)
 def _averaged_prior_paths(model: AveragedGP, sample_shape: torch.Size, **kwargs: Any) -> PathDict:
-    if model.is_alone:
-        own = kernel_paths(
-            model, model.covar_module, model.mean_module, sample_shape=sample_shape, **kwargs
-        )
-        return model_paths(model, {"plain": own})
     return _averaged_paths(model, draw_kernel_feature_paths, sample_shape, prior=True, **kwargs)
 
 
@@ -678,8 +673,6 @@ def _averaged_posterior_paths(
     model: AveragedGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
 ) -> SamplePath:
     given = {"prior_sampler": prior_sampler, **kwargs}
-    if model.is_alone:
-        return draw_posterior_paths(model, sample_shape=sample_shape, **given)
     if model.num_target_points == 0:
         return prior_sampler(model=model, sample_shape=sample_shape)
     return _averaged_paths(model, draw_matheron_paths, sample_shape, prior=False, **given)
@@ -692,11 +685,11 @@ def _averaged_paths(
     prior: bool,
     **kwargs: Any,
 ) -> PathDict:
-    """Draws from each model over transformed inputs, and averages."""
+    """Draws from each member over transformed inputs, and averages."""
     paths = []
-    for each in model.eval().apart():
-        with delattr_ctx(each, "outcome_transform", "input_transform"):
-            paths.append(draw(each, sample_shape=sample_shape, **kwargs))
+    for member in model.eval().members.values():
+        with delattr_ctx(member, "outcome_transform", "input_transform"):
+            paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
     return model_paths(model, {"average": AveragedPath(model, paths, sample_shape, prior)})
 
 

@@ -222,10 +222,6 @@ class BoostedHierarchy(ConditionedHierarchy):
         super()._load_from_state_dict(*args, **kwargs)
         self._boosts = Cache(size=1)  # copies share it, but not what is loaded
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._boosts = Cache(size=1)  # a list in earlier versions
-
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
         rest, solved = values.squeeze(-2), []
