@@ -11,7 +11,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.hyperprior import fit as domain_fit
-from botorch_transfer.hyperprior import validation
+from botorch_transfer.hyperprior import fit as validation
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import (
     hierarchical_negative_log_likelihood,
