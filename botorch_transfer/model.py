@@ -26,6 +26,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
+from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -44,6 +45,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
@@ -464,6 +466,40 @@ class TargetGP(ConstructedFromDatasets):
         X = X.expand(*batch_shape, *X.shape[-2:])
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
+
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the prior, for BoTorch's pathwise sampling.
+
+        By default those of the exact GP, whose kernel is one or a sum of kernels that BoTorch has
+        random features of, and of source posteriors (``WeightedSumKernel``).
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: ``num_features``, and what BoTorch knows besides.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return model_paths(self, sum_paths(self, sample_shape, **kwargs))
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the posterior, or without target points from the prior.
+
+        By default those of the exact GP.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return exact_posterior_paths(self, prior_sampler, sample_shape, **kwargs)
 
     # --------------------------------------------------------------------------------------- fit
 

@@ -90,9 +90,6 @@ class ModularTransferGP(TargetGP):
     source_argument = "prior"
     prior_class: ClassVar[type[TransferPrior]]
     """The class of priors that the model takes."""
-    has_source_covariance: ClassVar[bool] = True
-    """Whether the sources' posterior covariance is a part of the model's."""
-
     prior: TransferPrior
 
     def __init__(
@@ -126,11 +123,6 @@ class ModularTransferGP(TargetGP):
             noise,
         )
         self.prior = prior.to(train_X)
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel of the difference between target and sources."""
-        return self.covar_module
 
 
 class SourcePosteriorGP(ModularTransferGP):
@@ -182,8 +174,17 @@ class SourcePosteriorGP(ModularTransferGP):
             task_feature,
             own.noise,
         )
+        modules = self.covar_module.named_modules(remove_duplicate=False)
+        self._residual_path = next((name for name, each in modules if each is covar_module), None)
         self._add_parts()
         self.to(train_X)
+
+    @property
+    def residual_covar_module(self) -> Kernel | None:
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
+        if self._residual_path is None:
+            return None
+        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
 
     @classmethod
     def _resolve(

@@ -134,7 +134,6 @@ class HyperpriorModel(ModularTransferGP):
     """Base class of models whose source knowledge is in their hyperparameters alone."""
 
     prior_class = Hyperprior
-    has_source_covariance = False
 
     prior: Hyperprior
 

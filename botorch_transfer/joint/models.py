@@ -30,6 +30,7 @@ from typing import Any, cast
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
@@ -53,6 +54,7 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
     weight_prior,
 )
+from botorch_transfer.gp.paths import MIN_FEATURES, model_paths
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -71,6 +73,7 @@ from botorch_transfer.joint.conditional import (
 )
 from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
+from botorch_transfer.joint.paths import JointPath
 from botorch_transfer.model import TargetGP
 
 MAX_RESTARTS = 2
@@ -215,6 +218,23 @@ class JointTransferGP(TargetGP):
             # An operator, because a tensor would be factorized at once, without the noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
+
+    def prior_paths(
+        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the target's prior, given the source data.
+
+        Args:
+            sample_shape: The shape of the draws.
+            num_features: The number of random features.
+            **kwargs: ``map_generator``, which makes feature maps of kernels.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        share = max(num_features // len(self.covar_modules) // 2 * 2, MIN_FEATURES)
+        path = JointPath(self.conditional, sample_shape, share, **kwargs)
+        return model_paths(self, {"joint": path})
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any

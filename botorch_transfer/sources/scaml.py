@@ -233,8 +233,3 @@ class ScaMLGP(SourcePosteriorGP):
         counts = value.reshape(-1, weights.num_tasks).any(dim=0) | (not self._has_too_many_sources)
         weights.select(counts.nonzero().squeeze(-1))
         weights.weights = value[..., counts]
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The residual kernel ``k_t``."""
-        return self.covar_module.kernels[0]
