@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from botorch.exceptions.errors import InputDataError
-from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms.input import ChainedInputTransform, FilterFeatures, InputTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor, arange, float32, float64
@@ -180,8 +180,10 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
 
 
-class ConstructedFromDatasets(SingleTaskGP):
-    """A model whose third argument is its source tasks, constructed as BoTorch's models are.
+class ConstructedFromDatasets(Model):
+    """Mixin of models whose third argument is their source tasks, constructed as BoTorch's are.
+
+    Put it in front of a class of BoTorch.
 
     The arguments below mean the same in every model that does not say otherwise. The docstring of a
     subclass has in ``Args:`` and ``Raises:`` what is its own. It is completed by the arguments of

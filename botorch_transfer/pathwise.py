@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
@@ -28,8 +28,6 @@ from botorch_transfer.average import AveragedGP
 from botorch_transfer.gp.paths import (
     MeanPath,
     ModelPath,
-    exact_posterior_paths,
-    kernel_paths,
     model_paths,
 )
 from botorch_transfer.model import TargetGP
@@ -73,7 +71,7 @@ class AveragedPath(ModelPath):
 
     Args:
         model: The model, in evaluation mode.
-        paths: A draw from each of its models, their means included, each in the model's own units.
+        paths: A draw from each of its members, their means included, in the member's own units.
         sample_shape: The sample shape.
         prior: Whether the draws are from the priors, without the target's data.
     """
@@ -93,9 +91,9 @@ class AveragedPath(ModelPath):
         super().__init__()
         self.paths, shares = ModuleList(paths), model.shares.detach().clone()
         # Copies: a path stays what it is when the model's hyperparameters change.
-        self.means = ModuleList(MeanPath(each, prior) for each in deepcopy(model).apart())
-        one = shares.new_ones(1)
-        units = [model._units(each) or (one, one - one) for each in model.apart()]
+        members = deepcopy(model).members.values()
+        self.means = ModuleList(MeanPath(member, prior) for member in members)
+        units = [model._scale_and_shift(member) for member in model.members.values()]
         scales, shifts = (
             torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
         )
@@ -125,11 +123,6 @@ class AveragedPath(ModelPath):
 
 @DrawKernelFeaturePaths.register(AveragedGP)
 def _averaged_prior_paths(model: AveragedGP, sample_shape: torch.Size, **kwargs: Any) -> PathDict:
-    if model.is_alone:
-        own = kernel_paths(
-            model, model.covar_module, model.mean_module, sample_shape=sample_shape, **kwargs
-        )
-        return model_paths(model, {"plain": own})
     return _averaged_paths(model, draw_kernel_feature_paths, sample_shape, prior=True, **kwargs)
 
 
@@ -138,8 +131,6 @@ def _averaged_posterior_paths(
     model: AveragedGP, *, prior_sampler: Any, sample_shape: torch.Size, **kwargs: Any
 ) -> SamplePath:
     given = {"prior_sampler": prior_sampler, **kwargs}
-    if model.is_alone:
-        return exact_posterior_paths(model, sample_shape=sample_shape, **given)
     if model.num_target_points == 0:
         return prior_sampler(model=model, sample_shape=sample_shape)
     return _averaged_paths(model, draw_matheron_paths, sample_shape, prior=False, **given)
@@ -152,9 +143,9 @@ def _averaged_paths(
     prior: bool,
     **kwargs: Any,
 ) -> PathDict:
-    """Draws from each model over transformed inputs, and averages."""
+    """Draws from each member over transformed inputs, and averages."""
     paths = []
-    for each in model.eval().apart():
-        with delattr_ctx(each, "outcome_transform", "input_transform"):
-            paths.append(draw(each, sample_shape=sample_shape, **kwargs))
+    for member in model.eval().members.values():
+        with delattr_ctx(member, "outcome_transform", "input_transform"):
+            paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
     return model_paths(model, {"average": AveragedPath(model, paths, sample_shape, prior)})

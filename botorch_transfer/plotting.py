@@ -23,7 +23,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.calibration import MODEL, Calibration
-from botorch_transfer.model import TargetGP, predicted_moments
+from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.report import ALL, member_on_sources
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
 from botorch_transfer.sources.prior import SourceGPs
@@ -144,7 +144,7 @@ PAPER: dict[str, Any] = {
 """Settings of matplotlib for one column of a paper: small text, embedded as TrueType fonts."""
 
 
-def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
+def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
     """Draws the weight of each source task in a model.
 
     Args:
@@ -182,7 +182,7 @@ def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -
 
 @torch.no_grad()
 def plot_slice(
-    model: TargetGP,
+    model: TransferModel,
     bounds: Tensor | SearchSpace,
     dimension: int | str = 0,
     anchor: Tensor | DataFrame | None = None,
@@ -378,7 +378,7 @@ def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter
 
 
 @torch.no_grad()
-def plot_calibration(model: TargetGP | Calibration, ax: Axes | None = None) -> Axes:
+def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None) -> Axes:
     """Draws leave-one-out predictions of the target points against their outcomes.
 
     Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
@@ -497,7 +497,7 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
     return ax
 
 
-def _look(model: TargetGP) -> Style:
+def _look(model: TransferModel) -> Style:
     """The look of the model's method, or that of ScaML-GP if it has none."""
     try:
         return style_of(type(model))
@@ -505,14 +505,14 @@ def _look(model: TargetGP) -> Style:
         return style_of("ScaML-GP")
 
 
-def _check_single(model: TargetGP) -> None:
+def _check_single(model: TransferModel) -> None:
     if not hasattr(model, "batch_shape"):
         raise TypeError(f"This is a {type(model).__name__}: plot a model, as ScaMLGP.")
     if model.batch_shape:
         raise ValueError("The model is a batch of models: plot one at a time.")
 
 
-def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
+def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
     """The target's inputs and outcomes in the user's units."""
     training = model.training
     (X,) = model.train().train_inputs
@@ -524,7 +524,7 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
     return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
 
 
-def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
+def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
     """Names of the source tasks to show, and their posteriors in the target's units."""
     informed: Any = member_on_sources(model)
     if informed is None:

@@ -25,7 +25,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.guarded import GuardRule, leave_one_out_evidence, prior_evidence
+from botorch_transfer.average import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.joint.models import JointTransferGP
 from botorch_transfer.model import TargetGP
 from tests.families import ShiftedSines

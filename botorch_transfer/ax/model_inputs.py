@@ -24,21 +24,20 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.arguments import split_target_and_sources
+from botorch_transfer.average import MEMBERS, GuardedTransferGP, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
-from botorch_transfer.guarded import GuardedTransferGP
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.saving import prior_class_name
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
-from botorch_transfer.transfer import MEMBERS, TransferGP
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ class TransferDataset(SupervisedDataset):
 
 
 def transfer_model_inputs(
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     dataset: SupervisedDataset,
     search_space: SearchSpaceDigest,
     options: dict[str, Any],
@@ -204,7 +203,7 @@ def _input_transform(
 
 
 def _pretrained(
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     sources: Any,
     given: Transferred,
     transform: InputTransform,
@@ -255,16 +254,18 @@ def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTrans
     return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
 
 
-def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
+def guarded_class(
+    model_class: type[TransferModel], options: Mapping[str, Any]
+) -> type[TransferModel]:
     """The model that a prior is for: of a guard the guarded model, else the model itself."""
     if not issubclass(model_class, GuardedTransferGP):
         return model_class
-    return cast(type[TargetGP], options.get("transfer_model", ScaMLGP))
+    return cast(type[TransferModel], options.get("transfer_model", ScaMLGP))
 
 
 def describe_prior_file(
     path: str | os.PathLike[str],
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     members: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Makes the reference to a prior's file that a generation strategy stores.

@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
-from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.gp.conditioned import MAX_ELEMENTS, ConditionedBatch, ConditionedGPs, in_parts
-from botorch_transfer.gp.state import select_batch
+from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6

@@ -28,15 +28,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self, cast
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator import to_dense
 from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
 from botorch_transfer.gp.combine import TaskWeights
-from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.stationary import evaluate
 
 
 @dataclass(frozen=True)
@@ -255,28 +253,6 @@ class CoregionalizationKernel(Kernel):
                 twin.get_parameter(name).data = change(parameter.data)
         twin._batch_shape = change(torch.empty(self._batch_shape)).shape
         return twin
-
-
-def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Evaluates a kernel at once, without GPyTorch's lazy tensors.
-
-    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
-    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
-
-    Args:
-        kernel: The kernel.
-        x1: A ``batch_shape x n1 x d`` tensor of inputs.
-        x2: A ``batch_shape x n2 x d`` tensor of inputs.
-        diag: Whether to return ``k(x1_i, x2_i)`` only.
-
-    Returns:
-        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
-    """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
-        return stationary.between(x1, x2, diag)
-    with gpytorch.settings.lazily_evaluate_kernels(False):
-        return to_dense(kernel(x1, x2, diag=diag))
 
 
 def _part(size: int, rows: slice) -> slice:

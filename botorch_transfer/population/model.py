@@ -27,11 +27,11 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distributions import LogDensityLogNormalPrior
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
     Hyperpriors,
+    LogDensityLogNormalPrior,
     residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density

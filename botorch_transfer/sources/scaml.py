@@ -28,7 +28,6 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
-from botorch_transfer.gp.cache import Cache
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -36,6 +35,7 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
     weight_prior,
 )
+from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.model import TargetGP
