@@ -21,7 +21,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
@@ -34,6 +34,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.model import TargetGP
 from botorch_transfer.prior import TransferPrior
+from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 
 P = TypeVar("P", bound=TransferPrior)
@@ -58,12 +59,13 @@ def resolve_prior(
         independently.
 
     Raises:
-        TypeError: If it is another kind of prior.
+        TypeError: If it is another kind of prior, or a tensor.
 
     Example:
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
+    refuse_noise(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):
@@ -75,7 +77,7 @@ def resolve_prior(
 
 
 class ModularTransferGP(TargetGP):
-    r"""An exact GP whose mean and kernel come from a pre-trained prior.
+    r"""Base class of the exact GPs whose mean and kernel come from a pre-trained prior.
 
     Args:
         prior: A view of the prior; it becomes the model's own.
@@ -87,9 +89,6 @@ class ModularTransferGP(TargetGP):
         ValueError: If the input transform is not frozen, or not the prior's.
     """
 
-    source_argument = "prior"
-    prior_class: ClassVar[type[TransferPrior]]
-    """The class of priors that the model takes."""
     prior: TransferPrior
 
     def __init__(
@@ -140,7 +139,9 @@ class SourcePosteriorGP(ModularTransferGP):
             hyperpriors.
     """
 
-    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
+    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs  # type: ignore[misc]
+
+    transfer_report = transfer_report
 
     def __init__(
         self,

@@ -129,6 +129,7 @@ class SequentialHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "SHGP"
     propagate = "covariance"
 
     def _mean_and_kernel(
@@ -172,6 +173,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "MHGP"
     propagate = "mean"
 
     def __init__(
@@ -305,6 +307,7 @@ class BoostedHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "BHGP"
     propagate = "mean"
 
     def _add_parts(self) -> None:

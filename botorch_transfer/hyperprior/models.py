@@ -181,6 +181,7 @@ class HyperpriorGP(HyperpriorModel):
         LogDensityGammaPrior()
     """
 
+    label = "MPHD"
     mean_module: ConstantMean
 
     def __init__(
@@ -350,6 +351,7 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         True
     """
 
+    label = "HyperBO+"
     _is_ensemble = True
 
     prior: Hyperprior

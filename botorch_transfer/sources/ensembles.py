@@ -49,7 +49,6 @@ from botorch_transfer.gp.paths import (
 )
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 
 MAX_ELEMENTS = 2**22
@@ -78,8 +77,6 @@ class EnsembleGP(SourcePosteriorGP):
     prior: SourceGPs
     has_source_covariance: ClassVar[bool] = True
     """Whether the sources' posterior covariance is a part of the ensemble's."""
-
-    transfer_report = transfer_report
 
     def target_hyperparameters_for(
         self, prior: ConditionedPrior, hyperpriors: Hyperpriors
@@ -297,6 +294,8 @@ class RankWeightedGP(EnsembleGP):
         torch.Size([2])
     """
 
+    label = "RGPE"
+
     def __init__(
         self,
         train_X: Tensor,
@@ -504,6 +503,7 @@ class TwoStageTransferGP(EnsembleGP):
         torch.Size([20, 1])
     """
 
+    label = "SGPT"
     has_source_covariance = False
 
     def __init__(

@@ -41,7 +41,6 @@ from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import TransferPrior
-from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.screening import screened_tasks
 
@@ -92,12 +91,11 @@ class ScaMLGP(SourcePosteriorGP):
         tensor([...
     """
 
+    label = "ScaML-GP"
     prior: SourceGPs
     task_weights: TaskWeights
     # No part of the state; pickles of earlier versions have none.
     _learned: tuple[Hyperprior, ...] = ()
-
-    transfer_report = transfer_report
 
     def __init__(
         self,
