@@ -97,7 +97,7 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
-def _within_reach(X: Tensor) -> Tensor:
+def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
     The distance of two infinite values would be NaN. The GP is at its prior at either input, and
@@ -304,7 +304,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if self.training:
             return self.exact_gp(*args, **kwargs)
         X, *others = args
-        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.

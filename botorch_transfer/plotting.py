@@ -102,11 +102,11 @@ def style_of(method: str | type) -> Style:
         >>> style_of("my method").marker
         'o'
     """
-    model = MODELS.get(method) if isinstance(method, str) else method
-    bases = () if model is None else model.__mro__
+    model: type | None = MODELS.get(method) if isinstance(method, str) else method
+    bases: tuple[type, ...] = () if model is None else model.__mro__
     labels = [vars(base)["label"] for base in bases if "label" in vars(base)]
-    names = [*labels, *["plain GP"] * (model is SingleTaskGP or method == "SingleTaskGP")]
-    for name in [method, *names]:
+    is_plain = method == "SingleTaskGP" or (not labels and SingleTaskGP in bases)
+    for name in ["plain GP"] if is_plain else [method, *labels]:
         if name in STYLES:
             return STYLES[name]
     if not labels:

@@ -61,11 +61,17 @@ def is_base(node: ast.ClassDef) -> bool:
 
 def imports(tree: ast.Module) -> Iterator[str]:
     """The rooms that a file imports when it runs, not for types only."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("botorch_transfer."):
-            yield str(node.module).split(".")[1]
+    nodes = list(ast.walk(tree))
+    for_types = {
+        part
+        for node in nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in node.body
+    }
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node not in for_types:
+            if (node.module or "").startswith("botorch_transfer."):
+                yield str(node.module).split(".")[1]
 
 
 def test_every_class_is_abstract_or_final() -> None:

@@ -279,7 +279,7 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
 
 
 def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
-    monkeypatch.setattr(plotting, "NAMES", {})
+    monkeypatch.delitem(STYLES, "plain GP")
     ax = plot_slice(_two_inputs(), UNIT)
     assert ax.get_lines()[-1].get_color() == plotting.BLUE
 
