@@ -117,6 +117,8 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 class PlainGP(TargetGP):
     """The plain GP of an average: a model of the target's data alone, without sources."""
 
+    label = "plain GP"
+
 
 class AveragedGP(  # type: ignore[misc]
     TransferModel, BatchedMultiOutputGPyTorchModel, GP, FantasizeMixin
@@ -530,7 +532,8 @@ class GuardedTransferGP(AveragedGP):
         tensor(...
     """
 
-    source_argument = "prior"
+    label = "guarded"
+
     transfer_weight: Parameter
 
     def __init__(
@@ -760,7 +763,6 @@ class TransferGP(AveragedGP):
         torch.Size([30, 1])
     """
 
-    source_argument = "prior"
     improvement_shares: Parameter
     """How much each member's improvement counts, a ``batch_shape x K`` tensor.
 
@@ -868,7 +870,7 @@ def _members_for(
     """Selects the members that take a single prior; all, if there are source data."""
     if not isinstance(prior, TransferPrior):
         return members
-    kinds = {name: getattr(member, "prior_class", ()) for name, member in members.items()}
+    kinds = {name: member.prior_class or () for name, member in members.items()}
     taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
     if not taking:
         raise TypeError(

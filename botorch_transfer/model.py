@@ -27,6 +27,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
+from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -45,6 +46,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
@@ -95,7 +97,7 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
-def _within_reach(X: Tensor) -> Tensor:
+def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
     The distance of two infinite values would be NaN. The GP is at its prior at either input, and
@@ -302,7 +304,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if self.training:
             return self.exact_gp(*args, **kwargs)
         X, *others = args
-        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
@@ -470,6 +472,40 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         X = X.expand(*batch_shape, *X.shape[-2:])
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
+
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the prior, for BoTorch's pathwise sampling.
+
+        By default those of the exact GP, whose kernel is one or a sum of kernels that BoTorch has
+        random features of, and of source posteriors (``WeightedSumKernel``).
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: ``num_features``, and what BoTorch knows besides.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return model_paths(self, sum_paths(self, sample_shape, **kwargs))
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the posterior, or without target points from the prior.
+
+        By default those of the exact GP.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return exact_posterior_paths(self, prior_sampler, sample_shape, **kwargs)
 
     # --------------------------------------------------------------------------------------- fit
 

@@ -60,8 +60,6 @@ def fit(model, num_restarts=0):
 class PlainGP(TargetGP):
     """The guard's own GP by itself."""
 
-    source_argument = "none"
-
 
 def plain_twin(model, X, Y):
     """A model with the plain GP of a guarded one."""

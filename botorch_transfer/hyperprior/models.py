@@ -132,7 +132,6 @@ class HyperpriorModel(ModularTransferGP):
     """Base class of models whose source knowledge is in their hyperparameters alone."""
 
     prior_class = Hyperprior
-    has_source_covariance = False
 
     prior: Hyperprior
 
@@ -181,6 +180,7 @@ class HyperpriorGP(HyperpriorModel):
         LogDensityGammaPrior()
     """
 
+    label = "MPHD"
     mean_module: ConstantMean
 
     def __init__(
@@ -350,6 +350,7 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         True
     """
 
+    label = "HyperBO+"
     _is_ensemble = True
 
     prior: Hyperprior

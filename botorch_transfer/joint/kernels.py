@@ -264,27 +264,8 @@ INDEPENDENCE = 0.1
 """The ``ε`` of the start ``11ᵀ + εI``: every task's own share of its variance."""
 
 
-class LinearCoregionalizationKernel(CoregionalizationKernel):
-    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
-
-    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
-    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
-
-    Args:
-        data_kernels: ``Q`` kernels of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of each factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
-        >>> kernel.task_covariances().shape
-        torch.Size([2, 2, 2])
-    """
+class _FreeCoregionalizationKernel(CoregionalizationKernel):
+    """Base class of kernels with a free positive semi-definite matrix for each data kernel."""
 
     raw_factors: Parameter
 
@@ -307,7 +288,30 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
         return self.raw_factors
 
 
-class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
+class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
+    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+
+    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
+    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
+
+    Args:
+        data_kernels: ``Q`` kernels of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of each factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
+        >>> kernel.task_covariances().shape
+        torch.Size([2, 2, 2])
+    """
+
+
+class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
     r"""``W_ij k(x, x')`` with one free positive semi-definite matrix.
 
     This is the kernel of MTKGP, and of BoTorch's ``MultiTaskGP``. The matrix starts at
@@ -398,7 +402,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
 
 class _IndependentSourcesKernel(CoregionalizationKernel):
-    """A kernel for each task; sources share their kernels with the target, not with each other.
+    """Base class of kernels whose sources share theirs with the target, not with each other.
 
     Args:
         data_kernels: A kernel for each task, target last.

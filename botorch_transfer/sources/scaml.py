@@ -40,7 +40,6 @@ from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
-from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.screening import screened_tasks
 
@@ -91,14 +90,13 @@ class ScaMLGP(SourcePosteriorGP):
         tensor([...
     """
 
+    label = "ScaML-GP"
     prior_class = SourceGPs
 
     prior: SourceGPs
     task_weights: TaskWeights
     # No part of the state; pickles of earlier versions have none.
     _learned: tuple[LearnedHyperparameters, ...] = ()
-
-    transfer_report = transfer_report
 
     def __init__(
         self,
@@ -234,8 +232,3 @@ class ScaMLGP(SourcePosteriorGP):
         counts = value.reshape(-1, weights.num_tasks).any(dim=0) | (not self._has_too_many_sources)
         weights.select(counts.nonzero().squeeze(-1))
         weights.weights = value[..., counts]
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The residual kernel ``k_t``."""
-        return self.covar_module.kernels[0]
