@@ -50,7 +50,7 @@ def test_the_average_is_one_of_improvements_in_units_of_their_maximum():
     model = method.model(X, Y, method.pretrain(history))
     with torch.no_grad():
         found = averaged(model, Y, pool)
-        parts = torch.stack([log_ei(each, Y, pool).exp() for each in model.apart()])
+        parts = torch.stack([log_ei(each, Y, pool).exp() for each in model.members.values()])
     scaled = parts / parts.amax(dim=-1, keepdim=True)
     torch.testing.assert_close(found.exp(), model.improvement_shares @ scaled)
 
