@@ -152,6 +152,7 @@ class AveragedGP(  # type: ignore[misc]
         self.likelihood = GaussianLikelihood(
             noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
         ).requires_grad_(False)
+        self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
         self._set_members({**members, PLAIN: plain})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
@@ -212,11 +213,6 @@ class AveragedGP(  # type: ignore[misc]
     def train_targets(self) -> Tensor:  # type: ignore[override]
         """The outcomes in the plain GP's units, a ``batch_shape x n`` tensor."""
         return self.plain.train_targets
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the model."""
-        return self.plain.batch_shape
 
     @property
     def num_inputs(self) -> int:  # type: ignore[override]
@@ -327,33 +323,43 @@ class AveragedGP(  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------- data, state
 
-    # BoTorch's own classes disagree on the signature.
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
         """Conditions all members on further points; all else stays as it is.
 
+        BoTorch's ``condition_on_observations`` and lists of models call it.
+
         Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
-            noise: The known noise variances of the new points, like ``Y``, but in the plain GP's
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes in the plain GP's
                 units.
-            **kwargs: Handed to the members.
+            **kwargs: ``noise``, the known noise variances of the new points in these units.
 
         Returns:
             A model with these points among its data.
         """
-        inputs = self.eval().transform_inputs(X)
+        X = inputs[0] if isinstance(inputs, list) else inputs
         members = {}
         for name, member in self.members.items():
-            member(inputs)  # what is shared by all predictions has to be there already
-            if noise is not None:
-                scale = self._scale_and_shift(member)[0].unsqueeze(-1)
-                kwargs["noise"] = noise / scale.square()
-            members[name] = cast(Any, member).condition_on_observations(X, Y, **kwargs)
-        conditioned = deepcopy(self, {id(self.members): ModuleDict(members)})
-        conditioned._set_members(members)
-        return conditioned
+            member(X)  # what is shared by all predictions has to be there already
+            scale, shift = self._scale_and_shift(member)
+            noise = {key: value / scale.square() for key, value in kwargs.items()}
+            theirs = (targets - shift) / scale
+            members[name] = cast(Any, member).get_fantasy_model(X, theirs, **noise)
+        fantasies = deepcopy(self, {id(self.members): ModuleDict(members)})
+        fantasies._set_members(members)
+        return fantasies
+
+    @property
+    def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
+        return self.plain._original_train_inputs
+
+    @_original_train_inputs.setter
+    def _original_train_inputs(self, X: Tensor) -> None:
+        """BoTorch sets them where it conditions a model on further points."""
+        for member in self.members.values():
+            member._original_train_inputs = X
 
     def set_train_data(
         self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
