@@ -66,7 +66,7 @@ from botorch_transfer.sources.ensembles import own_mean
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
 
-PLAIN = "plain"
+PLAIN_MEMBER = "plain"
 """The name of the plain GP among the members."""
 
 Moments = tuple[Tensor, Tensor]
@@ -147,13 +147,13 @@ class AveragedGP(  # type: ignore[misc]
         self, members: Mapping[str, TransferModel], plain: PlainGP, train_X: Tensor
     ) -> None:
         super().__init__()
-        if PLAIN in members:
-            raise ValueError(f"{PLAIN!r} is the name of the plain GP: choose another one.")
+        if PLAIN_MEMBER in members:
+            raise ValueError(f"{PLAIN_MEMBER!r} is the name of the plain GP: choose another one.")
         self.likelihood = GaussianLikelihood(
             noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
         ).requires_grad_(False)
         self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
-        self._set_members({**members, PLAIN: plain})
+        self._set_members({**members, PLAIN_MEMBER: plain})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
         """Sets the members, and what the average has in common with the plain GP."""
@@ -167,7 +167,7 @@ class AveragedGP(  # type: ignore[misc]
     @property
     def plain(self) -> PlainGP:
         """The plain GP."""
-        return cast(PlainGP, self.members[PLAIN])
+        return cast(PlainGP, self.members[PLAIN_MEMBER])
 
     @property
     @abstractmethod
@@ -352,11 +352,11 @@ class AveragedGP(  # type: ignore[misc]
         return fantasies
 
     @property
-    def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
+    def _original_train_inputs(self) -> Tensor | None:
         return self.plain._original_train_inputs
 
     @_original_train_inputs.setter
-    def _original_train_inputs(self, X: Tensor) -> None:
+    def _original_train_inputs(self, X: Tensor | None) -> None:
         """BoTorch sets them where it conditions a model on further points."""
         for member in self.members.values():
             member._original_train_inputs = X
@@ -647,11 +647,13 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
-            (transfer, plain), (_, noise) = self._leave_one_out_by_member()
-            return leave_one_out_evidence(Y, transfer, plain, noise)
+            left_out, (_, noise) = self._leave_one_out_by_member()
+            return leave_one_out_evidence(Y, *left_out, noise=noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
-            priors = [self.predict_by_member(X, member) for member in self.members.values()]
-            return prior_evidence(Y, *priors, self.plain._noise_variance())
+            transfer, plain = (
+                self.predict_by_member(X, member) for member in (self.transfer, self.plain)
+            )
+            return prior_evidence(Y, transfer, plain, self.plain._noise_variance())
 
     @contextmanager
     def _starting_values(self) -> Iterator[None]:
@@ -841,7 +843,7 @@ class TransferGP(AveragedGP):
         return {
             name: getattr(member, "prior", None)
             for name, member in self.members.items()
-            if name != PLAIN
+            if name != PLAIN_MEMBER
         }
 
     @property

@@ -27,7 +27,7 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
-from botorch_transfer.average import MEMBERS, PATIENCE, PLAIN, PlainGP, member_shares
+from botorch_transfer.average import MEMBERS, PATIENCE, PLAIN_MEMBER, PlainGP, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import SCALE, ShiftedSines
@@ -314,7 +314,7 @@ def test_source_data_and_a_mapping_of_priors_are_the_same():
 def test_of_a_single_prior_there_are_the_models_that_take_it(name):
     X, Y = target(3)
     model = TransferGP(X, Y, PRIOR[name])
-    assert list(model.members) == [name, PLAIN]
+    assert list(model.members) == [name, PLAIN_MEMBER]
     assert model.shares.shape == (2,)
     expected = TransferGP(X, Y, {name: PRIOR[name]}, members={name: MEMBERS[name]})
     assert torch.equal(model.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
@@ -334,7 +334,7 @@ def test_what_is_no_prior_of_the_members_is_refused():
     with pytest.raises(ValueError, match="There are no members"):
         TransferGP(X, Y, PRIOR, members={})
     with pytest.raises(ValueError, match="'plain' is the name of the plain GP"):
-        TransferGP(X, Y, PRIOR["scaml"], members={PLAIN: ScaMLGP})
+        TransferGP(X, Y, PRIOR["scaml"], members={PLAIN_MEMBER: ScaMLGP})
 
 
 class _NoNoise(ScaMLGP):
@@ -362,7 +362,7 @@ def test_members_of_other_priors():
 
 def test_default_members():
     assert list(MEMBERS.values()) == [PopulationGP, ScaMLGP]
-    assert list(TransferGP(*target(2), PRIOR).members) == [*MEMBERS, PLAIN]
+    assert list(TransferGP(*target(2), PRIOR).members) == [*MEMBERS, PLAIN_MEMBER]
 
 
 def test_units_of_the_family_are_far_from_standardized():
