@@ -205,7 +205,7 @@ class AveragedGP(  # type: ignore[misc]
 
     # The data are the plain GP's, as it has them: transformed ones in evaluation mode.
     @property
-    def train_inputs(self) -> tuple[Tensor]:  # type: ignore[override]
+    def train_inputs(self) -> tuple[Tensor]:
         """The target's inputs, a ``batch_shape x n x d`` tensor."""
         return self.plain.train_inputs
 
@@ -647,8 +647,8 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
-            left_out, (_, noise) = self._leave_one_out_by_member()
-            return leave_one_out_evidence(Y, *left_out, noise=noise)
+            (left_out, plain_left_out), (_, noise) = self._leave_one_out_by_member()
+            return leave_one_out_evidence(Y, left_out, plain_left_out, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
             transfer, plain = (
                 self.predict_by_member(X, member) for member in (self.transfer, self.plain)
