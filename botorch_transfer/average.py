@@ -50,7 +50,6 @@ from torch.nn import ModuleDict, Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_options
-from botorch_transfer.gp.agreement import source_agreement, tasks_agree
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     Hyperparameter,
@@ -63,7 +62,7 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.ensembles import own_mean
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.prior import SourceGPs, source_agreement, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
 PLAIN_MEMBER = "plain"
@@ -117,6 +116,8 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 
 class PlainGP(TargetGP):
     """The plain GP of an average: a model of the target's data alone, without sources."""
+
+    label = "plain GP"
 
 
 class AveragedGP(  # type: ignore[misc]
@@ -537,7 +538,8 @@ class GuardedTransferGP(AveragedGP):
         tensor(...
     """
 
-    source_argument = "prior"
+    label = "guarded"
+
     transfer_weight: Parameter
 
     def __init__(
@@ -769,7 +771,6 @@ class TransferGP(AveragedGP):
         torch.Size([30, 1])
     """
 
-    source_argument = "prior"
     improvement_shares: Parameter
     """How much each member's improvement counts, a ``batch_shape x K`` tensor.
 
@@ -877,7 +878,8 @@ def _members_for(
     """Selects the members that take a single prior; all, if there are source data."""
     if not isinstance(prior, TransferPrior):
         return members
-    kinds = {name: getattr(member, "prior_class", ()) for name, member in members.items()}
+    # A member may be a function, which does not say what prior it takes.
+    kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
     taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
     if not taking:
         raise TypeError(

@@ -28,6 +28,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
+from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -46,6 +47,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
@@ -96,7 +98,7 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
-def _within_reach(X: Tensor) -> Tensor:
+def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
     The distance of two infinite values would be NaN. The GP is at its prior at either input, and
@@ -303,7 +305,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if self.training:
             return self.exact_gp(*args, **kwargs)
         X, *others = args
-        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
@@ -472,6 +474,40 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
 
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the prior, for BoTorch's pathwise sampling.
+
+        By default those of the exact GP, whose kernel is one or a sum of kernels that BoTorch has
+        random features of, and of source posteriors (``WeightedSumKernel``).
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: ``num_features``, and what BoTorch knows besides.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return model_paths(self, sum_paths(self, sample_shape, **kwargs))
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the posterior, or without target points from the prior.
+
+        By default those of the exact GP.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return exact_posterior_paths(self, prior_sampler, sample_shape, **kwargs)
+
     # --------------------------------------------------------------------------------------- fit
 
     def _set_loss_term(self, value: Tensor | None) -> None:
@@ -529,7 +565,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``models.target_fit``). ``optimizer``, ``closure``,
+        a closed form for that (``gp.objective``). ``optimizer``, ``closure``,
         ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
         it starts at the present values, and from draws only where an attempt fails.
 
@@ -590,23 +626,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if self._has_data_to_fit and has_parameters:
             num_restarts = self.num_restarts if num_restarts is None else num_restarts
             mll.train()
-            with self._being_fitted():
-                if of_botorch:
-                    fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
-                else:
-                    further = None if previous is None else self._values_of(mll, previous)
-                    fit_from_starts(mll, num_restarts, seed or 0, further, **given)
+            if of_botorch:
+                fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+            else:
+                further = None if previous is None else _values_of(mll, previous)
+                fit_from_starts(mll, num_restarts, seed or 0, further, **given)
         self._after_fit()
         return mll.eval()
-
-    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
-        """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
-        theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
-        return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
-
-    def _being_fitted(self) -> AbstractContextManager[None]:
-        """Is entered around a fit; does nothing by default."""
-        return nullcontext()
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
@@ -614,6 +640,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
 def _shapes(model: Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+    """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
+    theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
+    return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
