@@ -228,7 +228,7 @@ class ConstructedFromDatasets(Model):
             ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
             this column, here and in the inputs of ``posterior``.
-        hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
+        hyperparameters: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
             weights. ``"cautious"`` ones keep the model honest with a few points, see
             :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's
             (Appendix C.5), whose residual vanishes with one or two points.

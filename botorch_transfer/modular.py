@@ -28,7 +28,7 @@ from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
-    Hyperpriors,
+    HyperparameterChoice,
     residual_kernel,
     target_hyperparameters,
 )
@@ -139,7 +139,7 @@ class SourcePosteriorGP(ModularTransferGP):
             hyperpriors.
     """
 
-    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs  # type: ignore[misc]
+    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
 
     transfer_report = transfer_report
 
@@ -154,13 +154,13 @@ class SourcePosteriorGP(ModularTransferGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
-        own = self.target_hyperparameters_for(sources, hyperpriors)
-        self._hyperpriors = hyperpriors
+        own = self.target_hyperparameters_for(sources, hyperparameters)
+        self._hyperparameters = hyperparameters
         if covar_module is None:
             covar_module = self._residual(sources, own, batch_shape)
         super().__init__(
@@ -195,20 +195,20 @@ class SourcePosteriorGP(ModularTransferGP):
         return resolve_prior(cls.prior_class, prior, input_transform)
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise.
 
         Args:
             prior: The view of the prior.
-            hyperpriors: The constructor's argument.
+            hyperparameters: The constructor's argument.
 
         Returns:
             The hyperparameters. A subclass may return its own.
         """
-        if hyperpriors == "paper":
+        if hyperparameters == "paper":
             return RESIDUAL_HYPERPARAMETERS
-        return target_hyperparameters(hyperpriors, prior.dim, prior.residual_variance)
+        return target_hyperparameters(hyperparameters, prior.dim, prior.residual_variance)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size

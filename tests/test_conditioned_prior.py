@@ -30,7 +30,7 @@ def test_fit_once_recalls_equal_content(monkeypatch) -> None:
         ({"task 1": DATA["task 1"][:2]}, {}),
         ({"task 3": DATA["task 0"]}, {}),
         ({}, {"kernel": "matern52"}),
-        ({}, {"hyperpriors": None}),
+        ({}, {"hyperparameters": None}),
         ({}, {"seed": 1}),
         ({}, {"outcome_scale": "raw"}),
         ({}, {"input_transform": Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))}),

@@ -78,7 +78,7 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
-        hyperpriors: Hyperprior | None = None,
+        hyperparameters: Hyperprior | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -91,7 +91,7 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            hyperpriors: A :class:`Hyperprior` that was learned from other search spaces, of the
+            hyperparameters: A :class:`Hyperprior` that was learned from other search spaces, of the
                 same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
                 the noise, then have the moments of its logarithms.
             **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points``, ``max_points``
@@ -116,8 +116,8 @@ class SourcePopulation(ConditionedPrior):
         mean, std = padded.moments()
         tasks = _stacked(padded.standardize(mean, std).double())
         learned = None
-        if hyperpriors is not None:
-            learned = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel)
+        if hyperparameters is not None:
+            learned = learned_elsewhere(hyperparameters, tasks.X.shape[-1], kernel)
         found, _ = fit_population(tasks, kernel, chosen, learned)
         gps = _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, names)
         return cls(gps, mean, std, names, "per_task", transform)

@@ -64,7 +64,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -77,7 +77,7 @@ class SourceGPs(ConditionedPrior):
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperpriors: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
+            hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
                 those of ScaML-GP. ``None`` gives maximum likelihood. A :class:`Hyperprior` that was
                 learned from other search spaces, with its own ``kernel``, helps tasks of a few
                 points each, see :meth:`Hyperprior.gp_hyperparameters`.
@@ -109,11 +109,13 @@ class SourceGPs(ConditionedPrior):
         warn_outside_unit_cube(tasks.X, "the source tasks")
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
-        if hyperpriors is None:
-            hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
-        elif not isinstance(hyperpriors, GPHyperparameters):
-            hyperpriors = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel, outcome_scale)
-        result = fit_map(tasks, kernel, hyperpriors, map_options)
+        if hyperparameters is None:
+            hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
+        elif not isinstance(hyperparameters, GPHyperparameters):
+            hyperparameters = learned_elsewhere(
+                hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
+            )
+        result = fit_map(tasks, kernel, hyperparameters, map_options)
         gps = result.condition(tasks, kernel, names)
         log_posterior = result.log_posterior.to(tasks.X)
         return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
@@ -163,7 +165,7 @@ class SourceGPs(ConditionedPrior):
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
         *,
         replace: bool = False,
         **options: Any,
@@ -173,7 +175,7 @@ class SourceGPs(ConditionedPrior):
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
-            hyperpriors: As in :meth:`fit`.
+            hyperparameters: As in :meth:`fit`.
             replace: Whether a new task takes the place of an old one of its name, at the end.
             **options: As in :meth:`fit`.
 
@@ -208,7 +210,7 @@ class SourceGPs(ConditionedPrior):
             .fit(
                 tasks,
                 kernel=self.gps.kernel,
-                hyperpriors=hyperpriors,
+                hyperparameters=hyperparameters,
                 outcome_scale=self.outcome_scale,
                 input_transform=self.input_transform,
                 **options,
@@ -350,8 +352,8 @@ def learned_elsewhere(
     """Asks a hyperprior what it means for GPs of ``dim`` inputs; refuses what is none."""
     if not hasattr(hyperprior, "gp_hyperparameters"):
         raise TypeError(
-            "hyperpriors must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. It "
-            f"is {hyperprior!r}."
+            "hyperparameters must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. "
+            f"It is {hyperprior!r}."
         )
     return hyperprior.gp_hyperparameters(dim, kernel, outcome_scale)
 

@@ -31,7 +31,7 @@ from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
-    Hyperpriors,
+    HyperparameterChoice,
     residual_kernel,
     weight_prior,
 )
@@ -71,10 +71,10 @@ class ScaMLGP(SourcePosteriorGP):
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
-        hyperpriors: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned from
-            other search spaces: the residual has its kernel, lengthscales and noise, and a cautious
-            variance; raw source data are pre-trained with it, too. A :class:`SourceGPs` has its
-            own, see :meth:`SourceGPs.fit`.
+        hyperparameters: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned
+            from other search spaces: the residual has its kernel, lengthscales and noise, and a
+            cautious variance; raw source data are pre-trained with it, too. A :class:`SourceGPs`
+            has its own, see :meth:`SourceGPs.fit`.
         max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
@@ -108,25 +108,27 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors | Hyperprior = "cautious",
+        hyperparameters: HyperparameterChoice | Hyperprior = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        if isinstance(hyperpriors, Hyperprior):
+        if isinstance(hyperparameters, Hyperprior):
             if not isinstance(prior, TransferPrior):
-                learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}
+                learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, hyperpriors = (hyperpriors,), "cautious"
+            self._learned, hyperparameters = (hyperparameters,), "cautious"
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperpriors)
+        super().__init__(
+            train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperparameters
+        )
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super().target_hyperparameters_for(prior, hyperpriors)
+        own = super().target_hyperparameters_for(prior, hyperparameters)
         for learned in self._learned:
             found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
             # It knows the variance of whole functions, not that of differences between tasks.
@@ -147,7 +149,7 @@ class ScaMLGP(SourcePosteriorGP):
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
         most = min(self._max_sources or prior.num_tasks, prior.num_tasks)
-        hyperprior = weight_prior(self._hyperpriors, most)
+        hyperprior = weight_prior(self._hyperparameters, most)
         weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
@@ -165,7 +167,7 @@ class ScaMLGP(SourcePosteriorGP):
             return
         # The default residual at its start, whatever the present hyperparameters: the same data
         # have the same choice.
-        own = self.target_hyperparameters_for(self.prior, self._hyperpriors)
+        own = self.target_hyperparameters_for(self.prior, self._hyperparameters)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         residual = Stationary(
@@ -190,7 +192,9 @@ class ScaMLGP(SourcePosteriorGP):
     def custom_fit(
         self,
         mll: ExactMarginalLogLikelihood,
-        *args: Any,
+        num_restarts: int | None = None,
+        seed: int | None = None,
+        *,
         previous: TargetGP | None = None,
         **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
@@ -198,7 +202,8 @@ class ScaMLGP(SourcePosteriorGP):
 
         Args:
             mll: The marginal log likelihood of this model.
-            *args: As in :meth:`TargetGP.custom_fit`.
+            num_restarts: As in :meth:`TargetGP.custom_fit`.
+            seed: As there.
             previous: An earlier model, see there. Its weights are a start of the tasks that both
                 have selected.
             **kwargs: As there.
@@ -212,7 +217,7 @@ class ScaMLGP(SourcePosteriorGP):
         if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
             previous = deepcopy(previous)
             previous.task_weights.select(weights.tasks)
-        return super().custom_fit(mll, *args, previous=previous, **kwargs)
+        return super().custom_fit(mll, num_restarts, seed, previous=previous, **kwargs)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)

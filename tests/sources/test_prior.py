@@ -154,8 +154,8 @@ def test_kernels(kernel: str) -> None:
 
 def test_maximum_likelihood() -> None:
     without = SOURCE_HYPERPARAMETERS.without_priors()
-    check_predictions(fit(hyperpriors=None), fit(hyperpriors=without), tolerance=0.0)
-    assert (fit(hyperpriors=None).log_posterior != fit().log_posterior).all()
+    check_predictions(fit(hyperparameters=None), fit(hyperparameters=without), tolerance=0.0)
+    assert (fit(hyperparameters=None).log_posterior != fit().log_posterior).all()
 
 
 def test_frozen_input_transform() -> None:
