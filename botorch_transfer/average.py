@@ -871,7 +871,7 @@ def _members_for(
     """Selects the members that take a single prior; all, if there are source data."""
     if not isinstance(prior, TransferPrior):
         return members
-    kinds = {name: member.prior_class or () for name, member in members.items()}
+    kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
     taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
     if not taking:
         raise TypeError(

@@ -230,7 +230,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         path = super().prior_paths(sample_shape, **kwargs)
         if self.deviation_weight is None:
             return path
-        prior = deepcopy(self)
+        prior: Any = deepcopy(self)
         (X,), Y = self.train_inputs, self.train_targets
         prior.set_train_data(X[..., :0, :], Y[..., :0], strict=False)
         return RescaledPath(path, prior)

@@ -38,7 +38,6 @@ from botorch_transfer.gp.hyperpriors import (
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.hyperprior.prior import Hyperprior
-from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -190,34 +189,26 @@ class ScaMLGP(SourcePosteriorGP):
         return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
     def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        num_restarts: int | None = None,
-        seed: int | None = None,
-        *,
-        previous: TargetGP | None = None,
-        **kwargs: Any,
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
         """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
-            num_restarts: As in :meth:`TargetGP.custom_fit`.
-            seed: As there.
-            previous: An earlier model, see there. Its weights are a start of the tasks that both
-                have selected.
-            **kwargs: As there.
+            *args: As in :meth:`TargetGP.custom_fit`.
+            **kwargs: As there. The weights of a ``previous`` model are a start of the tasks that
+                both have selected.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        weights = self.task_weights
+        weights, previous = self.task_weights, kwargs.get("previous")
         if weights.raw_weights.requires_grad:
             self._select_sources()
         if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
-            previous = deepcopy(previous)
+            kwargs["previous"] = previous = deepcopy(previous)
             previous.task_weights.select(weights.tasks)
-        return super().custom_fit(mll, num_restarts, seed, previous=previous, **kwargs)
+        return super().custom_fit(mll, *args, **kwargs)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)
