@@ -91,6 +91,9 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
+    _residual_path: str | None = ""
+    """Where the residual kernel is in ``covar_module``: by default it is the whole."""
+
     def __init__(
         self,
         train_X: Tensor,
@@ -122,6 +125,13 @@ class ModularTransferGP(TargetGP):
             noise,
         )
         self.prior = prior.to(train_X)
+
+    @property
+    def residual_covar_module(self) -> Kernel | None:
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
+        if self._residual_path is None:
+            return None
+        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
 
 
 class SourcePosteriorGP(ModularTransferGP):
@@ -179,13 +189,6 @@ class SourcePosteriorGP(ModularTransferGP):
         self._residual_path = next((name for name, each in modules if each is covar_module), None)
         self._add_parts()
         self.to(train_X)
-
-    @property
-    def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
-        if self._residual_path is None:
-            return None
-        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
 
     @classmethod
     def _resolve(
