@@ -61,7 +61,8 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
     """Fills a section of a docstring, if it has one: own and bases' entries in the given order."""
-    own, entries = _entries(doc, section), {}
+    own = _entries(doc, section)
+    entries: dict[str, str] = {}
     for base in bases:
         entries |= _entries(inspect.cleandoc(vars(base).get("__doc__") or ""), section)
     entries |= own
