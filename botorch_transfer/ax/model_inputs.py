@@ -211,7 +211,7 @@ def _pretrained(
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         return _pretrained_by_member(sources, given, transform, members)
-    prior_class = model_class.prior_class
+    prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
@@ -285,7 +285,9 @@ def describe_prior_file(
     prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
         models = list((members or MEMBERS).values())
-    expected = [model.prior_class for model in models if model.prior_class is not None]
+    expected = [
+        each for model in models if (each := getattr(model, "prior_class", None)) is not None
+    ]
     if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "

@@ -50,14 +50,14 @@ class GPParts(Module):
     def _drop_hyperpriors(self) -> None:
         # A hyperprior would shift the marginal likelihood of every model that uses the prior.
         for module in self.modules():
-            if hyperpriors := getattr(module, "_priors", None):
+            if hyperparameters := getattr(module, "_priors", None):
                 logger.info(
                     "Pre-training ignores the hyperpriors %s of %s.",
-                    sorted(hyperpriors),
+                    sorted(hyperparameters),
                     type(module).__name__,
                 )
-                for name in list(hyperpriors):
-                    del module._modules[name], hyperpriors[name]
+                for name in list(hyperparameters):
+                    del module._modules[name], hyperparameters[name]
 
     @property
     def noise(self) -> Tensor:

@@ -305,7 +305,7 @@ def log_step(client: Any) -> tuple[float, float]:
     return C, gamma
 
 
-PAPER = {"hyperpriors": "paper"}
+PAPER = {"hyperparameters": "paper"}
 """With the default hyperpriors, a second point on so smooth a loss also explores."""
 
 
