@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -182,7 +183,7 @@ def log_moments(prior: Prior) -> tuple[Tensor, Tensor]:
 
 
 class LogPrior:
-    """The log densities of several hyperparameters, and their derivatives.
+    """The log densities of several hyperparameters, all evaluated at once.
 
     Args:
         priors: The hyperprior of each group of hyperparameters and the group's size. No hyperprior
@@ -190,9 +191,8 @@ class LogPrior:
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
-        >>> value, derivative = log_prior(torch.ones(5, 4).double())
-        >>> value[0], derivative[0]
-        (tensor([-1., -1., -1.,  0.]...), tensor([0., 0., 0., 0.]...))
+        >>> log_prior(torch.ones(5, 4).double())[0]
+        tensor([-1., -1., -1.,  0.]...)
     """
 
     def __init__(self, priors: Sequence[tuple[Prior | None, int]]) -> None:
@@ -202,40 +202,33 @@ class LogPrior:
             first = len(columns)
             coefficients = _coefficients(prior)
             if coefficients is None and prior is not None:
-                self._others.append((slice(first, first + size), prior))
+                self._others.append((slice(first, first + size), deepcopy(prior)))
             numbers = torch.zeros(5) if coefficients is None else coefficients
-            columns += numbers.double().cpu().reshape(-1, 5).expand(size, 5)
-        self._coefficients = torch.stack(columns, dim=-1)
+            columns += numbers.detach().double().cpu().reshape(-1, 5).expand(size, 5)
+        self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
         # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
         self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
 
-    @property
-    def is_closed_form(self) -> bool:
-        """Whether all densities are evaluated without a graph."""
-        return not self._others
-
-    def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, values: Tensor) -> Tensor:
         """Evaluates the densities.
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
 
         Returns:
-            The log densities and their derivatives, two ``P x k`` tensors.
+            The log densities, a ``P x k`` tensor, differentiable in the values.
         """
         self._coefficients = self._coefficients.to(values)  # once to a GPU
         self._has_logarithm = self._has_logarithm.to(values.device)
         a, b, c, d, e = self._coefficients
         logarithm = torch.where(self._has_logarithm, values, 1.0).log()
         density = a + (b + d * logarithm) * logarithm + (c + e * values) * values
-        derivative = c + 2 * e * values
-        derivative += torch.where(self._has_logarithm, (b + 2 * d * logarithm) / values, 0.0)
+        if not self._others:
+            return density
+        parts = list(density.unbind(dim=-1))
         for at, prior in self._others:
-            part = values[:, at].detach().requires_grad_(True)
-            found = prior.to(values).log_prob(part)
-            (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
-            density[:, at] = found.detach()
-        return density, derivative
+            parts[at] = prior.to(values).log_prob(values[:, at]).unbind(dim=-1)
+        return torch.stack(parts, dim=-1)
 
 
 def _coefficients(prior: Any) -> Tensor | None:

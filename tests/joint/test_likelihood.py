@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.joint.likelihood import TaskLayout, joint_nll_and_gradient
+from botorch_transfer.joint.fit import TaskLayout, joint_nll_and_gradient
 
 NAMES = ("rbf", "matern52", "matern32", "rbf")
 HIERARCHY = [[task >= index for task in range(4)] for index in range(4)]
