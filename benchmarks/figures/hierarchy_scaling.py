@@ -25,7 +25,7 @@ from benchmarks.markdown import markdown_table
 from benchmarks.styles import style_of
 from benchmarks.timing.measure import readable
 from benchmarks.timing.tasks import Task, random_tasks
-from botorch_transfer.gp.fit import MAPObjective
+from botorch_transfer.gp.fit import TaskObjective
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
@@ -163,7 +163,7 @@ def _fit_step(task: Task, gps: ConditionedHierarchy) -> Timed:
     mask = torch.ones(1, len(X), dtype=torch.bool)
     noise = torch.zeros(1, len(X), dtype=torch.double)
     tasks = PaddedTasks(X[None], Y.T, noise, mask, torch.tensor([False]), covariance)
-    objective = MAPObjective(tasks, "rbf", RESIDUAL_HYPERPARAMETERS.log_prior(tasks.X.shape[-1]))
+    objective = TaskObjective(tasks, "rbf", RESIDUAL_HYPERPARAMETERS.log_prior(tasks.X.shape[-1]))
     theta, index = torch.full((1, DIM + 2), -1.0, dtype=torch.double), torch.tensor([0])
     return partial(objective, theta, index)
 

@@ -183,7 +183,7 @@ def log_moments(prior: Prior) -> tuple[Tensor, Tensor]:
 
 
 class LogPrior:
-    """The log densities of several hyperparameters, all evaluated at once.
+    """The log densities of several hyperparameters, and their derivatives.
 
     Args:
         priors: The hyperprior of each group of hyperparameters and the group's size. No hyperprior
@@ -191,8 +191,9 @@ class LogPrior:
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
-        >>> log_prior(torch.ones(5, 4).double())[0]
-        tensor([-1., -1., -1.,  0.]...)
+        >>> value, derivative = log_prior(torch.ones(5, 4).double())
+        >>> value[0], derivative[0]
+        (tensor([-1., -1., -1.,  0.]...), tensor([0., 0., 0., 0.]...))
     """
 
     def __init__(self, priors: Sequence[tuple[Prior | None, int]]) -> None:
@@ -209,26 +210,29 @@ class LogPrior:
         # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
         self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the densities.
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
 
         Returns:
-            The log densities, a ``P x k`` tensor, differentiable in the values.
+            The log densities and their derivatives, two ``P x k`` tensors.
         """
         self._coefficients = self._coefficients.to(values)  # once to a GPU
         self._has_logarithm = self._has_logarithm.to(values.device)
         a, b, c, d, e = self._coefficients
         logarithm = torch.where(self._has_logarithm, values, 1.0).log()
         density = a + (b + d * logarithm) * logarithm + (c + e * values) * values
-        if not self._others:
-            return density
-        parts = list(density.unbind(dim=-1))
+        derivative = c + 2 * e * values
+        derivative += torch.where(self._has_logarithm, (b + 2 * d * logarithm) / values, 0.0)
         for at, prior in self._others:
-            parts[at] = prior.to(values).log_prob(values[:, at]).unbind(dim=-1)
-        return torch.stack(parts, dim=-1)
+            with torch.enable_grad():
+                part = values[:, at].detach().requires_grad_(True)
+                found = prior.to(values).log_prob(part)
+            (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
+            density[:, at] = found.detach()
+        return density, derivative
 
 
 def _coefficients(prior: Any) -> Tensor | None:

@@ -36,7 +36,7 @@ class TaskObjective(FitObjective):
     Args:
         tasks: The ``M`` padded tasks.
         kernel: The stationary kernel's name.
-        log_prior: The log density of the hyperparameters; that of a known noise does not count.
+        hyperpriors: The log density of the hyperparameters; that of a known noise does not count.
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
         shared: Whether each row of parameters is of all tasks together. Otherwise row ``i`` is of
             task ``i % M``.
@@ -53,23 +53,29 @@ class TaskObjective(FitObjective):
 
     tasks: PaddedTasks
     kernel: str
-    log_prior: LogPrior
+    hyperpriors: LogPrior
     max_elements: int = BLOCK_ELEMENTS
     shared: bool = False
     prior_weight: float = 1.0
 
     def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
         """Exponentiates the logarithms."""
-        dim, fixed = self.tasks.X.shape[-1], self.tasks.fixed_noise
+        dim = self.tasks.X.shape[-1]
         scales = theta[:, : dim + 2].exp()
         names = "lengthscale", "outputscale", "noise"
         values = dict(zip(names, scales.split([dim, 1, 1], dim=-1), strict=True))
         if theta.shape[-1] > dim + 2:
             values["constant"] = theta[:, dim + 2 :]
+        return values, scales
+
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the hyperpriors; that of a known noise does not count."""
+        density, slope = self.hyperpriors(values)
+        fixed = self.tasks.fixed_noise
         known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
-        *others, of_noise = self.log_prior(scales).unbind(dim=-1)
-        log_prior = sum(others) + of_noise.masked_fill(known, 0.0)
-        return values, self.prior_weight * log_prior
+        for part in (density, slope):
+            part[:, -1].masked_fill_(known, 0.0)
+        return self.prior_weight * density.sum(dim=-1), self.prior_weight * slope
 
     def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
         """Evaluates the negative log likelihood; the derivative in a known noise is zero."""

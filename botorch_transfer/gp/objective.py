@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Module
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.distributions import LogPrior
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
@@ -50,20 +50,21 @@ Hyperparameters = Mapping[str, Tensor]
 class FitObjective(ABC):
     """Base class of the negative log posteriors per point, with their gradients.
 
-    A subclass says how hyperparameters follow from parameters, and gives the likelihood of these
-    hyperparameters with its derivatives. Each row of parameters is evaluated by itself.
+    A subclass says how hyperparameters follow from parameters, and gives the likelihood and the
+    hyperpriors with their derivatives. Each row of parameters is evaluated by itself.
     """
 
     @abstractmethod
     def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
-        """Computes the hyperparameters and their log prior density, differentiable in ``theta``.
+        """Computes hyperparameters, differentiable in the parameters.
 
         Args:
             theta: A ``P x k`` tensor of parameters.
             rows: A ``P`` tensor: which of all rows they are.
 
         Returns:
-            What the likelihood depends on, by name, and a ``P`` tensor of log densities.
+            What the likelihood depends on, by name; and a ``P x j`` tensor of what the hyperpriors
+            are of.
         """
 
     @abstractmethod
@@ -76,6 +77,18 @@ class FitObjective(ABC):
 
         Returns:
             ``P`` values, and the derivatives, tensors like the hyperparameters.
+        """
+
+    @abstractmethod
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the hyperpriors and their derivatives, without a graph.
+
+        Args:
+            values: A ``P x j`` tensor.
+            rows: A ``P`` tensor: which of all rows they are.
+
+        Returns:
+            ``P`` log densities, and the ``P x j`` derivatives.
         """
 
     @abstractmethod
@@ -95,16 +108,16 @@ class FitObjective(ABC):
         """
         with torch.enable_grad():
             theta = theta.detach().requires_grad_(True)
-            values, log_prior = self.hyperparameters(theta, rows)
+            values, of_priors = self.hyperparameters(theta, rows)
         with torch.no_grad():
             value, slopes = self.likelihood({n: v.detach() for n, v in values.items()}, rows)
-            value = value - log_prior.detach()
+            log_prior, slope = self.log_prior(of_priors.detach(), rows)
         ends = [(values[name], slopes[name]) for name in values]
-        ends.append((log_prior, -torch.ones_like(log_prior)))
+        ends.append((of_priors, -slope))
         outputs, given = zip(*(end for end in ends if end[0].requires_grad), strict=True)
         (gradient,) = torch.autograd.grad(outputs, theta, given)
         count = self.num_points(rows)
-        return value / count, gradient / count.unsqueeze(-1)
+        return (value - log_prior) / count, gradient / count.unsqueeze(-1)
 
 
 # ------------------------------------------------------------------------------------ of models
@@ -199,13 +212,12 @@ class ModelObjective(FitObjective, ABC):
         for name, values in self._split(theta).items():
             event_shape = self._event_shape(self._parameters[name])
             given[f"mll.{name}"] = values.reshape(len(rows), *event_shape)
-        values, of_priors = functional_call(
-            self._model, given, (self._priors, len(rows)), tie_weights=False
-        )
-        log_prior = self._constant[member]
-        if self._priors:
-            log_prior = log_prior + self._log_prior(of_priors).sum(dim=-1)
-        return values, log_prior
+        return functional_call(self._model, given, (self._priors, len(rows)), tie_weights=False)
+
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the model's hyperpriors, those of frozen parameters included."""
+        density, slope = self._log_prior(values)
+        return density.sum(dim=-1) + self._constant[rows % self._num_members], slope
 
     def num_points(self, rows: Tensor) -> Tensor:
         """The number of points of the target."""
@@ -275,8 +287,9 @@ class _Evaluated(Module):
         self, priors: list[tuple[Callable[..., Tensor], Module]], num_rows: int
     ) -> tuple[Hyperparameters, Tensor]:
         of_priors = [closure(module).reshape(num_rows, -1) for closure, module in priors]
-        joined = torch.cat(of_priors, dim=-1) if priors else torch.empty(num_rows, 0)
-        return self._read(self.mll.model, num_rows), joined
+        values = self._read(self.mll.model, num_rows)
+        empty = next(iter(values.values())).new_empty(num_rows, 0)
+        return values, torch.cat([empty, *of_priors], dim=-1)
 
 
 def in_rows(value: Tensor, num_rows: int, event_dims: int) -> Tensor:
@@ -384,6 +397,7 @@ class TargetObjective(ModelObjective):
             or not getattr(model, "is_fitted_as_exact_gp", False)
             or type(model.mean_module) not in (ConstantMean, WeightedSumMean)
             or not is_gaussian_or_known(model.likelihood)
+            or len(_task_weights(model)) > 1
             or not cls.is_served(mll)
         ):
             return None
@@ -394,7 +408,7 @@ class TargetObjective(ModelObjective):
         return None if others or Stationary.of(residual) is None else cls(mll)
 
     def _read(self, model: Any, num_rows: int) -> Hyperparameters:
-        residual, sources = _residual_and_sources(model.covar_module)
+        residual, _ = _residual_and_sources(model.covar_module)
         kernel, mean = cast(Stationary, Stationary.of(residual)), model.mean_module
         values = {
             "lengthscale": in_rows(kernel.lengthscale, num_rows, 2),
@@ -404,10 +418,8 @@ class TargetObjective(ModelObjective):
             values["noise"] = in_rows(model.likelihood.noise, num_rows, 1)
         if type(mean) is ConstantMean:
             values["constant"] = in_rows(mean.constant, num_rows, 0)
-        elif mean.task_weights is not None:
-            values["mean_weights"] = in_rows(mean.task_weights.weights, num_rows, 1)
-        if sources is not None and sources.task_weights is not None:
-            values["weights"] = in_rows(sources.task_weights.weights, num_rows, 1)
+        for weights in _task_weights(model):
+            values["weights"] = in_rows(weights.weights, num_rows, 1)
         return values
 
     def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
@@ -417,7 +429,7 @@ class TargetObjective(ModelObjective):
         if "constant" in values:
             residual = residual - values["constant"].unsqueeze(-1)
         if self._means is not None:
-            residual = residual - _by_member(values["mean_weights"], rows, self._means)
+            residual = residual - _by_member(values["weights"], rows, self._means)
         if self._covariances is not None:
             covariance = _by_member(values["weights"].square(), rows, self._covariances)
             covariance = covariance.unflatten(-1, (n, n))
@@ -439,11 +451,13 @@ class TargetObjective(ModelObjective):
             "noise": slopes.noise.sum(dim=-1, keepdim=True),
             "constant": slopes.mean.sum(dim=-1),
         }
+        if "weights" in values:
+            found["weights"] = torch.zeros_like(values["weights"])
         if self._means is not None:
-            found["mean_weights"] = _by_member(slopes.mean, rows, self._means.mT)
+            found["weights"] += _by_member(slopes.mean, rows, self._means.mT)
         if self._covariances is not None:
             traces = _by_member(slopes.covariance.flatten(-2), rows, self._covariances.mT)
-            found["weights"] = 2 * values["weights"] * traces
+            found["weights"] += 2 * values["weights"] * traces
         return value, found
 
 
@@ -454,6 +468,14 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
         if type(sources) is WeightedSumKernel:
             return residual, sources
     return kernel, None
+
+
+def _task_weights(model: Any) -> set[SourceWeights]:
+    """The weights of the sources; usually mean and kernel share them."""
+    _, sources = _residual_and_sources(model.covar_module)
+    weighted = WeightedSumMean, WeightedSumKernel
+    parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]
+    return {part.task_weights for part in parts if part.task_weights is not None}
 
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:

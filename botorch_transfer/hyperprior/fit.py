@@ -239,7 +239,8 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
     objective, starts = _objective(tasks, kernel, options), _starts(tasks, options)
     theta, value = minimize_batched(objective, starts, _bounds(tasks.X.shape[-1]), options.max_iter)
     best = int(value.argmin())
-    log_prior = objective.hyperparameters(theta[best : best + 1].to(starts), torch.tensor([0]))[1]
+    scales = theta[best : best + 1, :-1].to(starts).exp()
+    log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
     return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
 
 

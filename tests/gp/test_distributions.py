@@ -232,17 +232,14 @@ def test_log_densities_and_derivatives_of_all_hyperpriors():
     )
     (slope,) = torch.autograd.grad(expected.sum(), values)
     log_prior = LogPrior([(prior, 2) for prior in DENSITIES.values()])
-    density = log_prior(values)
-    (derivative,) = torch.autograd.grad(density.sum(), values)
-    torch.testing.assert_close(density, expected)
+    density, derivative = log_prior(values.detach())
+    torch.testing.assert_close(density, expected.detach())
     torch.testing.assert_close(derivative, slope)
 
 
 def test_a_normal_hyperparameter_may_be_negative():
     log_prior = LogPrior([(NormalPrior(1.0, 2.0), 1), (GammaPrior(1.0, 1.0), 1)])
-    values = torch.tensor([[-3.0, 1.0]]).double().requires_grad_()
-    density = log_prior(values)
-    (derivative,) = torch.autograd.grad(density.sum(), values)
+    density, derivative = log_prior(torch.tensor([[-3.0, 1.0]]).double())
     torch.testing.assert_close(
         density[0, 0], NormalPrior(1.0, 2.0).log_prob(torch.tensor(-3.0)).double()
     )
