@@ -32,8 +32,7 @@ from torch.func import functional_call
 from torch.nn import Module
 
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distributions import LogPrior
-from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.optimize import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
@@ -356,28 +355,19 @@ class TargetObjective(ModelObjective):
         # The first dimension of both is one if all members have the same inputs and sources.
         self._means = self._covariances = self._covariance = None
         if isinstance(model.mean_module, WeightedSumMean):
-            means = self._of_members(model.mean_module, model.mean_module.source_means(X))
+            means = model.mean_module.source_means(X).double()
+            means = means.reshape(-1, *means.shape[-2:])
             if model.mean_module.task_weights is None:
                 self._Y = self._Y - means.sum(dim=-2)
             else:
                 self._means = means
         if sources is not None:
-            covariances = sources.source_covariances(X).flatten(start_dim=-2)
-            covariances = self._of_members(sources, covariances)
+            covariances = sources.source_covariances(X).double().flatten(start_dim=-2)
+            covariances = covariances.reshape(-1, *covariances.shape[-2:])
             if sources.task_weights is None:
                 self._covariance = covariances.sum(dim=-2).reshape(-1, n, n)
             else:
                 self._covariances = covariances
-
-    def _of_members(self, module: WeightedSumMean | WeightedSumKernel, values: Tensor) -> Tensor:
-        """Selects the ``B x M x k`` values of each member's own sources."""
-        values = values.double().reshape(-1, *values.shape[-2:])
-        columns = getattr(module.task_weights, "columns", None)
-        if columns is None:
-            return values
-        columns = columns.reshape(self._num_members, -1, 1)
-        values = values.expand(self._num_members, *values.shape[1:])
-        return values.gather(1, columns.expand(*columns.shape[:2], values.shape[-1]))
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:

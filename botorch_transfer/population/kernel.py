@@ -30,13 +30,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.cache import collapse_batch
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.likelihood import cholesky_or_nan
-from botorch_transfer.gp.state import select_batch
-from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.joint.kernels import evaluate
+from botorch_transfer.gp.state import collapse_batch, select_batch
+from botorch_transfer.gp.stationary import Stationary, evaluate
 
 MAX_REFERENCE = 64
 """Over how many inputs the mean of a task's own function is taken, at most."""
@@ -191,6 +189,10 @@ class ConditionedPopulation(ConditionedBatch):
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances of ``P x d`` inputs with the data: ``1 x P x N``."""
         return self.flat_kernels(x, self.train_X)
+
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data of all tasks."""
+        return self.train_X, self.train_Y, self.task
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Returns the values: there is one kernel, and one GP."""

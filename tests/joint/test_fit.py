@@ -167,7 +167,7 @@ def test_a_model_with_another_prior_of_the_target_is_fitted_by_botorch():
     assert model.closed_form(ExactMarginalLogLikelihood(model.likelihood, model)) is None
 
 
-# ---------------------------------------------------------------------- likelihood against a dense one
+# ------------------------------------------------------------------- the likelihood and a dense one
 
 NAMES = ("rbf", "matern52", "matern32", "rbf")
 HIERARCHY = [[task >= index for task in range(4)] for index in range(4)]

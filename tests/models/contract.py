@@ -7,7 +7,6 @@ and what only BoTorch's code does with a model runs on ``MINIMAL``, the base cla
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,9 +106,9 @@ class ModelCase:
         return self.model_class.__name__ + self.label
 
     @property
-    def source_argument(self) -> str:
-        """The constructor's name for the source tasks."""
-        return list(inspect.signature(self.model_class).parameters)[2]
+    def takes_prior(self) -> bool:
+        """Whether the third argument may be a prior; joint models take source data only."""
+        return self.pretrain is not _source_data
 
     @cache  # noqa: B019  (cases live as long as the tests do)
     def prior(
@@ -158,8 +157,9 @@ class ModelCase:
             outcome_transform=None,
         )
         copy_hyperparameters(model, twin)
-        for theirs, other in zip(*(getattr(m, "others", ()) for m in (model, twin)), strict=True):
-            _keep_units(theirs, model, other)
+        if isinstance(model, AveragedGP):
+            for theirs, other in zip(parts(model), parts(twin), strict=True):
+                _keep_units(theirs, model, other)
         return twin
 
 
@@ -235,11 +235,16 @@ def outcome_scale(model: Any) -> Tensor | float:
     return 1.0 if transform is None else transform.stdvs
 
 
+def parts(model: Any) -> list[Any]:
+    """The exact GPs of a model: the members of an average, or else the model itself."""
+    return list(model.members.values()) if isinstance(model, AveragedGP) else [model]
+
+
 def noise_in_users_units(model: Any) -> Tensor:
     """The observation noise; of an average its models', each by its share."""
     if not isinstance(model, AveragedGP):
         return model.likelihood.noise * outcome_scale(model) ** 2
-    noise = [each.likelihood.noise * outcome_scale(each) ** 2 for each in model.apart()]
+    noise = [each.likelihood.noise * outcome_scale(each) ** 2 for each in parts(model)]
     shares = model.shares.unbind(dim=-1)
     return sum(share * each for share, each in zip(shares, noise, strict=True))
 
@@ -326,14 +331,14 @@ class MinimalGP(TargetGP):
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Mapping[str, tuple[Tensor, Tensor]],
+        prior: Mapping[str, tuple[Tensor, Tensor]],
         train_Yvar: Tensor | None = None,
         outcome_transform: Any = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
         batch_shape = train_X.shape[:-2]
         if outcome_transform is DEFAULT:
-            outcomes = torch.cat([Y for _, Y in source_data.values()])
+            outcomes = torch.cat([Y for _, Y in prior.values()])
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
         base_kernel = RBFKernel(ard_num_dims=2, batch_shape=batch_shape)
         super().__init__(

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from botorch.utils.datasets import SupervisedDataset
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from botorch_transfer import JointScaMLGP, SourceGPs
+from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.fit import MAPOptions
+from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
+from botorch_transfer.hierarchy import prior as hierarchy
+from botorch_transfer.hierarchy.prior import order_by_relatedness
+from botorch_transfer.sources import prior as agreement
+from botorch_transfer.sources.prior import source_agreement, tasks_agree
+from tests.families import ShiftedSines
+from tests.gp.padded import points
+
+FAMILY = ShiftedSines()
+
+
+def fit(tasks):
+    return SourceGPs.fit(tasks, num_restarts=0)
+
+
+def test_correlations_by_hand():
+    tasks = FAMILY.sources()
+    prior = fit(tasks)
+    expected = []
+    for left_out, (X, Y) in enumerate(tasks.values()):
+        others = [m for m in range(3) if m != left_out]
+        predicted = prior.mean(X)[others].mean(dim=0)
+        expected.append(spearmanr(Y[:, 0].numpy(), predicted.numpy()).statistic)
+    torch.testing.assert_close(source_agreement(prior.gps), torch.tensor(expected).float())
+
+
+@pytest.mark.parametrize("scale", ["per_task", "pooled", "raw"])
+def test_differences_by_hand(scale):
+    """Each task is treated as a target before its first point."""
+    tasks = {name: (X, Y / 50.0) for name, (X, Y) in FAMILY.sources((6, 9, 12)).items()}
+    prior = SourceGPs.fit(tasks, num_restarts=0, outcome_scale=scale)
+    expected = []
+    for left_out, (X, Y) in enumerate(tasks.values()):
+        others = [m for m in range(3) if m != left_out]
+        if scale != "raw":
+            known = torch.cat([list(tasks.values())[m][1] for m in others])
+            Y = (Y - known.mean()) / known.std()
+        predicted = prior.mean(X)[others].mean(dim=0)
+        expected.append((Y[:, 0] - predicted).square().mean())
+    found = prior._differences()
+    torch.testing.assert_close(found, torch.stack(expected))
+    pooled = torch.cat([Y for _, Y in tasks.values()])
+    unit = pooled.var(correction=0).item() if scale == "raw" else 1.0
+    logs = (torch.stack(expected) / unit).clamp(1e-2, 10.0).log().tolist()
+    average = unit * math.exp((math.log(TYPICAL_RESIDUAL) + sum(logs)) / 4)
+    assert prior.residual_variance == pytest.approx(average)
+    assert prior.view().residual_variance == prior.residual_variance
+    assert pickle.loads(pickle.dumps(prior)).residual_variance == pytest.approx(average)
+
+
+def test_raw_outcomes_have_a_residual_in_their_unit():
+    """Of one task, and in joint models, nothing but the outcomes' variance tells its scale."""
+    found = []
+    for factor in (0.2, 5.0):
+        tasks = [(X, factor * (Y - 50.0) / 10.0) for X, Y in FAMILY.sources((8,)).values()]
+        prior = SourceGPs.fit(tasks, num_restarts=0, outcome_scale="raw")
+        joint = JointScaMLGP(*FAMILY.target(0), tasks, outcome_scale="raw").residual_covar_module
+        expected = TYPICAL_RESIDUAL * tasks[0][1].var(correction=0).item()
+        assert prior.residual_variance == pytest.approx(expected)
+        assert joint.outputscale.item() == pytest.approx(expected)
+        found.append(expected)
+    assert found[1] == pytest.approx(625 * found[0])
+
+
+def test_differences_of_one_task_are_unknown():
+    prior = fit([FAMILY.target(10)])
+    assert prior._differences().shape == (0,)
+    assert prior.residual_variance == pytest.approx(TYPICAL_RESIDUAL)
+
+
+def test_relatives_agree_and_strangers_do_not():
+    X = FAMILY.inputs(20, seed=3)
+    relatives = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.0, 0.1, 0.2, 0.3, 0.4)}
+    assert tasks_agree(source_agreement(fit(relatives).gps))
+    generator = torch.Generator().manual_seed(0)
+    strangers = [
+        (X, torch.sin(6 * X @ torch.randn(2, 1, generator=generator, dtype=X.dtype) + phase))
+        for phase in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+    ]
+    assert not tasks_agree(source_agreement(fit(strangers).gps))
+    turned = [
+        (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1, 1), relatives.values(), strict=True)
+    ]
+    at_odds = source_agreement(fit(turned).gps)
+    assert not tasks_agree(at_odds)
+    assert tasks_agree(at_odds, -torch.inf)
+    assert tasks_agree(-torch.ones(6), -torch.inf)
+
+
+def test_few_tasks_cannot_tell():
+    X, Y = FAMILY.target(10)
+    assert source_agreement(fit([(X, Y)]).gps).shape == (0,)
+    both = source_agreement(fit([(X, Y), (X, -Y)]).gps)
+    assert both.tolist() == pytest.approx([-1.0, -1.0])
+    assert tasks_agree(both)
+    assert tasks_agree(-torch.ones(4))
+    assert not tasks_agree(-torch.ones(5))
+
+
+def test_constant_tasks_and_single_points_say_nothing():
+    X, Y = FAMILY.target(8)
+    tasks = [(X, Y), (X, torch.full_like(Y, 3.0)), (X[:1], Y[:1])]
+    correlations = source_agreement(fit(tasks).gps)
+    assert correlations.isfinite().all()
+    assert correlations[1:].tolist() == [0.0, 0.0]
+
+
+def test_the_order_of_tasks_and_float32_do_not_matter():
+    tasks = list(FAMILY.sources().values())
+    forward = source_agreement(fit(tasks).gps)
+    torch.testing.assert_close(source_agreement(fit(tasks[::-1]).gps).flip(0), forward)
+    single = fit(tasks).gps.float()
+    torch.testing.assert_close(source_agreement(single), forward, atol=0.05, rtol=0)
+
+
+def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
+    monkeypatch.setattr(agreement, "MAX_TASKS", 2)
+    monkeypatch.setattr(agreement, "MAX_POINTS", 4)
+    asked = []
+    gps = fit(FAMILY.sources((9, 6, 12))).gps
+    mean = type(gps).mean
+    monkeypatch.setattr(type(gps), "mean", lambda self, X: asked.append(X) or mean(self, X))
+    assert source_agreement(gps).shape == (2,)
+    # Evenly spaced, the first and the last one among them; tasks are ordered by their data.
+    expected = gps.train_X[1, [0, 2, 3, 5]], gps.train_X[2, [0, 4, 7, 11]]
+    torch.testing.assert_close(asked[0], torch.cat(expected))
+    again = source_agreement(fit(list(FAMILY.sources((9, 6, 12)).values())[::-1]).gps)
+    torch.testing.assert_close(again, source_agreement(gps))
+
+
+@pytest.mark.parametrize(("significance", "expected"), [(2.0, True), (3.0, False)])
+def test_significance(significance, expected):
+    # Their mean is 0.2, its standard error 0.082.
+    assert tasks_agree(torch.tensor([0.0, 0.0, 0.2, 0.4, 0.4, 0.2]), significance) is expected
+
+
+def test_on_a_device(device):
+    gps = fit(FAMILY.sources()).gps
+    expected = source_agreement(gps)
+    torch.testing.assert_close(source_agreement(gps.to(device)), expected, atol=1e-6, rtol=0)
+
+
+Function = Callable[[Tensor], Tensor]
+OPTIONS = MAPOptions(num_restarts=0)
+
+
+def _wave(X: Tensor) -> Tensor:
+    return torch.sin(5 * X[:, :1] + X[:, 1:])
+
+
+def _bent(X: Tensor) -> Tensor:
+    return _wave(X) + X[:, :1]
+
+
+def _bent_back(X: Tensor) -> Tensor:
+    return _wave(X) - X[:, :1]
+
+
+def _odd(X: Tensor) -> Tensor:
+    return 3 - 20 * torch.sin(9 * X[:, 1:])
+
+
+def _constant(X: Tensor) -> Tensor:
+    return 0 * X[:, :1] + 7
+
+
+def _datasets(functions: Sequence[Function], size: int = 15) -> list[SupervisedDataset]:
+    inputs = [points(size + index, 2, seed=index) for index in range(len(functions))]
+    return as_datasets([(X, function(X)) for X, function in zip(inputs, functions, strict=True)])
+
+
+def _order(functions: Sequence[Function], size: int = 15) -> list[Function]:
+    tasks = PaddedTasks.from_datasets(_datasets(functions, size))
+    tasks = tasks.standardize(*outcome_scales(tasks, "per_task"))
+    return [functions[index] for index in order_by_relatedness(tasks, "rbf", OPTIONS).tolist()]
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_the_odd_one_comes_first_and_the_typical_one_last(first: int) -> None:
+    functions: list[Function] = [_wave, _bent, _odd, _bent_back]
+    order = _order(functions[first:] + functions[:first])
+    assert order[0] is _odd
+    assert order[-1] is _wave
+
+
+def test_constant_task_agrees_with_none() -> None:
+    assert _order([_wave, _bent, _constant])[0] is _constant
+    assert _order([_wave, _constant, lambda X: -_wave(X)])[-1] is _constant
+
+
+@pytest.mark.parametrize("functions", [[_wave], [_odd, _wave]])
+def test_one_or_two_tasks_keep_their_order(functions: list[Function]) -> None:
+    assert _order(functions) == functions
+
+
+def test_all_constant_tasks_keep_their_order() -> None:
+    constants: list[Function] = [_constant, lambda X: _constant(X) + 1, lambda X: _constant(X) + 2]
+    assert _order(constants) == constants
+
+
+def test_many_points_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions: list[Function] = [_bent, _wave, _odd, _bent_back]
+    evaluated = []
+    mean = agreement.ConditionedGPs.mean
+
+    def count(self: agreement.ConditionedGPs, x: Tensor) -> Tensor:
+        evaluated.append(x)
+        return mean(self, x)
+
+    monkeypatch.setattr(agreement.ConditionedGPs, "mean", count)
+    monkeypatch.setattr(hierarchy, "MAX_COMMON_POINTS", 20)
+    order = _order(functions)
+    assert 10 < len(evaluated[0]) <= 20
+    assert order[0] is _odd
