@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.fit import MAPObjective
+from botorch_transfer.gp.fit import TaskObjective
 from botorch_transfer.models import HyperpriorGP
 from botorch_transfer.pretraining import (
     Hyperprior,
@@ -131,7 +131,7 @@ def test_tasks_cost_no_waits_in_a_step(name, there):
 
 
 def test_tasks_cost_no_waits_in_a_fit_of_source_gps(there, monkeypatch):
-    evaluate, counts = MAPObjective.__call__, {}
+    evaluate, counts = TaskObjective.__call__, {}
 
     def counted(objective, theta, index):
         results = []
@@ -139,7 +139,7 @@ def test_tasks_cost_no_waits_in_a_fit_of_source_gps(there, monkeypatch):
         counts.setdefault(len(objective.tasks.X), set()).add(found)
         return results[0]
 
-    monkeypatch.setattr(MAPObjective, "__call__", counted)
+    monkeypatch.setattr(TaskObjective, "__call__", counted)
     for num_tasks in (3, 6):
         SourceGPs.fit(sources_of(there, num_tasks), num_restarts=0, max_iter=4)
     # The priors' coefficients go to the device at the first evaluation.

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.gp.objective import FitObjective, Hyperparameters
 from botorch_transfer.gp.optimize import (
     keep_freed_memory,
     minimize_batched,
@@ -28,69 +29,26 @@ from botorch_transfer.gp.tasks import MAX_PADDED_BYTES, PaddedTasks
 from botorch_transfer.memo import Memo
 
 
-def negative_log_likelihood(
-    theta: Tensor,
-    tasks: PaddedTasks,
-    kernel: str,
-    index: Tensor | None = None,
-    max_elements: int = BLOCK_ELEMENTS,
-) -> tuple[Tensor, Tensor]:
-    """Evaluates the negative log marginal likelihood of tasks and its gradient, block by block.
+@dataclass(frozen=True)
+class TaskObjective(FitObjective):
+    """The negative log posterior of hyperparameters on a logarithmic scale.
+
+    Parameters are ``log(lengthscale), log(outputscale), log(noise)``, ``d + 2`` columns, and maybe
+    a constant mean as a last column. Without, the mean is zero.
 
     Args:
-        theta: A ``P x (d + 2)`` tensor of ``log(lengthscale), log(outputscale), log(noise)``; or
-            ``P x (d + 3)`` with a constant mean as the last column. Without, the mean is zero.
         tasks: The ``M`` padded tasks.
         kernel: The stationary kernel's name.
-        index: A ``P`` tensor: the task of each row of ``theta``; row by row if omitted.
+        hyperpriors: The log density of the hyperparameters; that of a known noise does not count.
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
-
-    Returns:
-        The ``P`` values and their gradient, a tensor like ``theta``; the derivative in a known
-        noise is zero. NaN where a covariance matrix is not positive definite, even with jitter.
-
-    Example:
-        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
-        >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
-        >>> theta = torch.full((2, 4), -1.0).double()
-        >>> value, gradient = negative_log_likelihood(theta, tasks, "rbf", torch.tensor([0, 2]))
-        >>> value.shape, gradient.shape
-        (torch.Size([2]), torch.Size([2, 4]))
-    """
-    tasks = tasks if index is None else tasks[index]
-    dim = tasks.X.shape[-1]
-    scales, constant = theta[:, : dim + 2].exp(), theta[:, dim + 2 :]
-    known, noise = tasks.fixed_noise.unsqueeze(-1), scales[:, -1:]
-    value, slopes = stationary_nll_and_gradient(
-        tasks.Y - constant if constant.shape[-1] else tasks.Y,
-        tasks.X,
-        Stationary(kernel, scales[:, :dim].unsqueeze(-2), scales[:, dim]),
-        torch.where(known, tasks.Yvar, noise),
-        tasks.mask if tasks.is_ragged else None,
-        tasks.covariance,
-        max_elements,
-    )
-    for_noise = (slopes.noise.sum(dim=-1, keepdim=True) * noise).masked_fill(known, 0.0)
-    parts = [slopes.log_lengthscale, slopes.log_scale.unsqueeze(-1), for_noise]
-    if constant.shape[-1]:
-        parts.append(slopes.mean.sum(dim=-1, keepdim=True))
-    return value, torch.cat(parts, dim=-1)
-
-
-@dataclass(frozen=True)
-class MAPObjective:
-    """The negative log posterior of hyperparameters on a logarithmic scale, task by task.
-
-    Args:
-        tasks: The padded tasks.
-        kernel: The stationary kernel's name.
-        log_prior: The log density of the hyperparameters; that of a known noise does not count.
-        max_elements: See :func:`negative_log_likelihood`.
+        shared: Whether each row of parameters is of all tasks together. Otherwise row ``i`` is of
+            task ``i % M``.
+        prior_weight: The factor of the log prior, the share of the points that ``tasks`` has.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
         >>> tasks = PaddedTasks(X, X.sum(-1) - 1, 0 * ones, ones.bool(), torch.zeros(3).bool())
-        >>> objective = MAPObjective(tasks, "rbf", SOURCE_HYPERPARAMETERS.log_prior(dim=2))
+        >>> objective = TaskObjective(tasks, "rbf", SOURCE_HYPERPARAMETERS.log_prior(dim=2))
         >>> value, gradient = objective(torch.full((2, 4), -1.0).double(), torch.tensor([0, 2]))
         >>> value.shape, gradient.shape
         (torch.Size([2]), torch.Size([2, 4]))
@@ -98,29 +56,67 @@ class MAPObjective:
 
     tasks: PaddedTasks
     kernel: str
-    log_prior: LogPrior
+    hyperpriors: LogPrior
     max_elements: int = BLOCK_ELEMENTS
+    shared: bool = False
+    prior_weight: float = 1.0
 
-    def __call__(self, theta: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective.
+    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
+        """Exponentiates the logarithms."""
+        dim = self.tasks.X.shape[-1]
+        scales = theta[:, : dim + 2].exp()
+        names = "lengthscale", "outputscale", "noise"
+        values = dict(zip(names, scales.split([dim, 1, 1], dim=-1), strict=True))
+        if theta.shape[-1] > dim + 2:
+            values["constant"] = theta[:, dim + 2 :]
+        return values, scales
 
-        Args:
-            theta: A ``P x (d + 2)`` tensor of logarithms of hyperparameters.
-            index: A ``P`` tensor: the task of each row of ``theta``.
-
-        Returns:
-            The ``P`` values and their ``P x (d + 2)`` gradient; NaN where a covariance matrix is
-            not positive definite, even with some jitter.
-        """
-        value, gradient = negative_log_likelihood(
-            theta, self.tasks, self.kernel, index, self.max_elements
-        )
-        values = theta.exp()
-        log_prior, slope = self.log_prior(values)
-        known = self.tasks.fixed_noise[index]
-        for part in (log_prior, slope):
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the hyperpriors; that of a known noise does not count."""
+        density, slope = self.hyperpriors(values)
+        fixed = self.tasks.fixed_noise
+        known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
+        for part in (density, slope):
             part[:, -1].masked_fill_(known, 0.0)
-        return value - log_prior.sum(dim=-1), gradient - slope * values
+        return self.prior_weight * density.sum(dim=-1), self.prior_weight * slope
+
+    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+        """Evaluates the negative log likelihood; the derivative in a known noise is zero."""
+        num_tasks, num_rows = len(self.tasks.X), len(rows)
+        index = rows % num_tasks
+        if self.shared:
+            index = torch.arange(num_tasks, device=rows.device).repeat(num_rows)
+            values = {n: v.repeat_interleave(num_tasks, dim=0) for n, v in values.items()}
+        tasks = self.tasks[index]
+        lengthscale, outputscale, noise = (
+            values[name] for name in ("lengthscale", "outputscale", "noise")
+        )
+        known = tasks.fixed_noise.unsqueeze(-1)
+        value, slopes = stationary_nll_and_gradient(
+            tasks.Y - values["constant"] if "constant" in values else tasks.Y,
+            tasks.X,
+            Stationary(self.kernel, lengthscale.unsqueeze(-2), outputscale.squeeze(-1)),
+            torch.where(known, tasks.Yvar, noise),
+            tasks.mask if tasks.is_ragged else None,
+            tasks.covariance,
+            self.max_elements,
+        )
+        found = {
+            "lengthscale": slopes.log_lengthscale / lengthscale,
+            "outputscale": slopes.log_scale.unsqueeze(-1) / outputscale,
+            "noise": slopes.noise.sum(dim=-1, keepdim=True).masked_fill(known, 0.0),
+            "constant": slopes.mean.sum(dim=-1, keepdim=True),
+        }
+        if not self.shared:
+            return value, found
+        shape = num_rows, num_tasks, -1
+        summed = {name: each.reshape(shape).sum(dim=-2) for name, each in found.items()}
+        return value.reshape(shape[:2]).sum(dim=-1), summed
+
+    def num_points(self, rows: Tensor) -> Tensor:
+        """The number of points of each row's task, or of all tasks."""
+        sizes = self.tasks.num_points
+        return sizes.sum().expand(len(rows)) if self.shared else sizes[rows % len(sizes)]
 
 
 T = TypeVar("T")
@@ -379,17 +375,10 @@ def _optimize(
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
     on_cpu = tasks.X.device.type == "cpu"
     max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements
-    objective = MAPObjective(tasks, kernel, hyperparameters.log_prior(dim), max_elements)
-
-    def per_point(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        # Per point, as BoTorch does it, so that its tolerances mean the same here.
-        index = rows % num_tasks
-        value, gradient = objective(theta, index)
-        return value / num_points[index], gradient / num_points[index].unsqueeze(-1)
-
+    objective = TaskObjective(tasks, kernel, hyperparameters.log_prior(dim), max_elements)
     keep_freed_memory()
     theta, value = minimize_batched(
-        per_point,
+        objective,
         starts.to(tasks.X.device).repeat_interleave(num_tasks, dim=0),
         log_bounds(hyperparameters, dim),
         max_iter,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -216,17 +217,12 @@ class LogPrior:
             first = len(columns)
             coefficients = _coefficients(prior)
             if coefficients is None and prior is not None:
-                self._others.append((slice(first, first + size), prior))
+                self._others.append((slice(first, first + size), deepcopy(prior)))
             numbers = torch.zeros(5) if coefficients is None else coefficients
-            columns += numbers.double().cpu().reshape(-1, 5).expand(size, 5)
-        self._coefficients = torch.stack(columns, dim=-1)
+            columns += numbers.detach().double().cpu().reshape(-1, 5).expand(size, 5)
+        self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
         # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
         self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
-
-    @property
-    def is_closed_form(self) -> bool:
-        """Whether all densities are evaluated without a graph."""
-        return not self._others
 
     def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the densities.
@@ -245,8 +241,9 @@ class LogPrior:
         derivative = c + 2 * e * values
         derivative += torch.where(self._has_logarithm, (b + 2 * d * logarithm) / values, 0.0)
         for at, prior in self._others:
-            part = values[:, at].detach().requires_grad_(True)
-            found = prior.to(values).log_prob(part)
+            with torch.enable_grad():
+                part = values[:, at].detach().requires_grad_(True)
+                found = prior.to(values).log_prob(part)
             (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
             density[:, at] = found.detach()
         return density, derivative

@@ -1,41 +1,39 @@
-r"""The log posterior of a target's hyperparameters in closed form, and its maximum.
+r"""The log posterior that every fit maximizes: closed form inside, autograd for the last step.
 
-Read it for how most models are fitted, and which ones. What the sources say of the target's points,
-their means ``μ_m`` and covariances ``Σ_m``, is computed once. The likelihood is then the one of
-``gp.likelihood`` with the mean ``Σ_m w_m μ_m`` and the further covariance ``Σ_m w_m² Σ_m``. With
-``α`` and ``G`` of that module,
+Read it for how hyperparameters are fitted. A likelihood gives its value and its derivatives in the
+hyperparameters in closed form (:mod:`~.gp.likelihood`). Automatic differentiation takes the last
+step only, from these few numbers through constraints and hyperpriors to the parameters. On matrices
+of a few points, GPyTorch's lazy kernels and a graph of the whole likelihood take ten times as long.
+
+For a target, the means ``μ_m`` and covariances ``Σ_m`` of its points under the sources are computed
+once. The likelihood is the one of :mod:`~.gp.likelihood` with the mean ``Σ_m w_m μ_m`` and the
+further covariance ``Σ_m w_m² Σ_m``. With ``α`` and ``G`` of that module,
 
 .. code-block:: text
 
     ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
-
-On matrices of a few points, GPyTorch's lazy kernels and automatic differentiation take ten times as
-long.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import torch
-from botorch.utils.constraints import LogTransformedInterval
-from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from botorch.optim.utils import get_parameters_and_bounds
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import Prior
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.func import functional_call
+from torch.nn import Module
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
-from botorch_transfer.gp.likelihood import (
-    BLOCK_ELEMENTS,
-    StationaryGradient,
-    stationary_nll_and_gradient,
-)
+from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.optimize import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
 
@@ -44,214 +42,196 @@ CONVERGED = 0.05
 curved, next to nothing is left to gain. In a flat direction the derivative does not say how far
 the parameter would still move, nor what is gained on the way."""
 
+Hyperparameters = Mapping[str, Tensor]
+"""Hyperparameters by name, or the derivatives in them; ``P`` rows each."""
 
-@dataclass(frozen=True)
-class _Hyperparameter:
-    """One kind of hyperparameter, for instance the lengthscales.
 
-    Args:
-        name: The parameter's name in the marginal log likelihood.
-        parameter: What is optimized: the hyperparameter itself, or its logarithm.
-        event_shape: Its shape in each member of a batch of models.
-        is_log: Whether it is the logarithm.
-        bounds: A ``2 x k`` tensor: those of the parameter.
-        prior: The hyperprior.
+class FitObjective(ABC):
+    """Base class of the negative log posteriors per point, with their gradients.
+
+    A subclass says how hyperparameters follow from parameters, and gives the likelihood and the
+    hyperpriors with their derivatives. Each row of parameters is evaluated by itself.
     """
 
-    name: str
-    parameter: Parameter
-    event_shape: torch.Size
-    is_log: bool
-    bounds: Tensor
-    prior: Prior | None
-
-    @property
-    def size(self) -> int:
-        """The number ``k`` of values in each member."""
-        return self.event_shape.numel()
-
-    def rows(self, values: Tensor, batch_shape: torch.Size) -> Tensor:
-        """Turns ``[S x] parameter_shape`` values into rows; members may share a value."""
-        shape = batch_shape + self.event_shape
-        missing = len(shape) - self.parameter.dim()
-        values = values.reshape(-1, *[1] * missing, *self.parameter.shape)
-        return values.expand(-1, *shape).reshape(-1, self.size).double()
-
-
-class TargetObjective:
-    r"""The negative log posterior of a target's hyperparameters per point, with its gradient.
-
-    It is GPyTorch's marginal log likelihood with the opposite sign, in the same parameters,
-    evaluated in double precision. Row ``i`` of the parameters is of member ``i % B`` of a batch of
-    ``B`` models.
-
-    Args:
-        model: The model, in training mode.
-        kernel: The residual kernel's name.
-        sources: The sources' covariance.
-        parts: The hyperparameters by kind.
-    """
-
-    @torch.no_grad()
-    def __init__(
-        self,
-        model: Any,
-        kernel: str,
-        sources: WeightedSumKernel | None,
-        parts: Mapping[str, _Hyperparameter],
-    ) -> None:
-        X, Y = model.transform_inputs(model.train_inputs[0]), model.train_targets
-        n = Y.shape[-1]
-        self._kernel, self._parts, self._batch_shape = kernel, parts, Y.shape[:-1]
-        self._X, self._Y = X.double().reshape(-1, n, X.shape[-1]), Y.double().reshape(-1, n)
-        self._known_noise = self._means = self._covariances = self._covariance = None
-        if "noise" not in parts:
-            noise = model.likelihood.noise_covar.noise.double()
-            self._known_noise = noise.expand(Y.shape).reshape(-1, n)
-        # The first dimension of both is one if all members have the same inputs and sources.
-        if isinstance(model.mean_module, WeightedSumMean):
-            means = model.mean_module.source_means(X).double()
-            self._means = self._of_members(model.mean_module, means)
-        if sources is not None:
-            covariances = sources.source_covariances(X).double().flatten(start_dim=-2)
-            self._covariances = self._of_members(sources, covariances)
-        if "weights" not in parts:
-            if self._means is not None:
-                self._Y = self._Y - self._means.sum(dim=-2)
-            if self._covariances is not None:
-                self._covariance = self._covariances.sum(dim=-2).reshape(-1, n, n)
-        self.log_prior = LogPrior([(part.prior, part.size) for part in parts.values()])
-        present = [part.rows(part.parameter.detach(), self._batch_shape) for part in parts.values()]
-        self._present = torch.cat(present, dim=-1)
-        self._sizes = [part.size for part in parts.values()]
-        columns = [part for part in parts.values() for _ in range(part.size)]
-        is_fitted = torch.tensor([part.parameter.requires_grad for part in columns])
-        self._fitted = is_fitted.nonzero().squeeze(-1).to(X.device)
-        self._is_log = torch.tensor([part.is_log for part in columns]).to(X.device)
-
-    def _of_members(self, module: WeightedSumMean | WeightedSumKernel, values: Tensor) -> Tensor:
-        """Selects the ``B x M x k`` values of each member's own sources."""
-        values = values.reshape(-1, *values.shape[-2:])
-        columns = getattr(module.task_weights, "columns", None)
-        if columns is None:
-            return values
-        columns = columns.reshape(len(self._Y), -1, 1)
-        values = values.expand(len(self._Y), *values.shape[1:])
-        return values.gather(1, columns.expand(*columns.shape[:2], values.shape[-1]))
-
-    @classmethod
-    def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
-        """Reads a model.
+    @abstractmethod
+    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
+        """Computes hyperparameters, differentiable in the parameters.
 
         Args:
-            mll: The marginal log likelihood of a model with target data, in training mode.
+            theta: A ``P x k`` tensor of parameters.
+            rows: A ``P`` tensor: which of all rows they are.
 
         Returns:
-            The objective. ``None`` if it has no closed form: it has one for exact GPs with a
-            residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, with
-            hyperpriors that are Gamma, log-normal or normal, and with parameters that are
-            optimized as they are or as logarithms (``LogTransformedInterval``), not through
-            GPyTorch's default softplus.
+            What the likelihood depends on, by name; and a ``P x j`` tensor of what the hyperpriors
+            are of.
         """
-        model = cast(Any, mll.model)
-        if (
-            type(mll) is not ExactMarginalLogLikelihood
-            or mll.likelihood is not model.likelihood
-            or not getattr(model, "is_fitted_as_exact_gp", False)
-        ):
-            return None
-        residual, sources = _residual_and_sources(model.covar_module)
-        stationary, homes = Stationary.of(residual), _homes(model, residual, sources)
-        if stationary is None or homes is None:
-            return None
-        parts = {kind: _read(mll, kind, module) for kind, module in homes.items()}
-        found = {kind: part for kind, part in parts.items() if part is not None}
-        ours = {part.parameter for part in found.values()}
-        priors = [prior for _, _, prior, _, _ in model.named_priors()]
-        if (
-            len(found) < len(homes)
-            or any(p.requires_grad and p not in ours for p in mll.parameters())
-            or len(priors) > sum(part.prior is not None for part in found.values())
-        ):
-            return None
-        objective = cls(model, stationary.name, sources, found)
-        return objective if objective.log_prior.is_closed_form else None
 
-    # -------------------------------------------------------------------------------- evaluation
+    @abstractmethod
+    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+        """Evaluates the negative log likelihood and its derivatives, without a graph.
 
-    @torch.no_grad()
+        Args:
+            values: The hyperparameters by name.
+            rows: A ``P`` tensor: which of all rows they are.
+
+        Returns:
+            ``P`` values, and the derivatives, tensors like the hyperparameters.
+        """
+
+    @abstractmethod
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the hyperpriors and their derivatives, without a graph.
+
+        Args:
+            values: A ``P x j`` tensor.
+            rows: A ``P`` tensor: which of all rows they are.
+
+        Returns:
+            ``P`` log densities, and the ``P x j`` derivatives.
+        """
+
+    @abstractmethod
+    def num_points(self, rows: Tensor) -> Tensor:
+        """The number of points of each row, by which its value is divided."""
+
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective.
 
         Args:
-            theta: A ``P x k`` tensor of the parameters that are fitted.
+            theta: A ``P x k`` tensor of parameters.
             rows: A ``P`` tensor: which of all rows they are.
 
         Returns:
             The ``P`` values and their ``P x k`` gradient; NaN where a covariance matrix is not
             positive definite, even with some jitter.
         """
-        member = rows % len(self._Y)
-        parameters = self._present[member]
-        parameters[:, self._fitted] = theta
-        values = torch.where(self._is_log, parameters.exp(), parameters)
-        part = dict(zip(self._parts, values.split(self._sizes, dim=-1), strict=True))
-        residual, covariance = self._Y[member], None
-        if "constant" in part:
-            residual = residual - part["constant"]
-        if "weights" in part and self._means is not None:
-            residual = residual - _by_member(part["weights"], rows, self._means)
-        if "weights" in part and self._covariances is not None:
-            covariance = _by_member(part["weights"].square(), rows, self._covariances)
-            covariance = covariance.unflatten(-1, (self._Y.shape[-1], -1))
-        elif self._covariance is not None:
-            covariance = self._covariance[member % len(self._covariance)]
-        n, noise = residual.shape[-1], self._known_noise
-        noise = part["noise"].expand_as(residual) if noise is None else noise[member]
-        scale = part.get("outputscale", values.new_ones(len(values), 1))
-        value, slopes = stationary_nll_and_gradient(
-            residual,
-            self._X[member],
-            Stationary(self._kernel, part["lengthscale"].unsqueeze(-2), scale.squeeze(-1)),
-            noise,
-            covariance=covariance,
-            max_elements=BLOCK_ELEMENTS if theta.device.type == "cpu" else n * residual.numel(),
-        )
-        lengthscale = slopes.log_lengthscale.sum_to_size(part["lengthscale"].shape)
-        gradient = {
-            "lengthscale": lengthscale / part["lengthscale"],
-            "outputscale": slopes.log_scale.unsqueeze(-1) / scale,
-            "noise": slopes.noise.sum(dim=-1, keepdim=True),
-            "constant": slopes.mean.sum(dim=-1, keepdim=True),
+        with torch.enable_grad():
+            theta = theta.detach().requires_grad_(True)
+            values, of_priors = self.hyperparameters(theta, rows)
+        with torch.no_grad():
+            value, slopes = self.likelihood({n: v.detach() for n, v in values.items()}, rows)
+            log_prior, slope = self.log_prior(of_priors.detach(), rows)
+        ends = [(values[name], slopes[name]) for name in values]
+        ends.append((of_priors, -slope))
+        outputs, given = zip(*(end for end in ends if end[0].requires_grad), strict=True)
+        (gradient,) = torch.autograd.grad(outputs, theta, given)
+        count = self.num_points(rows)
+        return (value - log_prior) / count, gradient / count.unsqueeze(-1)
+
+
+# ------------------------------------------------------------------------------------ of models
+
+
+class ModelObjective(FitObjective, ABC):
+    """Base class of the objectives of models: the marginal log likelihood, opposite sign.
+
+    Parameters are those of the model, in double precision. Row ``i`` is of member ``i % B`` of a
+    batch of ``B`` models.
+
+    Args:
+        mll: The marginal log likelihood, in training mode.
+    """
+
+    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
+        model: Any = mll.model
+        X, Y = model.transform_inputs(model.train_inputs[0]).detach(), model.train_targets
+        n, self._batch_shape = Y.shape[-1], Y.shape[:-1]
+        self._num_members = self._batch_shape.numel()
+        self._X = X.double().reshape(self._num_members, n, X.shape[-1])
+        self._Y = Y.double().reshape(self._num_members, n)
+        self._known_noise: Tensor | None = None
+        if n > 0 and type(model.likelihood) is not GaussianLikelihood:
+            noise = model.likelihood.noise.double()
+            self._known_noise = noise.expand(Y.shape).reshape(self._num_members, n)
+        self._count = torch.tensor(float(n), device=Y.device)
+        self._model = _Evaluated(mll, self._read)
+        self._parameters, self._bounds = get_parameters_and_bounds(mll, requires_grad=True)
+        shared = shared_parameters(mll)
+        self._frozen = {
+            name: parameter.detach().reshape(self._num_members, *self._event_shape(parameter))
+            for name, parameter in mll.named_parameters()
+            if self._batch_shape and not parameter.requires_grad and parameter not in shared
         }
-        if "weights" in part:
-            gradient["weights"] = self._in_weights(part["weights"], slopes, rows)
-        log_prior, slope = self.log_prior(values)
-        in_values = torch.cat([gradient[kind] for kind in part], dim=-1) - slope
-        in_parameters = torch.where(self._is_log, in_values * values, in_values)
-        return (value - log_prior.sum(dim=-1)) / n, in_parameters[:, self._fitted] / n
+        self._priors, groups = [], []
+        constant = self._Y.new_zeros(self._batch_shape)
+        for _, module, prior, closure, _ in model.named_priors():
+            value = closure(module)
+            if value.requires_grad:
+                self._priors.append((closure, module))
+                groups.append((prior, value.numel() // self._num_members))
+            else:
+                density = prior.log_prob(value).detach()
+                over = density.reshape(*density.shape[: constant.dim()], -1).sum(dim=-1)
+                constant = constant + over
+        self._log_prior = LogPrior(groups)
+        self._constant = constant.reshape(-1)
 
-    def _in_weights(self, weights: Tensor, slopes: StationaryGradient, rows: Tensor) -> Tensor:
-        """The derivatives of the negative log likelihood in the sources' weights."""
-        derivative = torch.zeros_like(weights)
-        if self._means is not None:
-            derivative = _by_member(slopes.mean, rows, self._means.mT)
-        if self._covariances is not None:
-            traces = _by_member(slopes.covariance.flatten(-2), rows, self._covariances.mT)
-            derivative = derivative + 2 * weights * traces
-        return derivative
+    def _event_shape(self, parameter: Tensor) -> torch.Size:
+        """The shape of a parameter in each member of the batch."""
+        return parameter.shape[len(self._batch_shape) :]
 
-    # ------------------------------------------------------------------------------ optimization
+    @staticmethod
+    def is_served(mll: ExactMarginalLogLikelihood) -> bool:
+        """Whether parameters and hyperpriors have shapes that can be evaluated by rows.
 
-    @property
-    def fitted(self) -> list[_Hyperparameter]:
-        """The hyperparameters that are fitted, in the order of their columns."""
-        return [part for part in self._parts.values() if part.parameter.requires_grad]
+        Args:
+            mll: The marginal log likelihood.
 
-    def rows(self, starts: Mapping[str, Tensor]) -> Tensor:
+        Returns:
+            Whether each member has fitted parameters of its own, and all members have the same
+            hyperpriors.
+        """
+        model: Any = mll.model
+        batch_shape = model.train_targets.shape[:-1]
+        fitted = [parameter for parameter in mll.parameters() if parameter.requires_grad]
+        if any(parameter.shape[: len(batch_shape)] != batch_shape for parameter in fitted):
+            return False
+        sizes = [
+            (prior.batch_shape.numel(), closure(module).numel() // batch_shape.numel())
+            for _, module, prior, closure, _ in model.named_priors()
+        ]
+        return all(number in (1, size) for number, size in sizes)
+
+    @abstractmethod
+    def _read(self, model: Any, num_rows: int) -> Hyperparameters:
+        """Reads the likelihood's hyperparameters from the model, whose parameters have ``P`` rows.
+
+        Args:
+            model: The model.
+            num_rows: The number ``P`` of rows.
+
+        Returns:
+            The hyperparameters by name, with ``P`` rows each; see :func:`in_rows`.
+        """
+
+    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
+        """Evaluates the model with rows of parameters in place of its own."""
+        member = rows % self._num_members
+        given = {f"mll.{name}": values[member] for name, values in self._frozen.items()}
+        for name, values in self._split(theta).items():
+            event_shape = self._event_shape(self._parameters[name])
+            given[f"mll.{name}"] = values.reshape(len(rows), *event_shape)
+        return functional_call(self._model, given, (self._priors, len(rows)), tie_weights=False)
+
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the model's hyperpriors, those of frozen parameters included."""
+        density, slope = self._log_prior(values)
+        return density.sum(dim=-1) + self._constant[rows % self._num_members], slope
+
+    def num_points(self, rows: Tensor) -> Tensor:
+        """The number of points of the target."""
+        return self._count.expand(len(rows))
+
+    def _split(self, theta: Tensor) -> dict[str, Tensor]:
+        """Splits rows into those of each parameter."""
+        sizes = [p.numel() // self._num_members for p in self._parameters.values()]
+        return dict(zip(self._parameters, theta.split(sizes, dim=-1), strict=True))
+
+    def rows(self, values: Mapping[str, Tensor]) -> Tensor:
         """Turns ``S x parameter_shape`` tensors by name into the ``S * B`` rows of all starts."""
-        columns = [part.rows(starts[part.name], self._batch_shape) for part in self.fitted]
-        return torch.cat(columns, dim=-1)
+        num_rows = len(next(iter(values.values()))) * self._num_members
+        columns = [values[name].detach().reshape(num_rows, -1) for name in self._parameters]
+        return torch.cat(columns, dim=-1).double()
 
     def maximize(
         self,
@@ -270,54 +250,77 @@ class TargetObjective:
             The optima like the starts, and the ``S x batch_shape`` log posteriors per point; minus
             infinity where the covariance matrix of a start is not positive definite.
         """
+        bounds = []
+        for side, none in enumerate((-torch.inf, torch.inf)):
+            limits = {
+                name: torch.as_tensor(self._bounds.get(name, (none, none))[side]).to(parameter)
+                for name, parameter in self._parameters.items()
+            }
+            full = {n: limit.expand_as(self._parameters[n])[None] for n, limit in limits.items()}
+            bounds.append(self.rows(full)[0])
         theta, value = minimize_batched(
             self,
             self.rows(starts),
-            torch.cat([part.bounds for part in self.fitted], dim=-1),
+            torch.stack(bounds),
             max_iter,
-            gradient_tolerance=CONVERGED / self._Y.shape[-1],
+            gradient_tolerance=CONVERGED / float(self._count),
             callback=callback,
         )
-        columns = theta.split([part.size for part in self.fitted], dim=-1)
         optima = {
-            part.name: column.reshape(-1, *part.parameter.shape).to(part.parameter)
-            for part, column in zip(self.fitted, columns, strict=True)
+            name: values.reshape(starts[name].shape).to(starts[name])
+            for name, values in self._split(theta).items()
         }
         return optima, -value.reshape(-1, *self._batch_shape).to(self._Y)
 
 
-def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
-    """Multiplies ``P x k`` rows of values by their members' ``B x k x l`` matrices."""
-    num_members = len(matrices)
-    if num_members == 1:
-        return values @ matrices[0]
-    # Rows that converged are missing: as zeros, they let all starts of a member be one product.
-    num_starts = int(rows.max()) // num_members + 1
-    full = values.new_zeros(num_starts * num_members, values.shape[-1])
-    full[rows] = values
-    products = full.reshape(num_starts, num_members, -1).transpose(0, 1) @ matrices
-    return products.transpose(0, 1).flatten(0, 1)[rows]
+class _Evaluated(Module):
+    """What an objective needs of a model, as a module of which parameters can be replaced."""
+
+    def __init__(
+        self, mll: ExactMarginalLogLikelihood, read: Callable[[Any, int], Hyperparameters]
+    ) -> None:
+        super().__init__()
+        self.mll, self._read = mll, read
+
+    def forward(
+        self, priors: list[tuple[Callable[..., Tensor], Module]], num_rows: int
+    ) -> tuple[Hyperparameters, Tensor]:
+        of_priors = [closure(module).reshape(num_rows, -1) for closure, module in priors]
+        values = self._read(self.mll.model, num_rows)
+        empty = next(iter(values.values())).new_empty(num_rows, 0)
+        return values, torch.cat([empty, *of_priors], dim=-1)
 
 
-def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
-    """Takes a target's kernel apart."""
-    if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
-        residual, sources = kernel.kernels
-        if type(sources) is WeightedSumKernel:
-            return residual, sources
-    return kernel, None
+def in_rows(value: Tensor, num_rows: int, event_dims: int) -> Tensor:
+    """Gives every row a hyperparameter, also one that all rows share.
+
+    Args:
+        value: A ``P x event_shape`` tensor, or an ``event_shape`` tensor.
+        num_rows: The number ``P`` of rows.
+        event_dims: The number of dimensions of the event.
+
+    Returns:
+        A ``P x event_shape`` tensor in double precision.
+    """
+    return value.double().expand(num_rows, *value.shape[value.dim() - event_dims :])
 
 
-_PRIOR_NAMES = {
-    "lengthscale": "lengthscale_prior",
-    "outputscale": "outputscale_prior",
-    "noise": "noise_prior",
-    "constant": "mean_prior",
-    "weights": "weights_prior",
-}
-"""What GPyTorch and this package call the hyperpriors."""
+def own_batch_shape(module: Module) -> torch.Size | None:
+    """The batch shape of a module's own parameters, if one can tell."""
+    if isinstance(module, Kernel):
+        return module._batch_shape
+    return module.raw_noise.shape[:-1] if isinstance(module, HomoskedasticNoise) else None
 
-_EVENT_DIMS = {"lengthscale": 2, "outputscale": 0, "noise": 1, "constant": 0, "weights": 1}
+
+def shared_parameters(mll: ExactMarginalLogLikelihood) -> set[Tensor]:
+    """The parameters that all members of a batch of models share."""
+    own = (None, mll.model._aug_batch_shape)
+    return {
+        parameter
+        for module in mll.model.modules()
+        if own_batch_shape(module) not in own
+        for parameter in module.parameters(recurse=False)
+    }
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
@@ -334,56 +337,145 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
     return type(likelihood) is GaussianLikelihood
 
 
-def _homes(
-    model: Any, residual: Any, sources: WeightedSumKernel | None
-) -> dict[str, Module] | None:
-    """Finds the modules of all hyperparameters by kind; ``None`` if there may be others."""
-    homes: dict[str, Module] = {"lengthscale": residual}
-    if isinstance(residual, ScaleKernel):
-        homes = {"lengthscale": residual.base_kernel, "outputscale": residual}
-    likelihood, mean = model.likelihood, model.mean_module
-    if not is_gaussian_or_known(likelihood):
-        return None
-    if type(likelihood) is GaussianLikelihood:
-        homes["noise"] = likelihood.noise_covar
-    weights = [] if sources is None else [sources.task_weights]
-    if type(mean) is ConstantMean:
-        homes["constant"] = mean
-    elif type(mean) is WeightedSumMean:
-        weights.append(mean.task_weights)
-    else:
-        return None
-    if any(each is not weights[0] for each in weights):
-        return None
-    if weights and weights[0] is not None:
-        homes["weights"] = weights[0]
-    return homes
+class TargetObjective(ModelObjective):
+    """The objective of a target model: a residual, and a weighted sum of source posteriors.
 
+    Args:
+        mll: The marginal log likelihood of a model for which :meth:`of` is not ``None``.
+    """
 
-def _read(mll: ExactMarginalLogLikelihood, kind: str, module: Any) -> _Hyperparameter | None:
-    """Reads one kind of hyperparameter; ``None`` if it is none of those that are served."""
-    parameter: Parameter | None = getattr(module, f"raw_{kind}", None)
-    constraint = getattr(module, f"raw_{kind}_constraint", None)
-    is_log = type(constraint) is LogTransformedInterval
-    if parameter is None or (constraint is not None and constraint.enforced and not is_log):
-        return None
-    event_shape = parameter.shape[parameter.dim() - _EVENT_DIMS[kind] :]
-    own_shape = mll.model.train_targets.shape[:-1] + event_shape
-    if parameter.requires_grad and parameter.shape != own_shape:
-        return None
-    prior, size = None, event_shape.numel()
-    for name, home, each, closure, _ in mll.model.named_priors():
-        if home is module and name.split(".")[-1] == _PRIOR_NAMES[kind]:
-            prior = each
-            # A hyperprior of this name may be of something else, for instance of the logarithm.
-            is_of_value = torch.equal(closure(module), getattr(module, kind))
-            if not is_of_value or prior.batch_shape.numel() not in (1, size):
-                return None
-    bounds = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.double).expand(2, size)
-    if constraint is not None:
-        limits = [constraint.inverse_transform(limit).double().flatten() for limit in constraint]
-        if any(len(limit) not in (1, size) for limit in limits):
+    @torch.no_grad()
+    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
+        with torch.enable_grad():
+            super().__init__(mll)
+        model: Any = mll.model
+        n, X = self._Y.shape[-1], model.transform_inputs(model.train_inputs[0])
+        residual, sources = _residual_and_sources(model.covar_module)
+        self._kernel = cast(Stationary, Stationary.of(residual)).name
+        # The first dimension of both is one if all members have the same inputs and sources.
+        self._means = self._covariances = self._covariance = None
+        if isinstance(model.mean_module, WeightedSumMean):
+            means = model.mean_module.source_means(X).double()
+            means = means.reshape(-1, *means.shape[-2:])
+            if model.mean_module.task_weights is None:
+                self._Y = self._Y - means.sum(dim=-2)
+            else:
+                self._means = means
+        if sources is not None:
+            covariances = sources.source_covariances(X).double().flatten(start_dim=-2)
+            covariances = covariances.reshape(-1, *covariances.shape[-2:])
+            if sources.task_weights is None:
+                self._covariance = covariances.sum(dim=-2).reshape(-1, n, n)
+            else:
+                self._covariances = covariances
+
+    @classmethod
+    def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
+        """Reads a model.
+
+        Args:
+            mll: The marginal log likelihood of a model with target data, in training mode.
+
+        Returns:
+            The objective. ``None`` if it has no closed form: it has one for exact GPs with a
+            residual whose kernel is RBF or Matérn, and with noise that is Gaussian or known.
+        """
+        model = cast(Any, mll.model)
+        if (
+            type(mll) is not ExactMarginalLogLikelihood
+            or mll.likelihood is not model.likelihood
+            or not getattr(model, "is_fitted_as_exact_gp", False)
+            or type(model.mean_module) not in (ConstantMean, WeightedSumMean)
+            or not is_gaussian_or_known(model.likelihood)
+            or len(_task_weights(model)) > 1
+            or not cls.is_served(mll)
+        ):
             return None
-        bounds = torch.stack([limit.cpu().expand(size) for limit in limits])
-    name = next(name for name, each in mll.named_parameters() if each is parameter)
-    return _Hyperparameter(name, parameter, event_shape, is_log, bounds, prior)
+        residual, sources = _residual_and_sources(model.covar_module)
+        parts = [residual, model.mean_module, model.likelihood]
+        served = {p for part in [*parts, sources] if part is not None for p in part.parameters()}
+        others = any(p.requires_grad and p not in served for p in mll.parameters())
+        return None if others or Stationary.of(residual) is None else cls(mll)
+
+    def _read(self, model: Any, num_rows: int) -> Hyperparameters:
+        residual, _ = _residual_and_sources(model.covar_module)
+        kernel, mean = cast(Stationary, Stationary.of(residual)), model.mean_module
+        values = {
+            "lengthscale": in_rows(kernel.lengthscale, num_rows, 2),
+            "scale": in_rows(kernel.scale, num_rows, 0),
+        }
+        if self._known_noise is None:
+            values["noise"] = in_rows(model.likelihood.noise, num_rows, 1)
+        if type(mean) is ConstantMean:
+            values["constant"] = in_rows(mean.constant, num_rows, 0)
+        for weights in _task_weights(model):
+            values["weights"] = in_rows(weights.weights, num_rows, 1)
+        return values
+
+    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+        """Evaluates the negative log likelihood of the target's points."""
+        member = rows % self._num_members
+        residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
+        if "constant" in values:
+            residual = residual - values["constant"].unsqueeze(-1)
+        if self._means is not None:
+            residual = residual - _by_member(values["weights"], rows, self._means)
+        if self._covariances is not None:
+            covariance = _by_member(values["weights"].square(), rows, self._covariances)
+            covariance = covariance.unflatten(-1, (n, n))
+        elif self._covariance is not None:
+            covariance = self._covariance[member % len(self._covariance)]
+        known, lengthscale = self._known_noise, values["lengthscale"]
+        value, slopes = stationary_nll_and_gradient(
+            residual,
+            self._X[member],
+            Stationary(self._kernel, lengthscale, values["scale"]),
+            values["noise"].expand_as(residual) if known is None else known[member],
+            covariance=covariance,
+            max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
+        )
+        in_logarithm = slopes.log_lengthscale.unsqueeze(-2).sum_to_size(lengthscale.shape)
+        found = {
+            "lengthscale": in_logarithm / lengthscale,
+            "scale": slopes.log_scale / values["scale"],
+            "noise": slopes.noise.sum(dim=-1, keepdim=True),
+            "constant": slopes.mean.sum(dim=-1),
+        }
+        if "weights" in values:
+            found["weights"] = torch.zeros_like(values["weights"])
+        if self._means is not None:
+            found["weights"] += _by_member(slopes.mean, rows, self._means.mT)
+        if self._covariances is not None:
+            traces = _by_member(slopes.covariance.flatten(-2), rows, self._covariances.mT)
+            found["weights"] += 2 * values["weights"] * traces
+        return value, found
+
+
+def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
+    """Takes a target's kernel apart."""
+    if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
+        residual, sources = kernel.kernels
+        if type(sources) is WeightedSumKernel:
+            return residual, sources
+    return kernel, None
+
+
+def _task_weights(model: Any) -> set[SourceWeights]:
+    """The weights of the sources; usually mean and kernel share them."""
+    _, sources = _residual_and_sources(model.covar_module)
+    weighted = WeightedSumMean, WeightedSumKernel
+    parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]
+    return {part.task_weights for part in parts if part.task_weights is not None}
+
+
+def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
+    """Multiplies ``P x k`` rows of values by their members' ``B x k x l`` matrices."""
+    num_members = len(matrices)
+    if num_members == 1:
+        return values @ matrices[0]
+    # Rows that converged are missing: as zeros, they let all starts of a member be one product.
+    num_starts = int(rows.max()) // num_members + 1
+    full = values.new_zeros(num_starts * num_members, values.shape[-1])
+    full[rows] = values
+    products = full.reshape(num_starts, num_members, -1).transpose(0, 1) @ matrices
+    return products.transpose(0, 1).flatten(0, 1)[rows]

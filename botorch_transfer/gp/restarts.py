@@ -17,14 +17,12 @@ from botorch.models.gp_regression import SingleTaskGP
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters, sample_all_priors
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy import ndarray
 from torch import Tensor
-from torch.nn import Module
 
-from botorch_transfer.gp.objective import TargetObjective
+from botorch_transfer.gp.objective import TargetObjective, own_batch_shape, shared_parameters
 from botorch_transfer.gp.optimize import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
@@ -94,20 +92,13 @@ def _check_batch_shapes(model: SingleTaskGP) -> None:
     """Refuses parameters that members of a batch share: each member keeps its own optimum."""
     expected = model._aug_batch_shape
     for module in model.modules():
-        found = _own_batch_shape(module)
+        found = own_batch_shape(module)
         is_fitted = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
         if is_fitted and found not in (None, expected):
             raise ValueError(
                 f"The {type(module).__name__} has the batch shape {tuple(found)}, but the model "
                 f"{tuple(expected)}: build it with batch_shape=torch.Size({list(expected)})."
             )
-
-
-def _own_batch_shape(module: Module) -> torch.Size | None:
-    """The batch shape of a module's own parameters, if one can tell."""
-    if isinstance(module, Kernel):
-        return module._batch_shape
-    return module.raw_noise.shape[:-1] if isinstance(module, HomoskedasticNoise) else None
 
 
 def _maximize_in_closed_form(
@@ -237,13 +228,7 @@ def repeat(
     """
     repeated = deepcopy(mll)
     model, first = repeated.model, next(iter(starts.values())).shape[:1]
-    own = (None, model._aug_batch_shape)
-    shared = {
-        parameter
-        for module in model.modules()
-        if _own_batch_shape(module) not in own
-        for parameter in module.parameters(recurse=False)
-    }
+    shared = shared_parameters(repeated)
     for name, parameter in repeated.named_parameters():
         if name in starts:
             parameter.data = starts[name]

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -26,8 +27,12 @@ from torch.nn import Parameter
 from tqdm.auto import tqdm
 
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.fit import MAPOptions, draw_starts, log_bounds, negative_log_likelihood
-from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.gp.fit import MAPOptions, TaskObjective, draw_starts, log_bounds
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperparameter,
+    LogDensityLogNormalPrior,
+)
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll
 from botorch_transfer.gp.optimize import (
     RandomBatches,
@@ -191,62 +196,6 @@ def log_likelihoods(
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
-def domain_negative_log_likelihood(
-    theta: Tensor, tasks: PaddedTasks, kernel: str, max_elements: int = BLOCK_ELEMENTS
-) -> tuple[Tensor, Tensor]:
-    """Evaluates the sum of the tasks' negative log marginal likelihoods and its gradient.
-
-    Args:
-        theta: A ``P x (d + 3)`` tensor of ``log(lengthscale), log(outputscale), log(noise)`` and
-            the constant mean, one row a set of parameters.
-        tasks: The domain's ``M`` padded tasks.
-        kernel: The stationary kernel's name.
-        max_elements: How many covariance matrix elements to evaluate at once.
-
-    Returns:
-        The ``P`` values and their ``P x (d + 3)`` gradient; NaN where a covariance matrix is not
-        positive definite, even with some jitter.
-
-    Example:
-        >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
-        >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
-        >>> theta = torch.tensor([[-1.0, -1.0, 0.0, -4.0, 0.5]], dtype=torch.double)
-        >>> value, gradient = domain_negative_log_likelihood(theta, tasks, "matern52")
-        >>> value.shape, gradient.shape
-        (torch.Size([1]), torch.Size([1, 5]))
-    """
-    shape = len(theta), len(tasks.X)
-    index = torch.arange(shape[1], device=theta.device).repeat(shape[0])
-    value, gradient = negative_log_likelihood(
-        theta.repeat_interleave(shape[1], dim=0), tasks, kernel, index, max_elements
-    )
-    return value.reshape(shape).sum(dim=-1), gradient.reshape(*shape, -1).sum(dim=-2)
-
-
-def lengthscale_penalty(theta: Tensor, start: float, spread: float) -> tuple[Tensor, Tensor]:
-    """Evaluates a weak penalty for lengthscales that the likelihood does not depend on.
-
-    A function that is rough in one input looks like noise, and its likelihood does not depend on
-    the lengthscales of the others. Without a penalty they end at a bound.
-
-    Args:
-        theta: A ``P x (d + 3)`` tensor, as :func:`domain_negative_log_likelihood` takes it.
-        start: The lengthscale without a penalty.
-        spread: The standard deviation of the log lengthscale.
-
-    Returns:
-        The ``P`` values and their ``P x (d + 3)`` gradient.
-
-    Example:
-        >>> theta = torch.zeros(1, 4)
-        >>> lengthscale_penalty(theta, start=1.0, spread=2.0)
-        (tensor([0.]), tensor([[0., 0., 0., 0.]]))
-    """
-    distance = torch.zeros_like(theta)
-    distance[:, :-3] = (theta[:, :-3] - math.log(start)) / spread
-    return 0.5 * distance.square().sum(dim=-1), distance / spread
-
-
 Optimizer = Literal["auto", "lbfgs", "adam"]
 
 DOMAIN_HYPERPARAMETERS = GPHyperparameters(
@@ -322,7 +271,7 @@ def fit_domains(
 ) -> DomainEstimates:
     """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
 
-    Lengthscales have a weak penalty, see :func:`lengthscale_penalty`.
+    Lengthscales have a weak log-normal hyperprior, see :class:`DomainFitOptions`.
 
     Args:
         domains: The domains.
@@ -415,21 +364,36 @@ def _fit_domain(
     return theta[:-3].exp(), float(theta[-1]) * scale + offset, outputscale, noise, log_likelihood
 
 
+def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> TaskObjective:
+    """The likelihood of all tasks together, with a weak hyperprior of the lengthscales.
+
+    A function that is rough in one input looks like noise, and its likelihood does not depend on
+    the lengthscales of the others. Without the hyperprior they would end at a bound.
+    """
+    hyperparameters, elements = DOMAIN_HYPERPARAMETERS, options.chunk_elements
+    if math.isfinite(options.lengthscale_spread):
+        center = math.log(hyperparameters.lengthscale.start)
+        prior = partial(LogDensityLogNormalPrior, center, options.lengthscale_spread)
+        lengthscale = replace(hyperparameters.lengthscale, make_prior=prior)
+        hyperparameters = replace(hyperparameters, lengthscale=lengthscale)
+    on_cpu = tasks.X.device.type == "cpu"
+    return TaskObjective(
+        tasks,
+        kernel,
+        hyperparameters.log_prior(tasks.X.shape[-1]),
+        min(elements, BLOCK_ELEMENTS) if on_cpu else elements,
+        shared=True,
+    )
+
+
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
     """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
-    num_points, elements = int(tasks.num_points.sum()), options.chunk_elements
-    on_cpu = tasks.X.device.type == "cpu"
-    max_elements = min(elements, BLOCK_ELEMENTS) if on_cpu else elements
-
-    def per_point(theta: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = domain_negative_log_likelihood(theta, tasks, kernel, max_elements)
-        penalty, slope = _penalty(theta, options)
-        return (value + penalty) / num_points, (gradient + slope) / num_points
-
-    starts, bounds = _starts(tasks, options), _bounds(tasks.X.shape[-1])
-    theta, value = minimize_batched(per_point, starts, bounds, options.max_iter)
-    best = theta[int(value.argmin())]
-    return best, float(value.min()) * num_points - float(_penalty(best.unsqueeze(0), options)[0])
+    objective, starts = _objective(tasks, kernel, options), _starts(tasks, options)
+    theta, value = minimize_batched(objective, starts, _bounds(tasks.X.shape[-1]), options.max_iter)
+    best = int(value.argmin())
+    scales = theta[best : best + 1, :-1].to(starts).exp()
+    log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
+    return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
 
 
 def _minimize_by_sub_samples(
@@ -440,23 +404,18 @@ def _minimize_by_sub_samples(
     bounds = _bounds(tasks.X.shape[-1]).to(theta)
     batches = RandomBatches(tasks, options.batch_size, seed=options.seed)
     num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
-    num_points = float(tasks.num_points.sum())
+    share = num_drawn / float(tasks.num_points.sum())
+    objective = replace(_objective(tasks, kernel, options), prior_weight=share)
+    row = torch.zeros(1, dtype=torch.long, device=theta.device)
 
     def evaluate(step: int) -> Tensor:
-        value, gradient = domain_negative_log_likelihood(theta.detach(), batches[step], kernel)
-        penalty, slope = _penalty(theta.detach(), options)
-        theta.grad = gradient / num_drawn + slope / num_points
-        return value / num_drawn + penalty / num_points
+        value, theta.grad = replace(objective, tasks=batches[step])(theta, row)
+        return value
 
     adam = torch.optim.Adam([theta], lr=options.learning_rate, fused=True)
     for _ in adam_steps(adam, evaluate, range(options.num_steps)):
         theta.data.clamp_(*bounds)
     return theta.detach().squeeze(0).cpu(), math.nan
-
-
-def _penalty(theta: Tensor, options: DomainFitOptions) -> tuple[Tensor, Tensor]:
-    start = DOMAIN_HYPERPARAMETERS.lengthscale.start
-    return lengthscale_penalty(theta, start, options.lengthscale_spread)
 
 
 def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:

@@ -1,27 +1,44 @@
-"""The log posterior of a joint model's hyperparameters in closed form, and its maximum.
+r"""The log posterior of a joint model's hyperparameters in closed form, and its maximum.
 
-Read it for how joint models are fitted. ``kernels.joint_likelihood`` gives the likelihood of all
-tasks and its derivatives in coregionalization matrices, lengthscales, variances and noise. From
-these few numbers to the parameters, automatic differentiation takes the last step.
+Read it for how joint models are fitted. With the covariance ``K`` of all points, noise included,
+``α = K⁻¹ y`` and ``G = ∂NLL/∂K = ½ (K⁻¹ - ααᵀ)`` as in :mod:`~.gp.likelihood`, the derivatives in
+the coregionalization matrices and in the lengthscales of a data kernel ``k_ν`` are
+
+.. code-block:: text
+
+    ∂NLL/∂[W_ν]_ab = Σ G_ij k_ν(x_i, x_j)       i of task a, j of task b
+    ∂NLL/∂x_i      = 4 Σ_j H_ij (x_i - x_j)     H = G ∘ W_ν ∘ k_ν'(r²), x in units of lengthscales
+
+Independent source tasks have a block each, ``D_m``, and the whole matrix is never formed. With the
+covariances ``C_m`` of source and target points, those ``T`` of target points and ``E_m = D_m⁻¹
+C_m``,
+
+.. code-block:: text
+
+    S = T - Σ_m C_mᵀ E_m        [K⁻¹]_mt = -E_m S⁻¹        [K⁻¹]_mm = D_m⁻¹ + E_m S⁻¹ E_mᵀ
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
-from botorch.optim.utils import get_parameters, get_parameters_and_bounds
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.gp.objective import CONVERGED, is_gaussian_or_known
-from botorch_transfer.gp.optimize import minimize_batched
-from botorch_transfer.gp.restarts import repeat
-from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.joint.likelihood import JointGradient, TaskLayout, joint_nll_and_gradient
+from botorch_transfer.gp.objective import (
+    Hyperparameters,
+    ModelObjective,
+    in_rows,
+    is_gaussian_or_known,
+)
+from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -32,31 +49,26 @@ TYPICAL_EVALUATIONS = 100
 """The number of evaluations of a start that a fit typically takes."""
 
 
-class JointObjective:
-    """The negative log posterior of a joint model's hyperparameters per point, with its gradient.
-
-    It is the model's marginal log likelihood with the opposite sign, in the same parameters,
-    evaluated in double precision.
+class JointObjective(ModelObjective):
+    """The objective of a joint model: the likelihood of all tasks.
 
     Args:
         mll: The marginal log likelihood of a joint model, in training mode.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
-        self._mll = mll
+        super().__init__(mll)
         model: Any = mll.model
-        points, kernel = model.conditional.points, model.conditional.kernel
-        X, Y = model.transform_inputs(model.train_inputs[0]).double(), model.train_targets.double()
-        n, self._batch_shape = Y.shape[-1], Y.shape[:-1]
-        num_members = self._batch_shape.numel()
+        points, kernel, n = model.conditional.points, model.conditional.kernel, self._Y.shape[-1]
         # Each member's own data behind those of the sources.
-        own = X.reshape(num_members, n, X.shape[-1]), Y.reshape(num_members, n)
-        self._X = [torch.cat([points.X.double(), each]) for each in own[0]]
-        self._Y = [torch.cat([points.Y.double(), each]) for each in own[1]]
+        self._all_X = [torch.cat([points.X.double(), own]) for own in self._X]
+        self._all_Y = [torch.cat([points.Y.double(), own]) for own in self._Y]
+        self._names = [cast(Stationary, Stationary.of(each)).name for each in kernel.data_kernels]
         self._layout = TaskLayout(
-            (*points.sizes, n), kernel.support, kernel.sources_are_independent, X.device
+            (*points.sizes, n), kernel.support, kernel.sources_are_independent, self._X.device
         )
-        self._num_points = n or sum(points.sizes)
+        if n == 0:
+            self._count.fill_(sum(points.sizes))
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
@@ -71,135 +83,252 @@ class JointObjective:
         """
         model: Any = mll.model
         kernels = model.conditional.kernel.data_kernels
-        parameters = get_parameters(mll, requires_grad=True).values()
-        batch_shape = model.train_targets.shape[:-1]
-        if (
-            any(Stationary.of(kernel) is None for kernel in kernels)
-            or not is_gaussian_or_known(model.likelihood)
-            or any(parameter.shape[: len(batch_shape)] != batch_shape for parameter in parameters)
-        ):
+        if any(Stationary.of(kernel) is None for kernel in kernels):
             return None
-        return cls(mll)
+        return cls(mll) if is_gaussian_or_known(model.likelihood) and cls.is_served(mll) else None
 
     def maximize(
         self,
-        starts: dict[str, Tensor],
+        starts: Mapping[str, Tensor],
         max_iter: int,
         callback: Callable[[Any], None] | None = None,
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Maximizes the log posterior from all starts.
-
-        Args:
-            starts: ``S x parameter_shape`` tensors: the starts of the parameters by name.
-            max_iter: The most iterations of each start.
-            callback: See :func:`minimize_batched`.
-
-        Returns:
-            The optima like the starts, and the ``S x batch_shape`` log posteriors per point; minus
-            infinity where the covariance matrix of a start is not positive definite.
-        """
-        repeated = repeat(self._mll, starts)
-        parameters, bounds = get_parameters_and_bounds(repeated, requires_grad=True)
-        shape = next(iter(starts.values())).shape[:1] + self._batch_shape
-        num_rows = shape.numel()
-
-        def in_rows(values: Mapping[str, Tensor]) -> Tensor:
-            flat = [values[name].detach().reshape(num_rows, -1).double() for name in parameters]
-            return torch.cat(flat, dim=-1)
-
-        def limit(side: int) -> Tensor:
-            found = {name: torch.as_tensor(pair[side]) for name, pair in bounds.items()}
-            infinite = torch.tensor((-torch.inf, torch.inf)[side])
-            wide = {n: found.get(n, infinite).to(p).expand(p.shape) for n, p in parameters.items()}
-            return in_rows(wide)[0]
-
-        sizes = [parameter.numel() // num_rows for parameter in parameters.values()]
-
-        def evaluate(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            columns = theta.split(sizes, dim=-1)
-            for parameter, values in zip(parameters.values(), columns, strict=True):
-                parameter.data.view(num_rows, -1)[rows] = values.to(parameter)
-            return self._evaluate(repeated, list(parameters.values()), shape, rows)
-
-        one = in_rows(parameters)[:1]
-        self._announce(num_rows, lambda: evaluate(one, torch.zeros(1, dtype=torch.long)))
-        theta, value = minimize_batched(
-            evaluate,
-            in_rows(parameters),
-            torch.stack([limit(0), limit(1)]),
-            max_iter,
-            gradient_tolerance=CONVERGED / self._num_points,
-            callback=callback,
-        )
-        columns = zip(parameters.items(), theta.split(sizes, dim=-1), strict=True)
-        optima = {name: found.reshape(p.shape).to(p) for (name, p), found in columns}
-        return optima, -value.reshape(shape).to(self._Y[0])
-
-    def _announce(self, num_rows: int, evaluate: Callable[[], Any]) -> None:
-        """Says how long a long fit will take, by the time of one evaluation."""
+        """Maximizes the log posterior from all starts, and says beforehand if it takes long."""
+        theta = self.rows(starts)
         start = perf_counter()
-        evaluate()
-        seconds = TYPICAL_EVALUATIONS * num_rows * (perf_counter() - start)
+        self(theta[:1], torch.zeros(1, dtype=torch.long, device=theta.device))
+        seconds = TYPICAL_EVALUATIONS * len(theta) * (perf_counter() - start)
         if seconds > LONG:
             logger.info(
                 "The fit of %s to %d points will take about %.2g seconds: max_points= uses fewer "
                 "points of the source tasks, num_restarts=0 one start only.",
-                type(self._mll.model).__name__,
-                len(self._Y[0]),
+                type(self._model.mll.model).__name__,
+                len(self._all_Y[0]),
                 seconds,
             )
+        return super().maximize(starts, max_iter, callback)
 
-    @torch.enable_grad()
-    def _evaluate(
-        self, mll: Any, parameters: list[Tensor], shape: torch.Size, rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Evaluates some rows of the repeated model: values and gradients per point."""
-        model = mll.model
-        kernel = model.conditional.kernel
+    def _read(self, model: Any, num_rows: int) -> Hyperparameters:
+        kernel, points = model.conditional.kernel, model.conditional.points
         stationary = [cast(Stationary, Stationary.of(each)) for each in kernel.data_kernels]
+        dim = self._X.shape[-1]
+        lengthscales = [each.lengthscale.squeeze(-2).expand(num_rows, dim) for each in stationary]
+        noise = in_rows(model.conditional.noise.variances(points), num_rows, 1)
+        if self._known_noise is None and self._layout.sizes[-1] > 0:
+            of_target = in_rows(model.likelihood.noise, num_rows, 1)
+            noise = torch.cat([noise, of_target.expand(-1, self._layout.sizes[-1])], dim=-1)
+        return {
+            "covariances": in_rows(kernel.task_covariances(), num_rows, 3),
+            "lengthscale": torch.stack(lengthscales, dim=-2).double(),
+            "scale": torch.stack([in_rows(each.scale, num_rows, 0) for each in stationary], -1),
+            "noise": noise,
+        }
 
-        def of_rows(values: Tensor, event_dims: int) -> Tensor:
-            event = values.shape[values.dim() - event_dims :]
-            return values.double().expand(*shape, *event).reshape(-1, *event)[rows]
-
-        dim, noise = (
-            self._X[0].shape[-1],
-            model.conditional.noise.variances(model.conditional.points),
-        )
-        lengthscales = [each.lengthscale.squeeze(-2).expand(*shape, dim) for each in stationary]
-        scales = [each.scale.expand(shape) for each in stationary]
-        noise = noise.expand(*shape, noise.shape[-1])
-        if model.num_target_points:
-            noise = torch.cat([noise, model._noise_variance().expand(*shape, -1)], dim=-1)
-        made = (
-            of_rows(kernel.task_covariances(), event_dims=3),
-            of_rows(torch.stack(lengthscales, dim=-2), event_dims=2),
-            of_rows(torch.stack(scales, dim=-1), event_dims=1),
-            of_rows(noise, event_dims=1),
-        )
-        values: list[Tensor] = []
+    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+        """Evaluates the negative log likelihood of all tasks' points, one row after the other."""
+        found: list[Tensor] = []
         slopes: list[JointGradient] = []
-        for row, *each in zip(rows.tolist(), *(part.detach() for part in made), strict=True):
-            covariances, lengthscale, scale, variances = each
+        for place, row in enumerate(rows.tolist()):
+            own = {name: value[place] for name, value in values.items()}
+            member, noise = row % self._num_members, own["noise"]
+            if self._known_noise is not None:
+                noise = torch.cat([noise, self._known_noise[member]])
             kernels = [
-                Stationary(kind.name, own.unsqueeze(0), variance)
-                for kind, own, variance in zip(stationary, lengthscale, scale, strict=True)
+                Stationary(name, lengthscale.unsqueeze(0), scale)
+                for name, lengthscale, scale in zip(
+                    self._names, own["lengthscale"], own["scale"], strict=True
+                )
             ]
-            member = row % len(self._X)
             value, slope = joint_nll_and_gradient(
-                self._layout, self._X[member], self._Y[member], variances, covariances, kernels
+                self._layout,
+                self._all_X[member],
+                self._all_Y[member],
+                noise,
+                own["covariances"],
+                kernels,
             )
-            values.append(value)
-            slopes.append(slope)
-        # Linear in what the hyperparameters make: its gradient is that of the likelihood.
-        linear = sum(
-            (part * torch.stack(derivatives)).sum()
-            for part, derivatives in zip(made, zip(*slopes, strict=True), strict=True)
-        )
-        log_prior = mll._add_other_terms(made[0].new_zeros(shape), []).reshape(-1)[rows]
-        slopes_in_parameters = torch.autograd.grad(
-            linear - log_prior.sum(), parameters, allow_unused=True, materialize_grads=True
-        )
-        flat = [each.reshape(shape.numel(), -1)[rows].double() for each in slopes_in_parameters]
-        total = torch.stack(values) - log_prior.detach()
-        return total / self._num_points, torch.cat(flat, dim=-1) / self._num_points
+            found.append(value)
+            slopes.append(slope._replace(noise=slope.noise[: len(own["noise"])]))
+        stacked = map(torch.stack, zip(*slopes, strict=True))
+        return torch.stack(found), dict(zip(JointGradient._fields, stacked, strict=True))
+
+
+@dataclass(frozen=True)
+class TaskLayout:
+    """Which points are of which task, and which tasks share a data kernel.
+
+    Args:
+        sizes: The number of points of each of the ``T`` tasks, target last.
+        support: ``Q x T`` flags: whether a task has a part with data kernel ``k_ν``.
+        independent: Whether no two source tasks share a kernel.
+        device: Where the points are.
+    """
+
+    sizes: tuple[int, ...]
+    support: list[list[bool]]
+    independent: bool
+    device: torch.device
+
+    @property
+    def groups(self) -> list[slice]:
+        """The rows of each independent source task; none if they are dependent."""
+        if not self.independent:
+            return []
+        ends = list(accumulate(self.sizes[:-1]))
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=False)]
+
+    @property
+    def rest(self) -> slice:
+        """The rows of all other points: of the target, or of all tasks."""
+        total = sum(self.sizes)
+        return slice(total - self.sizes[-1] if self.independent else 0, total)
+
+    def one_hot(self) -> Tensor:
+        """Which task each point is of, an ``N x T`` tensor."""
+        tasks = torch.arange(len(self.sizes), device=self.device)
+        sizes = torch.tensor(self.sizes, device=self.device)
+        tasks = tasks.repeat_interleave(sizes, output_size=sum(self.sizes))
+        return torch.nn.functional.one_hot(tasks, len(self.sizes)).double()
+
+    def parts(self, support: Sequence[bool]) -> tuple[int | None, slice]:
+        """Finds the points that a data kernel is of.
+
+        Args:
+            support: The tasks.
+
+        Returns:
+            The independent source task among them, if there is one, and the rows of ``rest``, from
+            the first to the last.
+        """
+        if self.independent:
+            group = next((task for task, flag in enumerate(support[:-1]) if flag), None)
+            return group, slice(0, self.sizes[-1] if support[-1] else 0)
+        ends = [0, *accumulate(self.sizes)]
+        inside = [task for task, flag in enumerate(support) if flag]
+        return None, slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
+
+
+class JointGradient(NamedTuple):
+    """The derivatives of the negative log likelihood of all tasks.
+
+    Args:
+        covariances: A ``Q x T x T`` tensor: in the coregionalization matrices.
+        lengthscale: A ``Q x d`` tensor: in the lengthscales.
+        scale: A ``Q`` tensor: in the signal variances.
+        noise: An ``N`` tensor: in each point's noise variance.
+    """
+
+    covariances: Tensor
+    lengthscale: Tensor
+    scale: Tensor
+    noise: Tensor
+
+
+@torch.no_grad()
+def joint_nll_and_gradient(
+    layout: TaskLayout,
+    X: Tensor,
+    Y: Tensor,
+    noise: Tensor,
+    covariances: Tensor,
+    kernels: Sequence[Stationary],
+) -> tuple[Tensor, JointGradient]:
+    """Evaluates the negative log likelihood of all tasks together, and its gradient.
+
+    Args:
+        layout: The tasks of the points.
+        X: An ``N x d`` tensor of inputs in double precision, sorted by task, target last.
+        Y: An ``N`` tensor of outcomes.
+        noise: An ``N`` tensor of noise variances.
+        covariances: A ``Q x T x T`` tensor of coregionalization matrices.
+        kernels: The ``Q`` data kernels, with ``1 x d`` lengthscales.
+
+    Returns:
+        The value, a scalar, and the gradient. NaN where the covariance is not positive definite.
+
+    Example:
+        >>> layout = TaskLayout((2, 1), [[True, True]], False, torch.device("cpu"))
+        >>> kernel = Stationary("rbf", torch.ones(1, 2).double(), torch.ones(()).double())
+        >>> X, ones = torch.rand(3, 2).double(), torch.ones(3).double()
+        >>> matrix = torch.eye(2).double().unsqueeze(0)
+        >>> value, gradient = joint_nll_and_gradient(layout, X, ones, ones, matrix, [kernel])
+        >>> gradient.covariances.shape
+        torch.Size([1, 2, 2])
+    """
+    one_hot, rest, groups = layout.one_hot(), layout.rest, layout.groups
+    size = rest.stop - rest.start
+    D = [noise[rows].diag() for rows in groups]
+    C = [noise.new_zeros(len(block), size) for block in D]
+    T = noise[rest].diag()
+    evaluated = []
+    for W, kernel, support in zip(covariances, kernels, layout.support, strict=True):
+        group, shared = layout.parts(support)
+        own = slice(0, 0) if group is None else groups[group]
+        inside = slice(rest.start + shared.start, rest.start + shared.stop)
+        scaled = torch.cat([X[own], X[inside]]) / kernel.lengthscale
+        tasks = torch.cat([one_hot[own], one_hot[inside]])
+        values, derivative = kernel.value_and_derivative(scaled)
+        weights = tasks @ W @ tasks.mT
+        weighted, count = weights * values, own.stop - own.start
+        if group is not None:
+            D[group] += weighted[:count, :count]
+            C[group][:, shared] += weighted[:count, count:]
+        T[shared, shared] += weighted[count:, count:]
+        evaluated.append((group, shared, scaled, tasks, values, weights * derivative))
+    value, in_D, in_C, in_T = _arrowhead(D, C, T, Y, groups, rest)
+    in_W, in_lengthscale = [], []
+    for kernel, (group, shared, scaled, tasks, values, derivative) in zip(
+        kernels, evaluated, strict=True
+    ):
+        G = in_T[shared, shared]
+        if group is not None:
+            beside = in_C[group][:, shared]
+            G = torch.cat([torch.cat([in_D[group], beside], -1), torch.cat([beside.mT, G], -1)])
+        in_W.append(tasks.mT @ (G * values) @ tasks)
+        in_inputs = gradient_in_inputs(4.0 * G * derivative, scaled)
+        in_lengthscale.append(-(in_inputs * scaled).sum(dim=0) / kernel.lengthscale.squeeze(0))
+    in_covariances = torch.stack(in_W)
+    scale = torch.stack([kernel.scale for kernel in kernels])
+    diagonals = [G.diagonal() for G in (*in_D, in_T)]
+    return value, JointGradient(
+        in_covariances,
+        torch.stack(in_lengthscale),
+        (covariances * in_covariances).sum(dim=(-2, -1)) / scale,
+        torch.cat(diagonals),
+    )
+
+
+def _arrowhead(
+    D: list[Tensor], C: list[Tensor], T: Tensor, Y: Tensor, groups: list[slice], rest: slice
+) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+    """The value, and the derivatives in ``D_m``, in ``C_m`` and in ``T``.
+
+    Elements of ``C_m`` and their mirror images count as different ones.
+    """
+    failed, log_det = T.new_zeros((), dtype=torch.bool), T.new_zeros(())
+
+    def inverse(matrix: Tensor) -> Tensor:
+        nonlocal failed, log_det
+        root, info = torch.linalg.cholesky_ex(matrix)
+        failed, log_det = failed | (info > 0), log_det + root.diagonal().log().sum()
+        # Transposed, as PyTorch returns it column by column.
+        return torch.cholesky_inverse(root).mT
+
+    inverses = [inverse(block) for block in D]
+    E = [block @ beside for block, beside in zip(inverses, C, strict=True)]
+    schur, residual = T, Y[rest]
+    for beside, explained, rows in zip(C, E, groups, strict=True):
+        schur = schur - beside.mT @ explained
+        residual = residual - explained.mT @ Y[rows]
+    of_rest = inverse(schur)
+    alpha = of_rest @ residual
+    value = 0.5 * residual @ alpha + log_det + 0.5 * math.log(2 * math.pi) * len(Y)
+    in_D, in_C = [], []
+    for block, explained, rows in zip(inverses, E, groups, strict=True):
+        solved = block @ Y[rows]
+        value = value + 0.5 * Y[rows] @ solved
+        own, across = solved - explained @ alpha, explained @ of_rest
+        in_D.append(0.5 * torch.addmm(block, across, explained.mT).addr_(own, own, alpha=-1))
+        in_C.append(-0.5 * across.addr(own, alpha))
+    in_T = 0.5 * torch.addr(of_rest, alpha, alpha, alpha=-1)
+    return torch.where(failed, torch.nan, value), in_D, in_C, in_T

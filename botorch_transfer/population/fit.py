@@ -31,6 +31,7 @@ from torch import Tensor
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, log_moments
 from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
+from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparameters
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.population.kernel import centred, centred_gradient, reference_rows
@@ -179,8 +180,8 @@ class PopulationHyperparameters(NamedTuple):
 _Moments = tuple[float | Tensor, float | Tensor]
 
 
-class PopulationObjective:
-    """The negative log posterior of the hyperparameters per point, with its gradient.
+class PopulationObjective(FitObjective):
+    """The negative log posterior of the hyperparameters per point, up to a constant.
 
     Args:
         tasks: The stacked tasks.
@@ -204,33 +205,10 @@ class PopulationObjective:
         self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
         self._reference = reference_rows(tasks.X)
-        d, M = self._dim, self._num_tasks
-        self._sizes = d, d, 1, 1, 1, M
-        eye = torch.eye(2 * d + 3 + M, dtype=torch.double)
-        common, own, (s_c, s_h, noise), of_tasks = eye.split((d, d, 3, M))
-        lengthscale, noise_variance = _log_moments(learned, d)
-        self._starts: _Moments = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
+        self._lengthscale, self._noise = _log_moments(learned, self._dim)
+        self._starts: _Moments = math.log(0.5) + 0.25 * math.log(self._dim), math.log(0.02)
         if learned is not None:
-            self._starts = lengthscale[0], noise_variance[0]
-        by_mean = [  # combinations of the parameters, their means and standard deviations
-            (common, *lengthscale),
-            (own - common, 0.0, 0.7),
-            (s_c[None], math.log(0.8), 1.0),
-            (s_h[None], math.log(0.7), 1.0),
-            ((s_h - s_c)[None], 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
-            (noise[None], *noise_variance),
-            (of_tasks, 0.0, 0.7),
-        ]
-        device = tasks.Y.device
-        stds = [_column(std) for _, _, std in by_mean]
-        self._combinations = torch.cat(
-            [rows / std for (rows, _, _), std in zip(by_mean, stds, strict=True)]
-        ).to(device)
-        centers = [
-            (_column(mean) / std).expand(len(rows), 1)
-            for (rows, mean, _), std in zip(by_mean, stds, strict=True)
-        ]
-        self._centers = torch.cat(centers).squeeze(-1).to(device)
+            self._starts = self._lengthscale[0], self._noise[0]
 
     def start(self) -> Tensor:
         """The parameters that the optimization starts from."""
@@ -260,34 +238,59 @@ class PopulationObjective:
         return torch.tensor(pairs, dtype=torch.double).T
 
     def read(self, theta: Tensor) -> PopulationHyperparameters:
-        """Turns parameters into hyperparameters."""
-        common, own, s_c, s_h, noise, of_tasks = theta.split(self._sizes)
+        """Turns ``... x k`` parameters into hyperparameters."""
+        d = self._dim
+        common, own, s_c, s_h, noise, of_tasks = theta.split((d, d, 1, 1, 1, self._num_tasks), -1)
         return PopulationHyperparameters(
             common.exp(),
             own.exp(),
-            (2 * s_c[0]).exp(),
-            (2 * s_h[0]).exp(),
-            noise[0].exp(),
+            (2 * s_c).exp().squeeze(-1),
+            (2 * s_h).exp().squeeze(-1),
+            noise.exp().squeeze(-1),
             (noise + of_tasks).exp(),
         )
 
-    @torch.no_grad()
-    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective.
+    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
+        """Reads the parameters; the hyperpriors are of sums and differences of them."""
+        d, M = self._dim, self._num_tasks
+        common, own, s_c, s_h, noise, of_tasks = theta.split((d, d, 1, 1, 1, M), dim=-1)
+        normal = [  # with their means and standard deviations
+            (common, *self._lengthscale),
+            (own - common, 0.0, 0.7),
+            (s_c, math.log(0.8), 1.0),
+            (s_h, math.log(0.7), 1.0),
+            (s_h - s_c, 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
+            (noise, *self._noise),
+            (of_tasks, 0.0, 0.7),
+        ]
+        deviations = [
+            (values - torch.as_tensor(mean).to(theta)) / torch.as_tensor(std).to(theta)
+            for values, mean, std in normal
+        ]
+        return self.read(theta)._asdict(), torch.cat(deviations, dim=-1)
 
-        Args:
-            theta: A ``P x k`` tensor of parameters.
-            rows: Ignored.
+    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the standard normal hyperpriors, up to a constant."""
+        return -0.5 * values.square().sum(dim=-1), -values
 
-        Returns:
-            The ``P`` values and their ``P x k`` gradient; NaN where the covariance matrix is not
-            positive definite, even with some jitter.
-        """
-        values, gradients = zip(*(self._evaluate(each) for each in theta), strict=True)
-        return torch.stack(values), torch.stack(gradients)
+    def num_points(self, rows: Tensor) -> Tensor:
+        """The number of points of all tasks."""
+        return torch.full_like(rows, len(self.tasks.Y))
 
-    def _evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        tasks, found = self.tasks, self.read(theta)
+    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+        """Evaluates the negative log likelihood, one row after the other."""
+        found = [
+            self._evaluate(PopulationHyperparameters(*row))
+            for row in zip(*values.values(), strict=True)
+        ]
+        slopes = map(torch.stack, zip(*(slope for _, slope in found), strict=True))
+        return torch.stack([value for value, _ in found]), dict(zip(values, slopes, strict=True))
+
+    def _evaluate(
+        self, found: PopulationHyperparameters
+    ) -> tuple[Tensor, PopulationHyperparameters]:
+        """Evaluates the likelihood of a row, and its derivatives in the hyperparameters."""
+        tasks = self.tasks
         own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
         scaled = tasks.X / own.lengthscale
         covariance, derivative = own.value_and_derivative(scaled)
@@ -302,24 +305,15 @@ class PopulationObjective:
         G = slopes.covariance[0]
         in_own = centred_gradient(G * self._same, self._reference)
         in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
-        in_noise = (
-            slopes.noise[0] * torch.where(tasks.fixed_noise, 0.0, found.task_noise)[tasks.task]
+        in_noise = torch.where(tasks.fixed_noise[tasks.task], 0.0, slopes.noise[0])
+        return value, PopulationHyperparameters(
+            slopes.log_lengthscale[0] / found.lengthscale,
+            -torch.linalg.vecdot(in_inputs, scaled, dim=-2) / found.own_lengthscale,
+            slopes.log_scale[0] / found.outputscale,
+            (G * covariance).sum() / found.own_outputscale,
+            torch.zeros_like(found.noise),
+            torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise),
         )
-        in_task_noise = torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise)
-        gradient = torch.cat(
-            [
-                slopes.log_lengthscale[0],
-                -torch.linalg.vecdot(in_inputs, scaled, dim=-2),
-                2 * slopes.log_scale,
-                2 * (G * covariance).sum().unsqueeze(0),
-                in_noise.sum().unsqueeze(0),
-                in_task_noise,
-            ]
-        )
-        deviation = self._combinations @ theta - self._centers
-        value = value + 0.5 * deviation.square().sum()
-        gradient = gradient + self._combinations.mT @ deviation
-        return value / len(tasks.Y), gradient / len(tasks.Y)
 
 
 def _log_moments(learned: GPHyperparameters | None, dim: int) -> tuple[_Moments, _Moments]:
@@ -329,10 +323,6 @@ def _log_moments(learned: GPHyperparameters | None, dim: int) -> tuple[_Moments,
     priors = (cast(Prior, part.prior()).cpu() for part in (learned.lengthscale, learned.noise))
     lengthscale, noise = map(log_moments, priors)
     return lengthscale, noise
-
-
-def _column(value: float | Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.double).reshape(-1, 1)
 
 
 def fit_population(
@@ -363,7 +353,7 @@ def fit_population(
             objective.start().unsqueeze(0),
             objective.bounds(),
             options.max_iter,
-            gradient_tolerance=0.05 / len(objective.tasks.Y),
+            gradient_tolerance=CONVERGED / len(objective.tasks.Y),
         )
     found = objective.read(theta[0].to(tasks.Y.device))
     noise = found.noise.repeat(len(tasks.fixed_noise))

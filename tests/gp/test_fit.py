@@ -4,6 +4,7 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import joblib
 import pytest
@@ -17,13 +18,7 @@ from torch import Tensor
 from botorch_transfer.data import datasets
 from botorch_transfer.gp import fit as map_fit
 from botorch_transfer.gp import likelihood as gaussian
-from botorch_transfer.gp.fit import (
-    MAPObjective,
-    MAPResult,
-    draw_starts,
-    fit_map,
-    negative_log_likelihood,
-)
+from botorch_transfer.gp.fit import MAPResult, TaskObjective, draw_starts, fit_map
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.memo import Memo
@@ -42,8 +37,21 @@ def draw_theta(rows: int, dim: int = 2, seed: int = 0) -> Tensor:
     return start + 0.5 * torch.randn(rows, dim + 2, generator=generator, dtype=torch.double)
 
 
-def objective(tasks: PaddedTasks, kernel: str = "rbf", spec=SOURCE_HYPERPARAMETERS) -> MAPObjective:
-    return MAPObjective(tasks, kernel, spec.log_prior(tasks.X.shape[-1]))
+def objective(tasks: PaddedTasks, kernel: str = "rbf", spec=SOURCE_HYPERPARAMETERS) -> Any:
+    """The log posterior in nats, not per point."""
+    evaluate = TaskObjective(tasks, kernel, spec.log_prior(tasks.X.shape[-1]))
+
+    def total(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = evaluate(theta, rows)
+        count = tasks.num_points[rows]
+        return value * count, gradient * count.unsqueeze(-1)
+
+    return total
+
+
+def negative_log_likelihood(theta: Tensor, tasks: PaddedTasks) -> Tensor:
+    spec = SOURCE_HYPERPARAMETERS.without_priors()
+    return objective(tasks, "rbf", spec)(theta, torch.arange(len(theta)))[0]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -150,7 +158,7 @@ def test_likelihood_of_one_point() -> None:
         fixed_noise=torch.zeros(1).bool(),
     )
     theta = torch.tensor([[1.0, 2.0, 0.01]]).double().log()
-    value, _ = negative_log_likelihood(theta, tasks, "rbf")
+    value = negative_log_likelihood(theta, tasks)
     expected = -torch.distributions.Normal(0.0, math.sqrt(2.01)).log_prob(torch.tensor(3.0))
     assert value.item() == pytest.approx(expected.item())
 
@@ -160,7 +168,7 @@ def test_covariance_besides_the_kernel() -> None:
     root = torch.rand(1, 5, 5, dtype=torch.double)
     extended = PaddedTasks(**{**vars(tasks), "covariance": root @ root.mT})
     theta = draw_theta(1)
-    value, _ = negative_log_likelihood(theta, extended, "rbf")
+    value = negative_log_likelihood(theta, extended)
     mll = build_mll(tasks, 0, "rbf", SOURCE_HYPERPARAMETERS)
     set_theta(mll, theta[0])
     signal = mll.model.covar_module(tasks.X[0]).to_dense()
@@ -358,9 +366,9 @@ def test_starts_of_a_task_stay_together_with_more_threads_than_chunks(monkeypatc
 
 def test_threads_of_the_caller_stay_as_they_are(monkeypatch) -> None:
     threads = []
-    evaluate = map_fit.MAPObjective.__call__
+    evaluate = map_fit.TaskObjective.__call__
     monkeypatch.setattr(
-        map_fit.MAPObjective,
+        map_fit.TaskObjective,
         "__call__",
         lambda self, *args: threads.append(torch.get_num_threads()) or evaluate(self, *args),
     )

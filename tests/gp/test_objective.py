@@ -98,7 +98,7 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
         for name, parameter in parameters.items():
             parameter.data.copy_(starts[name][start])
         loss = -mll(mll.model(*mll.model.train_inputs), mll.model.train_targets)
-        found = torch.autograd.grad(loss.sum(), [part.parameter for part in objective.fitted])
+        found = torch.autograd.grad(loss.sum(), list(parameters.values()))
         expected.append(loss.detach().flatten())
         slopes.append(torch.cat([each.reshape(loss.numel(), -1) for each in found], dim=-1))
     close = {"rtol": 0.0, "atol": tolerance, "check_dtype": False}
@@ -303,6 +303,19 @@ def with_more_noise() -> FixedNoiseGaussianLikelihood:
     return FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True).double()
 
 
+USERS_OWN: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
+    "softplus": lambda: likelihood_of(scaml(covar_module=ScaleKernel(RBFKernel()).double())),
+    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
+    "another hyperprior": lambda: likelihood_of(with_another_prior()),
+    "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
+}
+
+
+@pytest.mark.parametrize("own", USERS_OWN)
+def test_equals_gpytorch_with_a_users_constraint_or_hyperprior(own: str) -> None:
+    assert_equals_gpytorch(USERS_OWN[own]())
+
+
 UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
     "kernel": lambda: likelihood_of(
         scaml(covar_module=RBFKernel().double() + LinearKernel().double())
@@ -310,11 +323,7 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
     "part of the inputs": lambda: likelihood_of(
         scaml(covar_module=RBFKernel(active_dims=[0]).double())
     ),
-    "softplus": lambda: likelihood_of(scaml(covar_module=ScaleKernel(RBFKernel()).double())),
     "likelihood": lambda: likelihood_of(scaml(likelihood=with_more_noise())),
-    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
-    "another hyperprior": lambda: likelihood_of(with_another_prior()),
-    "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
     "likelihood that is maximized": lambda: DoubledMLL(
         (model := scaml()).likelihood, model
     ).train(),

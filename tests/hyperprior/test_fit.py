@@ -17,14 +17,20 @@ from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperprior import fit as domain_fit
 from botorch_transfer.hyperprior.fit import (
     DomainFitOptions,
-    domain_negative_log_likelihood,
     fit_domains,
-    lengthscale_penalty,
 )
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
 
 KERNELS = {"rbf": RBFKernel, "matern52": MaternKernel}
+
+
+def objective(theta, tasks, kernel, spread=math.inf):
+    """The value and the gradient of the sum over tasks, and maybe of the hyperprior."""
+    evaluate = domain_fit._objective(tasks, kernel, DomainFitOptions(lengthscale_spread=spread))
+    value, gradient = evaluate(theta, torch.arange(len(theta)))
+    num_points = tasks.num_points.sum()
+    return value * num_points, gradient * num_points
 
 
 def twin(theta, datasets, kernel):
@@ -52,7 +58,7 @@ def test_value_and_gradient_equal_the_naive_sum(kernel, known_noise):
     theta = torch.tensor(
         [[-1.0, 0.3, -0.4, 0.2, -3.0, 0.7], [0.1, -0.5, 0.6, -1.0, -5.0, -2.0]], dtype=torch.double
     )
-    value, gradient = domain_negative_log_likelihood(theta, tasks, kernel)
+    value, gradient = objective(theta, tasks, kernel)
     for row in range(2):
         parameters = theta[row].clone().requires_grad_(True)
         expected = twin(parameters, datasets, kernel)
@@ -64,20 +70,19 @@ def test_value_and_gradient_equal_the_naive_sum(kernel, known_noise):
 def test_undefined_likelihoods_are_nan():
     tasks = PaddedTasks.from_datasets(as_datasets(draw_data((5,))))
     tasks = replace(tasks, X=tasks.X * torch.nan)
-    value, _ = domain_negative_log_likelihood(torch.zeros(1, 5, dtype=torch.double), tasks, "rbf")
+    value, _ = objective(torch.zeros(1, 5, dtype=torch.double), tasks, "rbf")
     assert value.isnan().all()
 
 
-def test_penalty_is_that_of_a_normal_distribution_of_logarithms():
+def test_the_hyperprior_is_a_normal_distribution_of_logarithms():
+    tasks = PaddedTasks.from_datasets(as_datasets(draw_data((5,))))
     theta = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
-    value, gradient = lengthscale_penalty(theta.detach(), start=0.5, spread=1.5)
+    without, with_prior = (objective(theta, tasks, "rbf", spread) for spread in (math.inf, 1.5))
     normal = torch.distributions.Normal(torch.tensor(0.5).double().log(), 1.5)
-    peak = normal.log_prob(normal.mean)
-    expected = (peak - normal.log_prob(theta[:, :2])).sum(dim=-1)
-    torch.testing.assert_close(value, expected.detach())
+    expected = -normal.log_prob(theta[:, :2]).sum(dim=-1)
+    torch.testing.assert_close(with_prior[0] - without[0], expected.detach())
     (slope,) = torch.autograd.grad(expected.sum(), theta)
-    torch.testing.assert_close(gradient, slope)
-    assert (lengthscale_penalty(theta.detach(), 0.5, torch.inf)[0] == 0).all()
+    torch.testing.assert_close(with_prior[1] - without[1], slope)
 
 
 TENSORS = ("lengthscale", "constant", "outputscale", "noise")
@@ -92,7 +97,7 @@ def value(domain, estimates, kernel="matern52"):
     parts = [estimates.lengthscale, estimates.outputscale, estimates.noise]
     theta = torch.cat([torch.cat(parts).log(), estimates.constant]).unsqueeze(0)
     tasks = PaddedTasks.from_datasets(domain.datasets)
-    return -domain_negative_log_likelihood(theta, tasks, kernel)[0]
+    return -objective(theta, tasks, kernel)[0]
 
 
 def test_estimates_are_a_maximum_of_the_likelihood():

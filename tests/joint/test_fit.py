@@ -11,12 +11,14 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.optim.utils import get_parameters
 from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+from torch.distributions import MultivariateNormal
 
 from botorch_transfer import JointHierarchicalGP, JointScaMLGP
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.gp.optimize import minimize_batched
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.joint import fit as joint_fit
-from botorch_transfer.joint.fit import JointObjective
+from botorch_transfer.joint.fit import JointObjective, TaskLayout, joint_nll_and_gradient
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
 from tests.joint.joint_models import FAMILY, MODELS, build, sources
 
@@ -32,17 +34,11 @@ def likelihood_of(model):
     return mll_class(model.likelihood, model)
 
 
-def evaluation(mll, starts, monkeypatch):
-    """What the objective hands to the optimizer: the function and the rows of the starts."""
-    seen = {}
-
-    def capture(evaluate, rows, *args, **kwargs):
-        seen.update(evaluate=evaluate, rows=rows)
-        return minimize_batched(evaluate, rows, *args, **kwargs)
-
-    monkeypatch.setattr(joint_fit, "minimize_batched", capture)
-    JointObjective.of(mll).maximize(starts, max_iter=1)
-    return seen["evaluate"], seen["rows"]
+def evaluation(mll, starts):
+    """The objective, and the rows of the starts."""
+    objective = JointObjective.of(mll)
+    assert objective is not None
+    return objective, objective.rows(starts)
 
 
 def expected_of(mll, start):
@@ -70,11 +66,11 @@ def drawn(mll, number):
 
 @pytest.mark.parametrize("n", [0, 1, 4])
 @pytest.mark.parametrize(("num_tasks", "noise"), [(1, "inferred"), (5, "mixed"), (5, "inferred")])
-def test_value_and_gradient_are_gpytorchs(name, num_tasks, noise, n, monkeypatch):
+def test_value_and_gradient_are_gpytorchs(name, num_tasks, noise, n):
     mll = likelihood_of(build(name, num_tasks, n, noise)).train()
     with target_frozen(mll) if n == 0 else nullcontext():
         starts = drawn(mll, 3)
-        evaluate, rows = evaluation(mll, starts, monkeypatch)
+        evaluate, rows = evaluation(mll, starts)
         order = torch.tensor([2, 0])
         value, gradient = evaluate(rows[order], order)
         for place, start in enumerate(order.tolist()):
@@ -85,12 +81,12 @@ def test_value_and_gradient_are_gpytorchs(name, num_tasks, noise, n, monkeypatch
             torch.testing.assert_close(gradient[place], flat, rtol=1e-5, atol=1e-6)
 
 
-def test_batches_of_models(name, monkeypatch):
+def test_batches_of_models(name):
     X = torch.stack([FAMILY.target(4, seed)[0] for seed in (100, 101)])
     model_class, options = MODELS[name]
     mll = likelihood_of(model_class(X, FAMILY.value(X), sources(2), **options)).train()
     starts = drawn(mll, 2)
-    evaluate, rows = evaluation(mll, starts, monkeypatch)
+    evaluate, rows = evaluation(mll, starts)
     value, gradient = evaluate(rows, torch.arange(4))
     for start in range(2):
         one = {each: values[start] for each, values in starts.items()}
@@ -169,3 +165,80 @@ def test_a_model_with_another_prior_of_the_target_is_fitted_by_botorch():
 
     model = Shifted(*FAMILY.target(4), sources(2))
     assert model.closed_form(ExactMarginalLogLikelihood(model.likelihood, model)) is None
+
+
+# ------------------------------------------------------------------- the likelihood and a dense one
+
+NAMES = ("rbf", "matern52", "matern32", "rbf")
+HIERARCHY = [[task >= index for task in range(4)] for index in range(4)]
+INDEPENDENT = [[task in (index, 3) for task in range(4)] for index in range(4)]
+FREE = [[True] * 4] * 2
+
+
+def problem(support, sizes):
+    """Random points and hyperparameters, each a leaf of the graph."""
+    g = torch.Generator().manual_seed(0)
+    count, total = len(support), sum(sizes)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=g, dtype=torch.double)
+
+    factors = draw(count, 4, 2) * torch.tensor(support).unsqueeze(-1)
+    leaves = {
+        "covariances": factors @ factors.mT,
+        "lengthscale": 0.2 + draw(count, 3),
+        "scale": 0.5 + draw(count),
+        "noise": 0.1 + draw(total),
+    }
+    return draw(total, 3), draw(total), {n: leaf.requires_grad_() for n, leaf in leaves.items()}
+
+
+def dense(X, Y, tasks, covariances, lengthscale, scale, noise):
+    """The negative log likelihood by its definition."""
+    covariance = torch.diag(noise)
+    for name, W, own, variance in zip(NAMES, covariances, lengthscale, scale, strict=False):
+        kernel = Stationary(name, own.unsqueeze(0), variance)
+        covariance = covariance + W[tasks][:, tasks] * kernel.between(X, X.clone())
+    return -MultivariateNormal(torch.zeros_like(Y), covariance).log_prob(Y)
+
+
+@pytest.mark.parametrize("sizes", [(5, 3, 4, 6), (2, 1, 3, 1), (4, 2, 3, 0)])
+@pytest.mark.parametrize(
+    ("support", "independent"),
+    [(HIERARCHY, False), (FREE, False), (INDEPENDENT, True), (INDEPENDENT, False)],
+    ids=["hierarchy", "free", "independent", "independent, as one block"],
+)
+def test_value_and_gradient(support, independent, sizes):
+    X, Y, leaves = problem(support, sizes)
+    tasks = torch.arange(4).repeat_interleave(torch.tensor(sizes))
+    expected = dense(X, Y, tasks, **leaves)
+    expected_gradient = torch.autograd.grad(expected, list(leaves.values()))
+    kernels = [
+        Stationary(name, own.detach().unsqueeze(0), variance.detach())
+        for name, own, variance in zip(NAMES, leaves["lengthscale"], leaves["scale"], strict=False)
+    ]
+    layout = TaskLayout(sizes, support, independent, torch.device("cpu"))
+    value, gradient = joint_nll_and_gradient(
+        layout, X, Y, leaves["noise"].detach(), leaves["covariances"].detach(), kernels
+    )
+    torch.testing.assert_close(value, expected.detach())
+    for name, reference in zip(leaves, expected_gradient, strict=True):
+        found = getattr(gradient, name)
+        if name == "covariances":  # nobody reads those of tasks without a part
+            inside = torch.tensor(support)
+            inside = inside.unsqueeze(-1) & inside.unsqueeze(-2)
+            found, reference = found[inside], reference[inside]
+        torch.testing.assert_close(found, reference)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_a_matrix_that_is_not_positive_definite(independent):
+    X, Y, leaves = problem(INDEPENDENT, (2, 2, 2, 2))
+    kernels = [
+        Stationary("rbf", torch.ones(1, 3).double(), torch.ones(()).double()) for _ in range(4)
+    ]
+    layout = TaskLayout((2, 2, 2, 2), INDEPENDENT, independent, torch.device("cpu"))
+    value, _ = joint_nll_and_gradient(
+        layout, X, Y, -leaves["noise"].detach(), leaves["covariances"].detach(), kernels
+    )
+    assert value.isnan()

@@ -116,9 +116,9 @@ def test_fit_is_to_some_points_of_large_tasks(monkeypatch):
     tasks, seen = stacked((40, 40, 40), known_noise=()), []
     evaluate = PopulationObjective._evaluate
 
-    def counted(objective, theta):
+    def counted(objective, hyperparameters):
         seen.append(len(objective.tasks.Y))
-        return evaluate(objective, theta)
+        return evaluate(objective, hyperparameters)
 
     monkeypatch.setattr(PopulationObjective, "_evaluate", counted)
     fit_population(tasks, "matern52", PopulationOptions(max_iter=2, fit_points=30))
