@@ -2,14 +2,16 @@
 
 A :class:`TransferHistory` holds the columns of a table, in the raw search space, as plain values,
 which JSON stores exactly. An :class:`AuxiliaryHistory` holds old experiments. Where Ax's storage
-has lost them, :func:`attach_history` attaches them by hand.
+has lost them, :func:`attach_history` attaches them by hand. It uses what is private to Ax:
+``_save_experiment_to_db_if_possible`` of a ``Client``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,12 +21,12 @@ from ax.core import Experiment
 from ax.core.auxiliary import AuxiliaryExperimentPurpose
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.exceptions.core import UserInputError
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_transfer.ax.experiments import experiment_of, save_again
-from botorch_transfer.ax.units import moments_of
-from botorch_transfer.data.tables import likely_column
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.memo import content_key
+from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +34,23 @@ TENSOR_TASK = "old task"  # not "task", which may be a metric
 
 TensorHistory = Mapping[str, tuple[Tensor, ...]]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Raises errors about old runs as Ax's ``UserInputError``."""
+    try:
+        yield
+    except (InputDataError, ValueError) as error:
+        raise UserInputError(str(error)) from error
+
+
+def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
+    std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
+    mean = float(outcomes.mean())
+    rounding = 4 * float(np.finfo(float).eps) * abs(mean)
+    return mean, std if std > rounding else 1.0
 
 
 def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
@@ -62,22 +81,6 @@ def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
     if rest:
         frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
     return frame
-
-
-class OldRuns(NamedTuple):
-    """Old runs that have a value of one metric.
-
-    Args:
-        tasks: The name of each run's task.
-        parameters: The raw parameters of each run.
-        means: The metric's values.
-        sems: Their standard errors; NaN where there is none.
-    """
-
-    tasks: list[str]
-    parameters: list[dict[str, Any]]
-    means: np.ndarray
-    sems: np.ndarray
 
 
 class TransferHistory:
@@ -141,6 +144,9 @@ class TransferHistory:
             >>> TransferHistory.from_frame(frame)
             TransferHistory(1 runs of 1 tasks)
         """
+        frame, task = frame.rename(columns=str), str(task)
+        with user_errors():
+            check_table(frame, frame.columns)
         if task not in frame.columns:
             raise UserInputError(
                 f"The history has no column {task!r} that says which old task a run is of: name it "
@@ -148,17 +154,13 @@ class TransferHistory:
             )
         if frame.empty:
             raise UserInputError("The history has no rows: leave it out to start without one.")
-        names = frame.columns.astype(str)
-        if not names.is_unique:
-            twice = sorted(set(names[names.duplicated()]))
-            raise UserInputError(f"The history has several columns {twice}: keep one of each.")
         if frame[task].isna().any():
             raise UserInputError(
                 f"Old runs lack a name in the column {task!r}: say which task they are of, or "
                 "leave them out."
             )
         columns = _plain_columns(frame)
-        columns[str(task)] = [str(name) for name in columns[str(task)]]
+        columns[task] = [str(name) for name in columns[task]]
         kept = {
             name: values
             for name, values in columns.items()
@@ -166,7 +168,7 @@ class TransferHistory:
         }
         if odd := sorted(columns.keys() - kept.keys()):
             logger.info("Left out columns without numbers or text: %s.", odd)
-        return cls(kept, str(task), missing)
+        return cls(kept, task, missing)
 
     @classmethod
     def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
@@ -217,100 +219,37 @@ class TransferHistory:
             )
         return cls._known[history]
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table, of plain objects; ``None`` where a value is missing."""
+        return pd.DataFrame(self.columns, dtype=object)
+
     def metrics(self, names: Sequence[str]) -> list[str]:
         """Selects the metrics that the history has."""
         return [name for name in names if name in self.columns]
 
-    def moments(self, metric: str) -> tuple[float, float]:
-        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
-        outcomes = self._outcomes(metric)
-        return moments_of(outcomes[np.isfinite(outcomes)])
-
-    def runs(
-        self, metric: str, parameters: Sequence[str], optional: Collection[str] = ()
-    ) -> OldRuns:
-        """The runs that have a finite value of a metric.
+    def outcomes(self, metric: str) -> np.ndarray:
+        """The finite values of a metric; ``NaN`` for the other runs.
 
         Args:
             metric: The metric.
-            parameters: The parameters that matter, in the order of the search space.
-            optional: Those of them whose values may be missing; they are ``None`` then, as those
-                of unknown ones are.
 
         Returns:
-            The runs.
+            An array with a value for each run.
 
         Raises:
-            UserInputError: If a parameter or its value is missing, no run is left, or the columns
-                do not fit the search space.
+            UserInputError: If there is no finite value.
         """
-        self._refuse_other_parameters(parameters)
-        spare = [name for name in self.columns if name not in {self.task, metric, *parameters}]
-        columns = {
-            name: self._values(
-                name, str(position) if self.positional else name, name in optional, spare
-            )
-            for position, name in enumerate(parameters)
-        }
-        sem_column, means = f"{metric}_sem", self._outcomes(metric)
-        sems = self._numbers(sem_column) if sem_column in self.columns else means * np.nan
-        finite = np.isfinite(means)
-        if not finite.all():
-            logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
-        if (sems[finite] <= 0).any():
-            raise UserInputError(
-                f"{sem_column!r} has standard errors that are not positive: correct them, or "
-                f"leave the column out to infer the noise of {metric!r}."
-            )
-        kept = np.flatnonzero(finite)
-        tasks = [self.columns[self.task][row] for row in kept]
-        values = [{name: columns[name][row] for name in parameters} for row in kept]
-        return OldRuns(tasks, values, means[kept], sems[kept])
-
-    def _outcomes(self, metric: str) -> np.ndarray:
-        outcomes = self._numbers(metric)
-        if not np.isfinite(outcomes).any():
+        values = pd.to_numeric(self.frame[metric], errors="coerce").to_numpy(dtype=float)
+        finite = np.isfinite(values)
+        if not finite.any():
             raise UserInputError(f"The history has no finite value of {metric!r}: leave it out.")
-        return outcomes
+        return np.where(finite, values, np.nan)
 
-    def _numbers(self, column: str) -> np.ndarray:
-        try:
-            return np.array(self.columns[column], dtype=float)
-        except (TypeError, ValueError) as error:
-            raise UserInputError(
-                f"The history's column {column!r} has values that are not numbers: convert them."
-            ) from error
-
-    def _refuse_other_parameters(self, parameters: Sequence[str]) -> None:
-        if not self.positional and self.task in parameters:
-            raise UserInputError(
-                f"{self.task!r} is a parameter of the search space, and the history's column with "
-                "the names of old tasks: name that column otherwise, by task=..."
-            )
-        width = sum(name.isdigit() for name in self.columns)
-        if self.positional and width > len(parameters):
-            raise UserInputError(
-                f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(parameters)} parameters {list(parameters)}: give one column for each, in "
-                "that order."
-            )
-        if unknown := sorted(set(self.missing) - set(parameters)):
-            raise UserInputError(
-                f"missing={{...}} has values of {unknown}, which are no parameters of the search "
-                f"space: it has {list(parameters)}."
-            )
-
-    def _values(self, name: str, column: str, optional: bool, spare: Sequence[str]) -> list[Any]:
-        values = self.columns.get(column, [None] * len(self.columns[self.task]))
-        values = [self.missing.get(name) if value is None else value for value in values]
-        if not optional and name not in self.unknown and any(value is None for value in values):
-            raise missing_value(name, None if column in self.columns else spare)
-        return values
-
-    @property
-    def unknown(self) -> list[str]:
-        """Parameters that had a value which nobody knows."""
-        return [name for name, value in self.missing.items() if value is None]
+    def moments(self, metric: str) -> tuple[float, float]:
+        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
+        outcomes = self.outcomes(metric)
+        return moments_of(outcomes[np.isfinite(outcomes)])
 
     def to_json(self) -> dict[str, Any]:
         """What Ax's storage keeps."""
@@ -329,24 +268,6 @@ class TransferHistory:
     def __repr__(self) -> str:
         tasks = self.columns[self.task]
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
-
-
-def missing_value(parameter: str, columns: Sequence[str] | None = None) -> UserInputError:
-    """Says that old runs lack a parameter, and what can be done.
-
-    Args:
-        parameter: The parameter.
-        columns: Columns that may be meant, if there is none of its name.
-
-    Returns:
-        The error.
-    """
-    likely = likely_column(parameter, columns or [])
-    hint = f"rename the column {likely!r} if that is it, " if likely else ""
-    return UserInputError(
-        f"Old runs lack the parameter {parameter!r}: {hint}say by missing={{{parameter!r}: ...}} "
-        "which value it had, None if it is unknown, or leave these runs out."
-    )
 
 
 TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
@@ -487,4 +408,4 @@ def attach_history(
     """
     AuxiliaryHistory.from_experiments(experiments).attach(experiment_of(target))
     if isinstance(target, Client):
-        save_again(target)
+        target._save_experiment_to_db_if_possible(experiment=target._experiment)
