@@ -31,7 +31,6 @@ from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import search_space_of
 from botorch_transfer.ax.history import TransferHistory, user_errors
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
-from botorch_transfer.data.tables import unknown_values
 from botorch_transfer.input_transforms import input_labels, label_inputs
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.prior import TransferPrior
@@ -80,7 +79,8 @@ def encode_runs(
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
             table = rows[[name for name in known.columns if name in rows]]
-            features = [_features(search_space, row | fixed) for row in table.to_dict("records")]
+            records: list[dict[Any, Any]] = table.to_dict("records")
+            features = [_features(search_space, row | fixed) for row in records]
             for transform in transforms.values():
                 features = transform.transform_observation_features(features)
             return torch.tensor(
@@ -100,9 +100,8 @@ def encode_runs(
             )
         encoded: dict[str, SourceData] = {}
         for name, data in found.items():
-            X, Y = data.X.to(device), ((data.Y - mean) / std).to(device)
-            noisy = data.Yvar is not None
-            encoded[name] = (X, Y, (data.Yvar / std**2).to(device)) if noisy else (X, Y)
+            X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
+            encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
         return encoded
 
     return _encoded.recall(key, encode)
@@ -163,28 +162,12 @@ def _runs(
     finite = np.isfinite(history.outcomes(metric))
     if not finite.all():
         logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
-    frame = frame[finite].copy()
+    frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
     for parameter in known.parameters:
-        name, values = parameter.name, getattr(parameter, "values", ())
-        if name in history.missing:
-            _fill(frame, history, parameter)
-        if name in frame:
-            frame[name] = [_choice(values, value) for value in frame[name]]
+        if isinstance(parameter, own.CategoricalParameter) and parameter.name in frame:
+            column = frame[parameter.name]
+            frame[parameter.name] = [_choice(parameter.values, value) for value in column]
     return frame
-
-
-def _fill(frame: pd.DataFrame, history: TransferHistory, parameter: own.Parameter) -> None:
-    """Fills in a parameter's missing values; unknown ones are spread over the range, by task."""
-    name, value = parameter.name, history.missing[parameter.name]
-    if name not in frame:
-        frame[name] = None
-    empty = frame[name].isna()
-    if value is not None:
-        frame.loc[empty, name] = value
-        return
-    for task, rows in frame[empty].groupby(history.task, sort=False):
-        values = unknown_values(parameter, len(rows), seed=f"{task}/{name}")
-        frame.loc[rows.index, name] = values[name].astype(object).to_numpy()
 
 
 def _choice(values: Sequence[Any], value: Any) -> Any:

@@ -20,17 +20,22 @@ from ax.api.client import Client
 from ax.core import Experiment
 from ax.core.auxiliary import AuxiliaryExperimentPurpose
 from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax.experiments import experiment_of, metrics_of
 from botorch_transfer.memo import content_key
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-TENSOR_TASK = "old task"  # not "task", which may be a metric
+TASK = "old task"
+"""The column of tasks in tables of tensors and experiments; a metric may be called "task"."""
+
+LEAST_ERROR = 1e-3
+"""The least standard error of old experiments, in standard deviations of the outcomes."""
 
 TensorHistory = Mapping[str, tuple[Tensor, ...]]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
@@ -76,7 +81,7 @@ def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
             "its noise is unknown."
         )
     frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[TENSOR_TASK] = name
+    frame[TASK] = name
     frame[metric] = Y[:, 0].tolist()
     if rest:
         frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
@@ -195,7 +200,7 @@ class TransferHistory:
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
             raise UserInputError("The old tasks differ in their inputs: give all the same number.")
         columns = _plain_columns(pd.concat(frames, ignore_index=True))
-        return cls(columns, TENSOR_TASK, positional=True)
+        return cls(columns, TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:
@@ -358,24 +363,82 @@ def auxiliary_names(experiment: Experiment) -> list[str]:
     return [auxiliary.experiment.name for auxiliary in attached]
 
 
-def auxiliary_outcomes(sources: Sequence[AuxiliarySource], metric: str) -> np.ndarray | None:
-    """All outcomes that old experiments have of a metric.
+def auxiliary_table(experiment: Experiment) -> TransferHistory:
+    """Makes a table of the old experiments that are attached to an experiment.
+
+    A parameter that an old experiment lacks had the value of the new one's status quo. Fixed
+    parameters count as fixed at the new one's values.
 
     Args:
-        sources: The old experiments.
-        metric: The new experiment's metric.
+        experiment: The new experiment.
 
     Returns:
-        An array of finite outcomes, ``None`` if no experiment has any.
+        The old runs of its metrics, a task for each old experiment and metric.
+
+    Raises:
+        UserInputError: If a parameter's value is unknown, or only old experiments have it.
     """
-    found = []
-    for source in sources:
-        names = source.transfer_metric_config.get(metric, {metric})
-        if not source.data.empty and names and names <= set(source.data.metric_names):
-            found.append(source.data.filter(metric_names=names).df["mean"].to_numpy(dtype=float))
-    outcomes = np.concatenate(found) if found else np.empty(0)
-    outcomes = outcomes[np.isfinite(outcomes)]
-    return outcomes if len(outcomes) else None
+    space, status_quo = experiment.search_space, experiment.status_quo
+    known = space.backfill_values() | (status_quo.parameters if status_quo else {})
+    rows: list[dict[str, Any]] = []
+    lacking: set[str] = set()
+    for source in _attached(experiment):
+        new_names = {old: new for new, old in source.transfer_param_config.items()}
+        old_space = source.experiment.search_space
+        names = {new_names.get(name, name) for name in old_space.parameters}
+        tunable = {new_names.get(name, name) for name in old_space.tunable_parameters}
+        lacking |= space.tunable_parameters.keys() - names - known.keys()
+        lacking |= tunable - space.parameters.keys()
+        for metric in metrics_of(experiment):
+            for row in _rows(source, metric):
+                arm = source.experiment.arms_by_name[row["arm_name"]].parameters
+                values = {new_names.get(name, name): value for name, value in arm.items()}
+                filled = {name: known.get(name) for name in space.tunable_parameters} | values
+                rows.append(
+                    {name: filled[name] for name in space.tunable_parameters}
+                    | {TASK: f"{source.experiment.name}_{row['metric_name']}"}
+                    | {metric: row["mean"], f"{metric}_sem": row["sem"]}
+                )
+    if lacking:
+        raise UserInputError(
+            f"The parameters {sorted(lacking)} are not in all of the old experiments and the new "
+            "one: give the new one a status quo that says what they were in old ones, add them to "
+            "it, rename them by AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, "
+            "which transfers between search spaces."
+        )
+    frame = pd.DataFrame(rows, columns=None if rows else [TASK])
+    for metric in frame.columns.intersection(metrics_of(experiment)):
+        frame[f"{metric}_sem"] = _complete_errors(frame[frame[metric].notna()], metric)
+    return TransferHistory(_plain_columns(frame), TASK)
+
+
+def _attached(experiment: Experiment) -> list[AuxiliarySource]:
+    """The old experiments that are attached to a new one; a database gives them another class."""
+    attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
+    kept = [{n: v for n, v in vars(each).items() if n != "data"} for each in attached]
+    return [AuxiliarySource(**options) for options in kept if options["is_active"]]
+
+
+def _rows(source: AuxiliarySource, metric: str) -> list[dict[Any, Any]]:
+    """What an old experiment has of a metric of the new one, a row an arm."""
+    names, data = source.transfer_metric_config.get(metric, {metric}), source.data
+    if data.empty or not names or not names <= set(data.metric_names):
+        logger.info("The old experiment %r has no %r.", source.experiment.name, metric)
+        return []
+    trials = source.experiment.trials
+    return [
+        row
+        for row in data.filter(metric_names=names).df.to_dict("records")
+        if trials[row["trial_index"]].status in STATUSES_EXPECTING_DATA and np.isfinite(row["mean"])
+    ]
+
+
+def _complete_errors(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """The standard errors of tasks that have them for all runs; those of zero are raised."""
+    errors, (_, std) = frame[f"{metric}_sem"], moments_of(frame[metric].to_numpy())
+    complete = np.isfinite(errors).groupby(frame[TASK]).transform("all")
+    # Ax writes a standard error of zero where there is no noise.
+    return errors.clip(lower=LEAST_ERROR * std).where(complete)
 
 
 def attach_history(

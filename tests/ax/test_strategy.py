@@ -270,6 +270,7 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp
         ({"prior": {"loss": "/none.safetensors"}}, "no prior file"),
         ({"prior": {"loss": "a"}, "task": "day"}, "task is only for"),
         ({"prior": {"loss": "a"}, "missing": {"C": 1.0}}, "missing is only for"),
+        ({"prior": {"loss": "a"}, "pretraining": {"steps": 1}}, "leave out pretraining"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
         ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
@@ -278,12 +279,6 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp
 def test_unfit_arguments_are_refused_at_once(options, message):
     with pytest.raises((UserInputError, TypeError, FileNotFoundError), match=message):
         transfer_generation_strategy(**options)
-
-
-def test_options_of_pretraining_are_for_what_is_pretrained(make_client, old_clients, runs):
-    old = old_clients(runs.head(3), plain_space())
-    with pytest.raises(UserInputError, match="pretraining is only for"):
-        transfer_generation_strategy(history=old, pretraining={"steps": 1})
 
 
 def test_a_history_of_another_objective_is_refused(make_client, runs):
