@@ -31,13 +31,12 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from ax.storage.transform_registry import register_transform
 
 from botorch_transfer import models, report
+from botorch_transfer.average import GuardRule, TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
-from botorch_transfer.guarded import GuardRule
-from botorch_transfer.model import TargetGP
-from botorch_transfer.transfer import TransferGP
+from botorch_transfer.model import TransferModel
 
 Path = str | os.PathLike[str]
 History = (
@@ -79,7 +78,7 @@ def register() -> None:
 
 
 def transfer_generation_strategy(
-    model: type[TargetGP] = TransferGP,
+    model: type[TransferModel] = TransferGP,
     history: History | None = None,
     prior: Mapping[str, Path] | None = None,
     *,
@@ -207,7 +206,7 @@ def transfer_generation_strategy(
 
 
 def _check_arguments(model: Any, history: Any, prior: Any) -> None:
-    if not (isinstance(model, type) and issubclass(model, TargetGP)):
+    if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     if history is not None and prior is not None:
         raise UserInputError("Give either a history or priors, not both.")
@@ -292,7 +291,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     found = {
         name: model
         for name, model in zip(surrogate.outcomes, fitted, strict=True)
-        if isinstance(model, TargetGP)
+        if isinstance(model, TransferModel)
     }
     if metric is None and len(found) == 1:
         (metric,) = found

@@ -30,8 +30,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distributions import LogPrior
-from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import (
     BLOCK_ELEMENTS,
     StationaryGradient,

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.gp.objective import TargetObjective
-from botorch_transfer.gp.parallel import single_threaded_scipy
+from botorch_transfer.gp.optimize import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)

@@ -42,6 +42,7 @@ from pandas import DataFrame, Series, to_numeric
 from torch import Tensor
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
+from botorch_transfer.average import TransferGP
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import (
     failed_inputs,
@@ -56,7 +57,6 @@ from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.suggestion.search import maximize
-from botorch_transfer.transfer import TransferGP
 
 logger = logging.getLogger(__name__)
 

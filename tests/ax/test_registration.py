@@ -23,13 +23,13 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
+from botorch_transfer.average import GuardRule
 from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
-from botorch_transfer.guarded import GuardRule
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
 
@@ -76,7 +76,7 @@ def test_inputs_of_transfer_models_are_made_here():
     dispatch = surrogate.submodel_input_constructor.dispatch
     for name in models.__all__:
         cls = getattr(models, name)
-        if issubclass(cls, TargetGP):
+        if issubclass(cls, TransferModel):
             assert dispatch(cls) is model_inputs.transfer_inputs_for_ax
     assert dispatch(SingleTaskGP) is not model_inputs.transfer_inputs_for_ax
 

@@ -7,8 +7,8 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.studies.problems import PoolProblem
 from benchmarks.tables import read_shared
+from botorch_transfer.memo import content_key
 
 Rows = tuple[np.ndarray, np.ndarray]
 """Inputs, and outcomes to be maximized."""
@@ -54,11 +56,6 @@ class Suite:
     def full_name(self) -> str:
         """The name that no other suite has."""
         return f"{self.name}_{self.history}" if self.history else self.name
-
-    @property
-    def unspoiled(self) -> Suite:
-        """The suite with the same draws and the history as it was."""
-        return replace(self, history="")
 
 
 def shuffled(y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -99,43 +96,6 @@ STRESS = {
     history: tuple(replace(_BY_NAME[name], history=history) for name in MANY_ROWS)
     for history in SPOILED
 }
-GROUPS: Mapping[str, tuple[Suite, ...]] = MappingProxyType(
-    {
-        "tuning": TUNING,
-        "validation": VALIDATION,
-        "development": (*TUNING, *VALIDATION),
-        "few_sources": FEW_SOURCES,
-        **STRESS,
-        "stress": tuple(suite for suites in STRESS.values() for suite in suites),
-    }
-)
-"""Suites that are reported together."""
-SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.full_name: suite for suites in GROUPS.values() for suite in suites}
-)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A target's pool, and the history of other tasks.
-
-    Args:
-        X: An `N x d` tensor of points.
-        Y: An `N x 1` tensor of their outcomes, to be maximized.
-        history: The source tasks' evaluations.
-        generator: Decides on a run's random points, and between equal scores.
-    """
-
-    X: Tensor
-    Y: Tensor
-    history: Mapping[str, tuple[Tensor, Tensor]]
-    generator: np.random.Generator
-
-    def regret(self, found: float) -> float:
-        """How far a value is from the pool's best, 1 for its median and everything below."""
-        best = float(self.Y.max())
-        scale = best - float(np.median(self.Y.numpy()))
-        return min(1.0, (best - found) / max(scale, 1e-12))
 
 
 def tasks(suite: Suite, folder: Path) -> Mapping[str, Rows]:
@@ -165,48 +125,88 @@ def _trimmed(X: np.ndarray, y: np.ndarray) -> Rows:
     return X, np.maximum(y, np.quantile(y, CLIPPED))
 
 
-def targets(names: list[str], number: int) -> list[str]:
-    """Chooses targets from all over a table.
+def targets(names: list[str]) -> list[str]:
+    """Chooses at most `MAX_TARGETS` targets from all over a table.
 
     Args:
         names: The names of all tasks.
-        number: How many to choose, at most `MAX_TARGETS`.
 
     Returns:
-        Their names, every second one of the largest choice first. So a smaller number of targets
-        are the first of a larger one.
+        Their names, every second one first: a few of them are from all over the table, too.
     """
     ordered = sorted(names)
     chosen = ordered[:: max(1, len(ordered) // MAX_TARGETS)][:MAX_TARGETS]
-    return [*chosen[::2], *chosen[1::2]][:number]
+    return [*chosen[::2], *chosen[1::2]]
 
 
-def draw(suite: Suite, target: str, seed: int, folder: Path) -> Case:
-    """Draws what a run meets.
+@dataclass(frozen=True)
+class SuiteProblem:
+    """One target of a suite.
 
     Args:
         suite: The suite.
         target: The task that is optimized.
-        seed: The seed.
+        folder: Where the tables are.
+    """
+
+    suite: Suite
+    target: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The suite and the target."""
+        return f"{self.suite.full_name}: {self.target}"
+
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """Counts the evaluations; the draw has the run's seed."""
+        return seed if evaluation < 0 else max(evaluation - 1, 0)
+
+    def instance(self, seed: int, history_size: int | None) -> PoolProblem:
+        """Draws the sources, their evaluations and the pool; the suite says how many of them.
+
+        Spoiled histories are of the same evaluations, and for the same pool.
+        """
+        everything, suite = tasks(self.suite, self.folder), self.suite
+        entropy = sum(map(ord, suite.name + self.target)) * 1000 + seed
+        generator, spoiling = np.random.default_rng(entropy), np.random.default_rng([entropy, 1])
+        others = generator.permutation([name for name in sorted(everything) if name != self.target])
+        history = {}
+        for name in map(str, others[: suite.num_sources]):
+            X, y = _some(*everything[name], suite.num_points, generator)
+            if suite.history:
+                y = SPOILED[suite.history](y, spoiling)
+            history[name] = _tensors(X, y)
+        X, y = everything[self.target]
+        if len(y) > POOL_SIZE:
+            X, y = _some(X, y, POOL_SIZE, generator)
+        return PoolProblem(self.name, *_tensors(X, y), history, generator)
+
+    def key(self) -> str:
+        """A digest of the name, and of how much of the table a run sees."""
+        return content_key(self.name, astuple(self.suite))
+
+
+def problems(suites: Sequence[Suite], folder: Path | None) -> list[SuiteProblem]:
+    """The problems of suites.
+
+    Args:
+        suites: The suites.
         folder: Where the tables are.
 
     Returns:
-        The case. Spoiled histories are of the same evaluations, and for the same pool.
+        One problem a target.
+
+    Raises:
+        ValueError: If there is no folder.
     """
-    everything = tasks(suite, folder)
-    entropy = sum(map(ord, suite.name + target)) * 1000 + seed
-    generator, spoiling = np.random.default_rng(entropy), np.random.default_rng([entropy, 1])
-    others = generator.permutation([name for name in sorted(everything) if name != target])
-    history = {}
-    for name in map(str, others[: suite.num_sources]):
-        X, y = _some(*everything[name], suite.num_points, generator)
-        if suite.history:
-            y = SPOILED[suite.history](y, spoiling)
-        history[name] = _tensors(X, y)
-    X, y = everything[target]
-    if len(y) > POOL_SIZE:
-        X, y = _some(X, y, POOL_SIZE, generator)
-    return Case(*_tensors(X, y), history, generator)
+    if folder is None:
+        raise ValueError("The study needs the tables: add --data FOLDER.")
+    return [
+        SuiteProblem(suite, target, folder)
+        for suite in suites
+        for target in targets(list(tasks(suite, folder)))
+    ]
 
 
 def _some(X: np.ndarray, y: np.ndarray, number: int, generator: np.random.Generator) -> Rows:
