@@ -54,7 +54,7 @@ def tensors(frame: Any) -> dict[str, Any]:
     return {"loss": tasks}
 
 
-@pytest.mark.parametrize("form", ["experiments", "table", "tensors"])
+@pytest.mark.parametrize("form", ["experiments", "tensors"])
 def test_every_history_has_averaged_improvements(make_client, complete, options_of, runs, form):
     if form == "tensors":
         options = {"history": tensors(runs)}
@@ -123,13 +123,10 @@ def test_categories(make_client, mixed_runs):
 
 
 @pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0)])
-@pytest.mark.parametrize("form", ["experiments", "table"])
 def test_shares_follow_the_metrics_direction_in_the_order_of_trials(
-    make_client, options_of, runs, objective, sign, form
+    make_client, runs, objective, sign
 ):
-    client = make_client(
-        model=TransferGP, objective=objective, **options_of(form, runs, plain_space())
-    )
+    client = make_client(model=TransferGP, objective=objective, history=runs)
     # More than ten trials, whose names have another order.
     losses = [9.0, 8.0, 2.0, *np.linspace(3.0, 6.0, 9)]
     for number, loss in enumerate(losses):
