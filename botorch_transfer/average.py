@@ -50,7 +50,6 @@ from torch.nn import ModuleDict, Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_options
-from botorch_transfer.gp.agreement import source_agreement, tasks_agree
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     Hyperparameter,
@@ -63,7 +62,7 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.ensembles import own_mean
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.prior import SourceGPs, source_agreement, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
 PLAIN = "plain"
