@@ -114,7 +114,7 @@ def test_two_objectives(make_client, runs):
 def test_categories(make_client, mixed_runs):
     client = make_client(mixed_space(), model=TransferGP, history=mixed_runs)
     losses = []
-    for _ in range(3):
+    for _ in range(4):
         ((trial, config),) = client.get_next_trials(1).items()
         losses.append(mixed_loss(config, 0.1))
         client.complete_trial(trial, {"loss": losses[-1]})
