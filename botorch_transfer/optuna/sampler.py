@@ -7,7 +7,6 @@ workers avoid one another. The models and the search for the next row are those 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -66,7 +65,7 @@ MAX_AHEAD, AHEAD = 4, timedelta(minutes=1)
 MAX_ATTEMPTS = 5
 """How often to choose again if another worker has chosen the same row meanwhile."""
 
-_PARAMS, _LENGTH = "transfer:params", 2045  # databases have no longer attributes
+_PARAMS = "transfer:params"
 _STATUS = "optuna: state"  # no parameter has this name
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not of the sampler, which is pickled
@@ -491,11 +490,8 @@ def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
 
 def _store(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
     """Stores the parameters that a trial is about to suggest."""
-    text = json.dumps({name: label(value) for name, value in params.items()})
-    parts = [text[start : start + _LENGTH] for start in range(0, len(text), _LENGTH)]
-    # What is empty ends the text, also where a longer one had been stored.
-    for number, part in enumerate([*parts, ""]):
-        study._storage.set_trial_system_attr(trial._trial_id, f"{_PARAMS}:{number}", part)
+    labels = {name: label(value) for name, value in params.items()}
+    study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, labels)
 
 
 def _is_chosen(
@@ -515,15 +511,12 @@ def _params(trial: FrozenTrial) -> dict[str, Any]:
     """The parameters of a trial; of a running one also those that it is about to suggest."""
     if trial.state.is_finished():
         return trial.params
-    text, part = "", 0
-    while more := trial.system_attrs.get(f"{_PARAMS}:{part}"):
-        text, part = text + more, part + 1
-    stored = json.loads(text) if text else {}
-    return {**stored, **trial.system_attrs.get("fixed_params", {}), **trial.params}
+    attributes = trial.system_attrs
+    return {**attributes.get(_PARAMS, {}), **attributes.get("fixed_params", {}), **trial.params}
 
 
 def _is_choosing(trial: FrozenTrial) -> bool:
     """Whether a worker is about to choose a trial's parameters."""
-    if trial.state != TrialState.RUNNING or f"{_PARAMS}:0" in trial.system_attrs or trial.params:
+    if trial.state != TrialState.RUNNING or _PARAMS in trial.system_attrs or trial.params:
         return False
     return trial.datetime_start is not None and datetime.now() - trial.datetime_start < AHEAD
