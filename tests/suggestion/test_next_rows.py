@@ -489,13 +489,13 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_with_the_default_model(drawn, n):
     valid_rows_or_one_sentence(drawn, n, None)
