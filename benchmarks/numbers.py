@@ -7,9 +7,12 @@ A change that only moves code about must leave all numbers as they are. `record`
 few small tasks and writes them to FILE (safetensors, in double precision); the priors of the models
 go to a folder beside it, `FILE.priors`. `compare` computes them again, prints for every group of
 checks the largest deviation, and exits with status 1 if one is beyond its tolerance. The module
-uses public names only and the data are formulas, so the same file also runs on an older checkout:
+uses public names only, imported from the package and its rooms `models` and `pretraining`, and the
+data are formulas, so the same file also runs on another checkout:
 
     PYTHONPATH=CHECKOUT python -P benchmarks/numbers.py record FILE
+
+Models that average others are compared by their posteriors alone: they have no marginal likelihood.
 
 Keys read `kind/case/quantity`. The kinds, with their tolerances:
 
@@ -23,6 +26,12 @@ Keys read `kind/case/quantity`. The kinds, with their tolerances:
   differ by 1e-10, and the spread of the repetitions is added to the tolerances.
 * `tight fit`: the same rule for one start, optimized until nothing changes.
 * `estimate`: fitted hyperparameters and what follows from them: 1e-3, absolute and relative.
+* `suggest`: suggested rows within 1e-3 of each parameter's encoded range, so choices and whole
+  numbers are the same; their predictions within 0.01 standard deviations, their acquisition, the
+  logarithm of an improvement, within 0.01; the old tasks named for them are the same. A search
+  stops where the acquisition is nearly flat: outcomes that differ by 1e-10 move the second row of
+  a batch by 4e-4 of a range, and its acquisition by as much. The tables, too, are therefore
+  repeated, and the spread is added.
 * `first losses`: the first 100 steps of Adam: 1e-8, absolute and relative.
 * `final loss`: of a whole pre-training, one a seed: no further away than the seeds are from one
   another.
@@ -38,11 +47,12 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 import torch
 from botorch import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -56,14 +66,20 @@ from torch import Tensor
 
 import botorch_transfer
 from botorch_transfer import (
+    CategoricalParameter,
     Domain,
+    FloatParameter,
     Hyperprior,
+    IntegerParameter,
     PretrainedPrior,
+    SearchSpace,
     SourceData,
     SourceGPs,
     SourceHierarchy,
+    SourcePopulation,
     as_datasets,
     models,
+    suggest,
 )
 from botorch_transfer.pretraining import NetworkOptions, clear_memos
 
@@ -72,6 +88,8 @@ NATS = 1e-4
 DEVIATIONS = 1e-3
 ESTIMATE = 1e-3
 LOSS = 1e-8
+ROWS = 1e-3
+SUGGESTED = 1e-2
 
 NUM_LOSSES = 100
 SEEDS = 4
@@ -82,6 +100,8 @@ TIGHT: dict[str, Any] = {
     "optimizer_kwargs": {"options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-8}},
 }
 SMALL = {"hidden": (8, 8)}
+HYPERPRIORS = "hyperpriors"
+"""The argument of priors' fits for the hyperpriors; its name is used nowhere else."""
 
 Numbers = dict[str, Tensor]
 
@@ -119,6 +139,19 @@ def history(
         X = points(size, shift=0.0 if matching else 0.37 * number)
         Y = outcomes(X, number) + change * X[:, :1]
         tasks[name] = (X, Y, noises(X)) if known_noise else (X, Y)
+    return tasks
+
+
+def balanced() -> list[SourceData]:
+    """Tasks with as many outcomes of -1 as of 1, and a zero: standardizing them rounds nothing.
+
+    Which points are kept where there are too many depends on the last bits of outcomes.
+    """
+    tasks: list[SourceData] = []
+    for number, size in enumerate((9, 11, 15)):
+        X = points(size, shift=0.37 * number)
+        ranks = outcomes(X, number).argsort(dim=0).argsort(dim=0)
+        tasks.append((X, (ranks - size // 2).sign().to(X)))
     return tasks
 
 
@@ -169,6 +202,7 @@ def hand_made_models(standardize: bool) -> dict[str, SingleTaskGP]:
 
 PRIORS: dict[str, tuple[type[Any], Callable[[], Any]]] = {
     "sources": (SourceGPs, lambda: SourceGPs.fit(history(), num_restarts=0)),
+    "population": (SourcePopulation, lambda: SourcePopulation.fit(history())),
     "hierarchy": (SourceHierarchy, lambda: SourceHierarchy.fit(history(), num_restarts=0)),
     "means": (SourceHierarchy, lambda: SourceHierarchy.fit(history(), "mean", num_restarts=0)),
     "hyperbo": (PretrainedPrior, lambda: pretrain("hyperbo", "nll", steps=50)),
@@ -207,14 +241,24 @@ def write_priors(folder: Path) -> None:
 
 
 class ModelCase(NamedTuple):
-    """A model to look at: its class, its prior's file (source data if empty), its options."""
+    """A model to look at: its class, its prior's file (source data if empty), its options.
+
+    A model of several priors has a mapping from their names to files.
+    """
 
     model: str
-    prior: str = ""
+    prior: str | Mapping[str, str] = ""
     options: Mapping[str, Any] = {}
     is_fitted: bool = True
     known_noise: bool = False
 
+    @property
+    def is_average(self) -> bool:
+        """Whether it averages the posteriors of models: it has no likelihood of its own."""
+        return self.model in ("TransferGP", "GuardedTransferGP")
+
+
+MEMBERS = {"population": "population", "scaml": "sources"}
 
 MODELS: dict[str, ModelCase] = {
     "ScaMLGP": ModelCase("ScaMLGP", "sources"),
@@ -245,6 +289,8 @@ MODELS: dict[str, ModelCase] = {
     "FullyBayesianHyperpriorGP": ModelCase(
         "FullyBayesianHyperpriorGP", "universal", {"num_samples": 256, "num_members": 8}
     ),
+    "PopulationGP": ModelCase("PopulationGP", "population"),
+    "PopulationGP, known noise": ModelCase("PopulationGP", "population", known_noise=True),
     "RankWeightedGP": ModelCase("RankWeightedGP", "sources"),
     "TwoStageTransferGP": ModelCase("TwoStageTransferGP", "sources"),
     "GuardedTransferGP": ModelCase("GuardedTransferGP", "sources"),
@@ -254,6 +300,9 @@ MODELS: dict[str, ModelCase] = {
         {"transfer_model": models.SequentialHierarchicalGP},
         is_fitted=False,
     ),
+    "TransferGP": ModelCase("TransferGP", MEMBERS),
+    "TransferGP, known noise": ModelCase("TransferGP", MEMBERS, known_noise=True),
+    "TransferGP, one member": ModelCase("TransferGP", "sources", is_fitted=False),
 }
 
 
@@ -263,7 +312,9 @@ def build(case: ModelCase, n: int, folder: Path, repetition: int = 0) -> Any:
     Y = Y + 1e-10 * torch.sin(torch.arange(n).unsqueeze(-1) + repetition) * (repetition > 0)
     noise = noises(X) if case.known_noise else None
     prior: Any = history(case.known_noise, 1e-10 * repetition)
-    if case.prior:
+    if isinstance(case.prior, Mapping):
+        prior = {member: load_prior(folder, name) for member, name in case.prior.items()}
+    elif case.prior:
         prior = load_prior(folder, case.prior)
     torch.manual_seed(0)
     return getattr(models, case.model)(X, Y, prior, train_Yvar=noise, **case.options)
@@ -301,7 +352,7 @@ def likelihood(model: Any) -> Numbers:
     return result
 
 
-def fixed_numbers(model: Any, n: int) -> Numbers:
+def fixed_numbers(model: Any, n: int, is_average: bool) -> Numbers:
     """What a model computes at the hyperparameters that it has."""
     X = TEST_X.clone().requires_grad_()
     result = predictions(model, X)
@@ -309,7 +360,7 @@ def fixed_numbers(model: Any, n: int) -> Numbers:
     result["gradient"] = gradient
     noisy = model.posterior(TEST_X, observation_noise=True)
     result["variance with noise"] = noisy.variance.squeeze(-1)
-    if n > 0:
+    if n > 0 and not is_average:
         result |= likelihood(model)
     if n > 1 and hasattr(model, "loo_posterior"):
         loo = model.loo_posterior()
@@ -317,18 +368,28 @@ def fixed_numbers(model: Any, n: int) -> Numbers:
     return result
 
 
-def fitted_numbers(model: Any, n: int, **options: Any) -> Numbers:
+def fitted_numbers(model: Any, n: int, is_average: bool, **options: Any) -> Numbers:
     """What a model predicts after a fit, and the log posterior that the fit reached."""
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     torch.manual_seed(0)
     fit_gpytorch_mll(mll, **options)
-    result = {"log posterior": n * likelihood(model)["mll"]} if n > 0 else {}
+    result: Numbers = {}
+    if n > 0 and not is_average:
+        result["log posterior"] = n * likelihood(model)["mll"]
+    noisy = model.eval().posterior(TEST_X, observation_noise=True)
+    result["deviation with noise"] = noisy.variance.squeeze(-1).sqrt()
     return result | as_fit(predictions(model, TEST_X))
 
 
 def repeated_fits(case: ModelCase, n: int, folder: Path, number: int) -> Numbers:
     """Stacks the results of fits to outcomes that hardly differ, the given ones first."""
-    runs = [fitted_numbers(build(case, n, folder, index), n) for index in range(number)]
+    return stacked(
+        fitted_numbers(build(case, n, folder, index), n, case.is_average) for index in range(number)
+    )
+
+
+def stacked(repetitions: Iterable[Numbers]) -> Numbers:
+    runs = list(repetitions)
     return {name: torch.stack([run[name].detach() for run in runs]) for name in runs[0]}
 
 
@@ -349,11 +410,12 @@ def model_numbers(folder: Path, repetitions: int) -> Numbers:
         joint = not case.prior
         for n in TARGET_SIZES:
             model, label = build(case, n, folder), f"{name}, {n} points"
-            result |= keyed(f"fixed/{label}", fixed_numbers(model, n))
+            result |= keyed(f"fixed/{label}", fixed_numbers(model, n, case.is_average))
             if case.is_fitted and (n == 6 or (joint and n == 0)):
                 fits = repeated_fits(case, n, folder, 1 + repetitions)
                 result |= keyed(f"fit/{label}", fits)
-                result |= keyed(f"tight fit/{label}", fitted_numbers(model, n, **TIGHT))
+                tight = fitted_numbers(model, n, case.is_average, **TIGHT)
+                result |= keyed(f"tight fit/{label}", tight)
     return result
 
 
@@ -366,8 +428,10 @@ def prior_moments(prior: Any, X: Tensor = TEST_X) -> Numbers:
     return {name: getattr(prior, name)(X) for name in names if hasattr(prior, name)}
 
 
-def source_gp_numbers() -> Numbers:
+def source_gp_numbers(folder: Path) -> Numbers:
     """Source GPs and hierarchies: fitted, appended to, and taken over from other models."""
+    maximum_likelihood: dict[str, Any] = {HYPERPRIORS: None}
+    learned: dict[str, Any] = {HYPERPRIORS: load_prior(folder, "universal")}
     fits: dict[str, Callable[[], Any]] = {
         f"SourceGPs, {kernel}, {starts} starts": partial(
             SourceGPs.fit, history(), kernel, num_restarts=starts - 1
@@ -379,7 +443,8 @@ def source_gp_numbers() -> Numbers:
         "SourceGPs, known noise": lambda: SourceGPs.fit(history(known_noise=True)),
         "SourceGPs, pooled": lambda: SourceGPs.fit(history(), outcome_scale="pooled"),
         "SourceGPs, raw": lambda: SourceGPs.fit(history(), outcome_scale="raw"),
-        "SourceGPs, maximum likelihood": lambda: SourceGPs.fit(history(), hyperpriors=None),
+        "SourceGPs, maximum likelihood": lambda: SourceGPs.fit(history(), **maximum_likelihood),
+        "SourceGPs, learned hyperpriors": lambda: SourceGPs.fit(history(), "matern32", **learned),
         "SourceGPs, appended": lambda: SourceGPs.fit(history(), num_restarts=0).append(
             {"four": target(6)}
         ),
@@ -408,6 +473,43 @@ def source_gp_numbers() -> Numbers:
         }
         for name, prior in taken.items():
             result |= keyed(f"fixed/{name} from models, {kind}", prior_moments(prior))
+    return result
+
+
+def population_numbers(folder: Path) -> Numbers:
+    """Populations of source tasks: fitted, appended to, and restricted to some of the tasks."""
+    learned: dict[str, Any] = {HYPERPRIORS: load_prior(folder, "universal")}
+    fits: dict[str, Callable[[], SourcePopulation]] = {
+        f"SourcePopulation, {kernel}": partial(SourcePopulation.fit, history(), kernel)
+        for kernel in ("rbf", "matern52")
+    }
+    fits |= {
+        "SourcePopulation, known noise": lambda: SourcePopulation.fit(history(known_noise=True)),
+        "SourcePopulation, learned hyperpriors": lambda: SourcePopulation.fit(
+            history(), "matern32", **learned
+        ),
+        "SourcePopulation, thinned": lambda: SourcePopulation.fit(
+            balanced(), fit_points=25, max_points=20
+        ),
+        "SourcePopulation, appended": lambda: SourcePopulation.fit(history()).append(
+            {"four": target(6)}
+        ),
+        "SourcePopulation, selected": lambda: SourcePopulation.fit(history()).select([2, 0]),
+    }
+    result: Numbers = {}
+    for name, fit in fits.items():
+        prior = fit()
+        found = prior_moments(prior) | population_parts(prior)
+        result |= keyed(f"estimate/{name}", found)
+    return result
+
+
+def population_parts(prior: SourcePopulation) -> Numbers:
+    """Logarithms of the hyperparameters, and how tasks differ in scale and level."""
+    names = ("lengthscale", "own_lengthscale", "outputscale", "own_outputscale", "noise")
+    result = {name: getattr(prior.hyperparameters, name).log() for name in names}
+    for name in ("typical_scale", "typical_level", "scale_log_std", "level_variance"):
+        result[name] = torch.tensor(getattr(prior, name), dtype=torch.double)
     return result
 
 
@@ -443,6 +545,8 @@ def pretrained_prior_numbers(folder: Path) -> Numbers:
             result |= keyed(f"fixed/loaded {name}", found | {"lengthscale": draws.lengthscale})
         else:
             result |= keyed(f"fixed/loaded {name}", prior_moments(prior))
+        if kind is SourcePopulation:
+            result |= keyed(f"fixed/loaded {name}", population_parts(prior))
     return result
 
 
@@ -471,6 +575,103 @@ def hyperprior_numbers() -> Numbers:
     return result
 
 
+# ----------------------------------------------------------------------------------------- tables
+
+KERNELS = ("rbf", "linear", "cubic")
+FLOATS = SearchSpace(
+    [FloatParameter("rate", 1e-4, 1.0, log=True), FloatParameter("momentum", 0.0, 0.9)]
+)
+MIXED = SearchSpace(
+    [
+        *FLOATS.parameters,
+        CategoricalParameter("kernel", KERNELS),
+        IntegerParameter("depth", 1, 8),
+        IntegerParameter("units", 4, 64, log=True),
+    ]
+)
+
+
+class Tables(NamedTuple):
+    """What rows are suggested from."""
+
+    space: SearchSpace
+    history: pd.DataFrame
+    runs: pd.DataFrame
+    n: int = 1
+
+
+def table(n: int, task: float, change: float, is_mixed: bool) -> pd.DataFrame:
+    """Runs of a task; the best rate differs between tasks."""
+    units = points(n, 3, 0.37 * task)
+    rows = []
+    for number, (rate, momentum, other) in enumerate(units.tolist()):
+        row: dict[str, Any] = {"rate": 10 ** (4 * rate - 4), "momentum": 0.9 * momentum}
+        loss = (rate - 0.4 - 0.1 * task) ** 2 + 0.5 * (momentum - 0.6) ** 2
+        loss += 0.01 * math.cos(40 * rate) + change * math.sin(number)
+        if is_mixed:
+            kernel, depth = KERNELS[number % 3], 1 + int(8 * other)
+            nodes = round(4 * 16 ** ((0.618 * number + 0.1 * task) % 1))
+            row |= {"kernel": kernel, "depth": depth, "units": nodes}
+            loss += 0.1 * ((number + 1) % 3) + 0.02 * abs(depth - 4)
+            loss += 0.05 * abs(math.log(nodes / 20))
+        rows.append({"task": f"task {task:g}", **row, "loss": loss})
+    return pd.DataFrame(rows)
+
+
+def old_table(change: float, is_mixed: bool) -> pd.DataFrame:
+    tasks = [table(n, task, change, is_mixed) for task, n in enumerate((9, 12, 15))]
+    return pd.concat(tasks, ignore_index=True)
+
+
+def incomplete_tables(change: float) -> Tables:
+    """One run of each table has failed, another one is pending."""
+    old, runs = old_table(change, is_mixed=True), table(9, 1.5, change, is_mixed=True)
+    old.loc[4, "loss"] = math.nan
+    runs["status"] = "completed"
+    for row, status in ((2, "failed"), (7, "running")):
+        runs.loc[row, "loss"] = math.nan
+        runs.loc[row, "status"] = status
+    return Tables(MIXED, old, runs, n=2)
+
+
+SUGGESTIONS: dict[str, Callable[[float], Tables]] = {
+    "floats": lambda change: Tables(
+        FLOATS, old_table(change, is_mixed=False), table(6, 1.5, change, is_mixed=False)
+    ),
+    "mixed": lambda change: Tables(
+        MIXED, old_table(change, is_mixed=True), table(6, 1.5, change, is_mixed=True)
+    ),
+    "pending and failed": incomplete_tables,
+}
+
+
+def suggested(tables: Tables) -> Numbers:
+    """The rows, encoded, with what is said of each."""
+    clear_memos()
+    found = suggest(tables.space, tables.history, tables.runs, n=tables.n, seed=0)
+    tasks = tables.history["task"].unique()
+    named = [[float(task in text.split(", ")) for task in tasks] for text in found["sources"]]
+    columns = {
+        "mean": "predicted_mean",
+        "deviation": "predicted_std",
+        "acquisition": "acquisition",
+    }
+    return {
+        "rows": tables.space.encode(found[[each.name for each in tables.space.parameters]]),
+        "sources": torch.tensor(named, dtype=torch.double),
+        **{name: torch.tensor(found[key].to_numpy(dtype=float)) for name, key in columns.items()},
+    }
+
+
+def suggestion_numbers(repetitions: int) -> Numbers:
+    """Suggestions from tables, and from tables whose outcomes hardly differ."""
+    result: Numbers = {}
+    for name, make in SUGGESTIONS.items():
+        runs = stacked(suggested(make(1e-10 * index)) for index in range(1 + repetitions))
+        result |= keyed(f"suggest/{name}", runs)
+    return result
+
+
 # ---------------------------------------------------------------------------------------- compare
 
 
@@ -484,9 +685,11 @@ def compute(folder: Path, repetitions: int = 0) -> Numbers:
     result = {
         **model_numbers(folder, repetitions),
         **pretrained_prior_numbers(folder),
-        **source_gp_numbers(),
+        **source_gp_numbers(folder),
+        **population_numbers(folder),
         **pretraining_numbers(),
         **hyperprior_numbers(),
+        **suggestion_numbers(repetitions),
     }
     return {key: value.detach().double().contiguous().clone() for key, value in result.items()}
 
@@ -516,6 +719,8 @@ def deviation_of(key: str, old: Numbers, new: Numbers) -> Deviation:
     before, after = old[key], new.get(key)
     if after is None or (not _has_repetitions(old, key) and before.shape != after.shape):
         return Deviation(key, math.inf, 0.0)
+    if kind == "suggest":
+        return _deviation_of_suggestion(key, old, after)
     if kind in ("fit", "tight fit"):
         return _deviation_of_fit(key, old, after)
     if not torch.equal(before.isnan(), after.isnan()):
@@ -531,13 +736,15 @@ def deviation_of(key: str, old: Numbers, new: Numbers) -> Deviation:
 
 def _has_repetitions(old: Numbers, key: str) -> bool:
     case, _, _ = key.rpartition("/")
+    if key.startswith("suggest/"):
+        return True
     return key.startswith("fit/") and case.startswith(tuple(f"fit/{name}" for name in MODELS))
 
 
 def _deviation_of_fit(key: str, old: Numbers, after: Tensor) -> Deviation:
     case, _, quantity = key.rpartition("/")
     before, scale = old[key], torch.ones(())
-    if quantity in ("mean", "deviation"):
+    if quantity in ("mean", "deviation", "deviation with noise"):
         scale = old[f"{case}/deviation"]
     if not _has_repetitions(old, key):
         before, after = before.unsqueeze(0), after.unsqueeze(0)
@@ -549,6 +756,20 @@ def _deviation_of_fit(key: str, old: Numbers, after: Tensor) -> Deviation:
         return Deviation(key, float(loss), NATS + spread)
     spread = float(((before - first).abs() / scale).max())
     return Deviation(key, float(((after[0] - first).abs() / scale).max()), DEVIATIONS + spread)
+
+
+def _deviation_of_suggestion(key: str, old: Numbers, after: Tensor) -> Deviation:
+    case, _, quantity = key.rpartition("/")
+    before, scale, tolerance = old[key], torch.ones(()), SUGGESTED
+    if before.shape[1:] != after.shape[1:]:
+        return Deviation(key, math.inf, 0.0)
+    if quantity in ("mean", "deviation"):
+        scale = old[f"{case}/deviation"][0]
+    elif quantity in ("rows", "sources"):
+        tolerance = ROWS
+    spread = float(((before - before[0]).abs() / scale).max())
+    size = float(((after[0] - before[0]).abs() / scale).max())
+    return Deviation(key, size, tolerance + spread)
 
 
 def better_cases(old: Numbers, new: Numbers) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The look of the studies' methods in pictures: the package's, and those of what it is compared to.
 
-A competitor joins with one line here; a model of the package with one in
+What is no model of the package joins with one line here; a model of the package with one in
 ``botorch_transfer.plotting.STYLES``.
 """
 
@@ -10,9 +10,6 @@ from botorch_transfer.plotting import (
     BLACK,
     BLUE,
     GREEN,
-    GREY,
-    PURPLE,
-    SKY,
     STYLES,
     VERMILLION,
     Style,
@@ -26,12 +23,6 @@ STYLES.update(
         "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
         "suggest": Style(BLACK, "-.", "v"),
         "best of history": Style(GREEN, "-.", "^"),
-        "StackGP": Style(BLACK, "--", "D"),
-        "STBOH": Style(GREY, "-", "p"),
-        "RM-GP-UCB": Style(SKY, "-.", "*"),
-        "GC3P": Style(GREEN, "--", "X"),
-        "MIMO": Style(GREY, "-.", "d"),
-        "RFGP": Style(PURPLE, ":", "P"),
         "multi-task GP": Style(VERMILLION, "-.", "h"),
     }
 )

@@ -31,9 +31,8 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
-from botorch_transfer.average import AveragedGP
-from botorch_transfer.model import known_inputs, predicted_moments
-from botorch_transfer.transfer import TransferGP, member_shares
+from botorch_transfer.average import TransferGP, member_shares
+from botorch_transfer.model import predicted_moments
 
 PENDING_BETA = 1.0
 """The weight of the variance where something is pending, while there is no outcome."""
@@ -243,12 +242,9 @@ class NoiselessFantasies(Model):
         Together, they share what the model computes of the conditioning inputs.
         """
         inputs, p = torch.cat([X, self.X]), len(X)
-        with known_inputs(self.X):
-            posterior: Any = self.model.posterior(
-                inputs, posterior_transform=self.posterior_transform
-            )
-            mvn = posterior.distribution
-            covariance = mvn.covariance_matrix
+        posterior: Any = self.model.posterior(inputs, posterior_transform=self.posterior_transform)
+        mvn = posterior.distribution
+        covariance = mvn.covariance_matrix
         weights = torch.linalg.solve_triangular(self.factor, covariance[p:, :p], upper=False)
         mean = mvn.mean[:p].unsqueeze(-1) + weights.mT @ self.whitened
         return mean, covariance.diagonal()[:p] - weights.square().sum(dim=-2)
@@ -299,13 +295,11 @@ def noisy_improvement(
     transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None
-    shares = model.improvement_shares if isinstance(model, AveragedGP) else None
-    if X_reference is not None and shares is not None:
-        given = objective_weights, X_observed, seed
-        each = [noisy_improvement(one, *given) for one in cast(AveragedGP, model).apart()]
+    if X_reference is not None and isinstance(model, TransferGP):
+        given, shares = (objective_weights, X_observed, seed), model.improvement_shares.detach()
+        each = [noisy_improvement(member, *given) for member in model.members.values()]
         if bool(objective_weights[0, 0] < 0):  # the last improvement was the last lower outcome
-            targets = cast(AveragedGP, model).train_targets
-            shares = member_shares(-targets, shares.shape[-1])
+            shares = member_shares(-model.train_targets, shares.shape[-1])
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
         return AveragedImprovement(known, shares, points) if len(known) == len(each) else None
@@ -370,7 +364,8 @@ class AveragedImprovement(AcquisitionFunction):
         >>> X = torch.rand(30, 2, dtype=torch.double)
         >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
         >>> model = TransferGP(X[:3], X[:3, :1], history)
-        >>> improvements = [LogExpectedImprovement(each, best_f=0.9) for each in model.apart()]
+        >>> members = model.members.values()
+        >>> improvements = [LogExpectedImprovement(each, best_f=0.9) for each in members]
         >>> acquisition = AveragedImprovement(improvements, model.improvement_shares, X)
         >>> acquisition(X.unsqueeze(-2)).shape
         torch.Size([30])
@@ -414,7 +409,7 @@ class AveragedImprovement(AcquisitionFunction):
             raise ValueError(
                 "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
             )
-        improvements = [_Improvement(each, best_f) for each in model.apart()]
+        improvements = [_Improvement(each, best_f) for each in model.members.values()]
         return cls(improvements, model.improvement_shares, X_reference)
 
     def __init__(

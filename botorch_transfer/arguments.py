@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from botorch.exceptions.errors import InputDataError
-from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms.input import ChainedInputTransform, FilterFeatures, InputTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor, arange, float32, float64
@@ -30,6 +30,23 @@ PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
+MODELS: dict[str, type[ConstructedFromDatasets]] = {}
+"""Every model class by its name, base classes included: a class joins when it is defined."""
+
+
+def refuse_noise(prior: Any) -> None:
+    """Refuses a tensor as the third argument, where BoTorch's models take ``train_Yvar``.
+
+    Args:
+        prior: The argument.
+
+    Raises:
+        TypeError: If it is a tensor.
+    """
+    if isinstance(prior, Tensor):
+        raise TypeError("The third argument is the old runs; give train_Yvar by name.")
+
+
 def constructor_arguments(model_class: Any) -> list[str]:
     """Lists the arguments of a model's constructor, as Ax does: by ``getfullargspec``.
 
@@ -42,10 +59,12 @@ def constructor_arguments(model_class: Any) -> list[str]:
     return [name for name in inspect.getfullargspec(model_class).args if name != "self"]
 
 
-def _complete(doc: str, section: str, order: list[str]) -> str:
-    """Fills a section of a docstring, if it has one: shared and own entries in the given order."""
-    own = _entries(doc, section)
-    entries = _entries(inspect.getdoc(ConstructedFromDatasets) or "", section) | own
+def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
+    """Fills a section of a docstring, if it has one: own and bases' entries in the given order."""
+    own, entries = _entries(doc, section), {}
+    for base in bases:
+        entries |= _entries(inspect.cleandoc(vars(base).get("__doc__") or ""), section)
+    entries |= own
     names = dict.fromkeys([*(name for name in order if name in entries), *own])
     body = "".join(entries[name] for name in names)
     return re.sub(_SECTION.format(section), lambda _: f"{section}:\n{body}", doc, flags=re.M)
@@ -180,8 +199,10 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
 
 
-class ConstructedFromDatasets(SingleTaskGP):
-    """A model whose third argument is its source tasks, constructed as BoTorch's models are.
+class ConstructedFromDatasets(Model):
+    """Mixin of models whose third argument is their source tasks, constructed as BoTorch's are.
+
+    Put it in front of a class of BoTorch.
 
     The arguments below mean the same in every model that does not say otherwise. The docstring of a
     subclass has in ``Args:`` and ``Raises:`` what is its own. It is completed by the arguments of
@@ -194,9 +215,6 @@ class ConstructedFromDatasets(SingleTaskGP):
         prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
             ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
             not refitted.
-        source_data: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
-            ``Yvar`` (``n_i x 1``, known noise variances).
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
         likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
         covar_module: The kernel of the difference between target and sources; by default a scaled
@@ -212,8 +230,8 @@ class ConstructedFromDatasets(SingleTaskGP):
             this column, here and in the inputs of ``posterior``.
         hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
             weights. ``"cautious"`` ones keep the model honest with a few points, see
-            :func:`~.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's (Appendix
-            C.5), whose residual vanishes with one or two points.
+            :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's
+            (Appendix C.5), whose residual vanishes with one or two points.
         max_bytes: The memory that the joint model may take.
         max_points: The number of source points to use; ``None`` for all. The largest tasks give
             theirs first; what is left of a task is evenly spaced from its worst outcome to its
@@ -229,23 +247,29 @@ class ConstructedFromDatasets(SingleTaskGP):
         TypeError: If ``prior`` is a prior of another kind.
     """
 
-    source_argument: ClassVar[str]
-    """The constructor's name for the source tasks."""
+    label: ClassVar[str]
+    """The method's name in the papers, for pictures; the class's name if it gives none."""
+
+    prior_class: ClassVar[type[TransferPrior] | None] = None
+    """The class of priors that the model takes; ``None`` if it takes another third argument."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        MODELS[cls.__name__] = cls
+        if "label" not in vars(cls):
+            cls.label = cls.__name__
         if cls.__doc__:  # there is none under ``python -OO``
             names = constructor_arguments(cls)
             errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
-            doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names)
-            cls.__doc__ = _complete(doc, "Raises", errors)
+            bases = [b for b in cls.__mro__[:0:-1] if issubclass(b, ConstructedFromDatasets)]
+            doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names, bases)
+            cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
 
     @classmethod
     def construct_inputs(
         cls,
         training_data: SupervisedDataset | MultiTaskDataset,
         prior: PriorOrData | None = None,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
         categorical_features: list[int] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
@@ -254,7 +278,6 @@ class ConstructedFromDatasets(SingleTaskGP):
         Args:
             training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
             prior: The prior, or source data; overrides the sources in ``training_data``.
-            source_data: Source data; an alternative to ``prior``.
             categorical_features: Indices of inputs that are categories coded as numbers. Kernels
                 take them for ordered numbers, which is exact for two categories; encode more of
                 them one-hot, as ``SearchSpace`` does.
@@ -265,22 +288,20 @@ class ConstructedFromDatasets(SingleTaskGP):
             task column is stripped.
 
         Raises:
-            InputDataError: If there are no source tasks, or both ``prior`` and ``source_data``.
+            InputDataError: If there are no source tasks.
             ValueError: If the constructor has no such option.
 
         Example:
             >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
             >>> model = ScaMLGP(**inputs)
         """
-        if prior is not None and source_data is not None:
-            raise InputDataError("Give either a prior or source_data, not both.")
         check_options(cls, options)
         target, inside = split_target_and_sources(training_data)
-        sources = source_data if prior is None else prior
+        sources = prior
         if sources is None:
             if not inside:
                 raise InputDataError(
-                    f"{cls.__name__} needs source tasks: give a prior or source_data, or a "
+                    f"{cls.__name__} needs source tasks: give them as prior, or a "
                     "MultiTaskDataset that has them."
                 )
             sources = inside
@@ -288,4 +309,4 @@ class ConstructedFromDatasets(SingleTaskGP):
             logger.info("The given source tasks go before those of the MultiTaskDataset.")
         if categorical_features:
             logger.info(f"{cls.__name__} takes {categorical_features=} for ordered numbers.")
-        return {**super().construct_inputs(target), cls.source_argument: sources, **options}
+        return {**super().construct_inputs(target), "prior": sources, **options}

@@ -1,34 +1,73 @@
-r"""Averages of a plain GP and other models of the same target: one Gaussian with fixed shares.
+r"""Averages of posteriors: several models of the same target, the plain GP among them.
 
-Read it for what guarded models and :class:`~.transfer.TransferGP` have in common: the Gaussian with
-the moments of a mixture, and how the data, the fits and the units of several models are kept
-together. Subclasses say which models there are, and compute their shares.
+The prediction is the normal distribution with the moments of a mixture of the members' posteriors.
+:class:`TransferGP`, the model to start with, averages transfer models, and lets a plain GP take
+part in the search. :class:`GuardedTransferGP` weighs one transfer model against a plain GP: history
+that misleads loses its weight.
+
+The rule of the guard was chosen by experiment, see ``benchmarks/adversarial``. Plain leave-one-out
+likelihood abandons good source data too early, because it uses few, dependent points that the
+hyperparameters were fitted to. The prior odds therefore favour transfer, and the log evidence is
+scaled down. A fit to one or two points is uninformative; there the evidence compares the
+likelihoods under both priors before any fit.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, cast
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, Self, cast
 
 import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
+from botorch.models.model import FantasizeMixin
+from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils import gpt_posterior_settings
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.utils.context_managers import parameter_rollback_ctx
+from botorch.utils.types import DEFAULT
+from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.settings import skip_posterior_variances
+from gpytorch.models import GP
+from gpytorch.priors import LogNormalPrior
+from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, RootLinearOperator
 from torch import Tensor
-from torch.nn import ModuleDict
+from torch.distributions import Normal
+from torch.nn import ModuleDict, Parameter
 
-from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS, Hyperparameter
-from botorch_transfer.gp.state import shallow_copy
-from botorch_transfer.model import TargetGP, evaluated
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData, check_options
+from botorch_transfer.gp.agreement import source_agreement, tasks_agree
+from botorch_transfer.gp.hyperpriors import (
+    SOURCE_HYPERPARAMETERS,
+    Hyperparameter,
+    residual_kernel,
+)
+from botorch_transfer.model import TargetGP, TransferModel, evaluated
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.population.model import PopulationGP
+from botorch_transfer.prior import TransferPrior
 from botorch_transfer.report import transfer_report
+from botorch_transfer.sources.ensembles import own_mean
+from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.scaml import ScaMLGP
+
+PLAIN = "plain"
+"""The name of the plain GP among the members."""
 
 Moments = tuple[Tensor, Tensor]
 """Means and variances, ``batch_shape x n`` tensors."""
@@ -76,347 +115,800 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
     return mean, (weights * (variances + (means - mean).square())).sum(dim=0)
 
 
-class AveragedGP(TargetGP):
-    """Base class of averages of a plain GP and other models of the same target.
+class PlainGP(TargetGP):
+    """The plain GP of an average: a model of the target's data alone, without sources."""
 
-    The prediction is the normal distribution with the moments of their mixture. The plain GP is the
-    model's own exact GP; the others are models of their own, which may have other units. A fit fits
-    all of them, then computes their shares, which are frozen in between.
+    label = "plain GP"
+
+
+class AveragedGP(  # type: ignore[misc]
+    TransferModel, BatchedMultiOutputGPyTorchModel, GP, FantasizeMixin
+):
+    """Base class of averages of posteriors.
+
+    The prediction is the normal distribution with the moments of a mixture of the members'
+    posteriors, in the plain GP's units. Each member is a model with data, likelihood and outcome
+    transform of its own; these differ from the user's units by a scale and a shift, or all in the
+    same way. A fit fits every member, then computes their shares, which are frozen in between.
+
+    There is no exact GP with these predictions, so no ``mean_module`` and no ``covar_module``.
 
     Args:
-        first: One of the other models, whose input transform the plain GP takes.
-        mean_module: The plain GP's mean.
-        covar_module: The plain GP's kernel.
-        outcome_transform: The transform to the plain GP's units.
-        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+        members: The transfer models by name.
+        plain: The plain GP, which becomes the last member.
+        train_X: The target's inputs; its batch shape, type and device are the model's.
     """
 
-    _others_name: ClassVar[str]
-    """The name of the module that holds the other models."""
+    _num_outputs = 1
+    members: Mapping[str, TransferModel]
+    """The averaged models by name, the plain GP last."""
 
     transfer_report = transfer_report
 
     def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        first: TargetGP,
-        mean_module: Mean,
-        covar_module: Kernel,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        outcome_transform: OutcomeTransform | None = None,
-        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+        self, members: Mapping[str, TransferModel], plain: PlainGP, train_X: Tensor
     ) -> None:
-        super().__init__(
-            train_X,
-            train_Y,
-            dim=None,
-            mean_module=mean_module,
-            covar_module=covar_module,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            outcome_transform=outcome_transform,
-            input_transform=getattr(first, "input_transform", None),
-            noise=noise,
-        )
-        self.num_inputs = first.num_inputs
+        super().__init__()
+        if PLAIN in members:
+            raise ValueError(f"{PLAIN!r} is the name of the plain GP: choose another one.")
+        self.likelihood = GaussianLikelihood(
+            noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
+        ).requires_grad_(False)
+        self._set_members({**members, PLAIN: plain})
+
+    def _set_members(self, members: Mapping[str, TransferModel]) -> None:
+        """Sets the members, and what the average has in common with the plain GP."""
+        self.members = cast(Any, ModuleDict(cast(Any, members)))
+        for name in ("input_transform", "outcome_transform"):
+            if hasattr(self.plain, name):
+                setattr(self, name, getattr(self.plain, name))
+        if isinstance(self.plain.likelihood, FixedNoiseGaussianLikelihood):  # the noise is known
+            self.likelihood = self.plain.likelihood
 
     @property
-    def others(self) -> list[TargetGP]:
-        """The other models; none in the plain GP that :meth:`apart` gives."""
-        held: Any = self._modules.get(self._others_name)
-        if held is None:
-            return []
-        models = held.values() if isinstance(held, ModuleDict) else [held]
-        return list(cast(Iterable[TargetGP], models))
+    def plain(self) -> PlainGP:
+        """The plain GP."""
+        return cast(PlainGP, self.members[PLAIN])
 
     @property
     @abstractmethod
     def shares(self) -> Tensor:
-        """The models' shares, a ``batch_shape x (K + 1)`` tensor; the plain GP's is the last."""
-
-    @property
-    def improvement_shares(self) -> Tensor | None:
-        """How much each model's improvement counts in the choice of the next evaluation.
-
-        ``None``: it is chosen by the improvement under the average.
-        """
-        return None
+        """The members' shares of the prediction, a ``batch_shape x K`` tensor."""
 
     @abstractmethod
+    def _update_shares(self) -> None:
+        """Computes anew what depends on the target's data, as the shares."""
+
+    @torch.no_grad()
     def update_weights(self) -> None:
-        """Computes the shares anew from the target's data.
+        """Computes the shares and the average's noise anew from the members and their data.
 
         Building and fitting do so; call it after changing hyperparameters by hand.
         """
+        self._update_shares()
+        if isinstance(self.likelihood, GaussianLikelihood):
+            zero = torch.zeros_like(self.likelihood.noise)
+            noiseless = MultivariateNormal(zero, DiagLinearOperator(zero))
+            self.likelihood.noise = self._averaged(
+                [
+                    self._scale_and_shift(member)[0].square()
+                    * cast(Any, member)._apply_noise(zero, noiseless, True).variance
+                    for member in self.members.values()
+                ]
+            )
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Takes the other models out for a while: what is left is the plain GP."""
-        others = self._modules.pop(self._others_name, None)
-        try:
-            yield
-        finally:
-            if others is not None:
-                self._modules[self._others_name] = others
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether the other models are taken out, as in what :meth:`apart` gives."""
-        return self._others_name not in self._modules
-
-    def apart(self) -> list[TargetGP]:
-        """The models one by one, the plain GP last; they share their tensors with this one."""
-        plain = shallow_copy(self)
-        plain._modules.pop(self._others_name, None)
-        return [*self.others, plain]
-
-    # ------------------------------------------------------------------------------------- units
-
-    def _units(self, model: TargetGP) -> tuple[Tensor, Tensor] | None:
-        """Scale and shift from a model's units to the plain GP's; ``None`` if they are the same."""
-        theirs, own = (getattr(each, "outcome_transform", None) for each in (model, self))
-        if theirs is own:
-            return None
-        means, stdvs = zip(*(_standardization(each, model) for each in (theirs, own)), strict=True)
-        return stdvs[0] / stdvs[1], (means[0] - means[1]) / stdvs[1]
-
-    def in_own_units(self, model: TargetGP, mvn: MultivariateNormal) -> MultivariateNormal:
-        """Turns another model's prediction into one in the plain GP's units.
-
-        Args:
-            model: The model.
-            mvn: Its prediction.
-
-        Returns:
-            The prediction.
-        """
-        units = self._units(model)
-        if units is None:
-            return mvn
-        scale, shift = units
-        covariance = mvn.lazy_covariance_matrix * scale.square().unsqueeze(-1)
-        return MultivariateNormal(mvn.mean * scale + shift, covariance)
-
-    def _in_their_units(
-        self, model: TargetGP, Y: Tensor, Yvar: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Turns outcomes and noise variances in the plain GP's units into a model's."""
-        units = self._units(model)
-        if units is None:
-            return Y, Yvar
-        scale, shift = units
-        return (Y - shift) / scale, None if Yvar is None else Yvar / scale.square()
+    def _averaged(self, values: Sequence[Tensor]) -> Tensor:
+        """Averages the members' ``batch_shape x n`` tensors."""
+        shares = self.shares.unsqueeze(-2).unbind(dim=-1)
+        return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
 
     # ------------------------------------------------------------------------------- predictions
 
-    plain = TargetGP.exact_gp
-    """Evaluates the plain GP alone, at transformed inputs and in the model's own units."""
-
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        if self.is_alone:
-            return self.plain(X, **kwargs)
-        shares, used = self.shares, self._used()
-        members = [
-            self.in_own_units(model, model(X, **kwargs))
-            for model, is_used in zip(self.others, used[:-1], strict=True)
-            if is_used
-        ]
-        if used[-1]:
-            members.append(self.plain(X, **kwargs))
-        if len(members) == 1:
-            return members[0]
-        return mixed(members, shares[..., used])
-
-    def _used(self) -> list[bool]:
-        """Which models have a share, the plain GP last; the others are not evaluated."""
-        shares = self.shares
-        return (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
-
-    def _apply_noise(
-        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
-    ) -> MultivariateNormal:
-        if self.is_alone or observation_noise is False or isinstance(observation_noise, Tensor):
-            return super()._apply_noise(X, mvn, observation_noise)
-        # Observations of a mixture have its models' noise, each by its share.
-        noiseless = MultivariateNormal(mvn.mean, DiagLinearOperator(torch.zeros_like(mvn.mean)))
-        noise = torch.zeros_like(mvn.mean)
-        for model, share in zip(self.apart(), self.shares.unbind(dim=-1), strict=True):
-            if share.any():
-                own = model._apply_noise(X, noiseless, observation_noise)
-                noise = noise + share.unsqueeze(-1) * self.in_own_units(model, own).variance
-        return MultivariateNormal(mvn.mean, mvn.lazy_covariance_matrix.add_diagonal(noise))
-
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        if self.is_alone:
-            return super()._leave_one_out()
-        members, noise = self._all_left_out()
-        mean, variance = mixed_moments(members, self.shares)
-        return mean, variance, (self.shares.unsqueeze(-2) * torch.stack(noise, dim=-1)).sum(dim=-1)
-
-    def _all_left_out(self) -> tuple[list[Moments], list[Tensor]]:
-        """Leave-one-out moments and noise variances of all models, the plain GP's last."""
-        with self._alone():
-            mean, variance, noise = super()._leave_one_out()
-        members, noises = [], []
-        for model in self.others:
-            left_out, spread, own_noise = model._leave_one_out()
-            if (units := self._units(model)) is not None:
-                left_out, spread = left_out * units[0] + units[1], spread * units[0].square()
-                own_noise = own_noise * units[0].square()
-            members.append((left_out, spread))
-            noises.append(own_noise)
-        return [*members, (mean, variance)], [*noises, noise]
-
-    # --------------------------------------------------------------------------------------- fit
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the plain GP's prior; in training mode, a fit also sees the other models.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            The plain GP's prior. The log likelihoods of the others that have something to fit
-            become the added loss term.
-        """
-        if self.training and not self.is_alone:
-            terms = []
-            for model in self.others:
-                if not any(parameter.requires_grad for parameter in model.parameters()):
-                    continue  # its log likelihood is a constant
-                marginal = model.likelihood(model(*model.train_inputs), *model.train_inputs)
-                terms.append(marginal.log_prob(model.train_targets))
-            self._set_loss_term(torch.stack(terms).sum(dim=0) if terms else None)
-        return super().forward(x)
+    # The data are the plain GP's, as it has them: transformed ones in evaluation mode.
+    @property
+    def train_inputs(self) -> tuple[Tensor]:  # type: ignore[override]
+        """The target's inputs, a ``batch_shape x n x d`` tensor."""
+        return self.plain.train_inputs
 
     @property
-    def is_fitted_as_exact_gp(self) -> bool:
-        """Whether a fit is of the plain GP alone."""
-        return self.is_alone
+    def train_targets(self) -> Tensor:  # type: ignore[override]
+        """The outcomes in the plain GP's units, a ``batch_shape x n`` tensor."""
+        return self.plain.train_targets
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the model."""
+        return self.plain.batch_shape
+
+    @property
+    def num_inputs(self) -> int:  # type: ignore[override]
+        """The number of inputs, a task column left out."""
+        return self.plain.num_inputs
+
+    def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
+        """What turns a member's units into the plain GP's: ``batch_shape x 1`` tensors."""
+        (mean, stdv), (own_mean, own_stdv) = _standardization(member), _standardization(self.plain)
+        return stdv / own_stdv, (mean - own_mean) / own_stdv
+
+    def predict_by_member(self, X: Tensor, member: TransferModel) -> MultivariateNormal:
+        """Evaluates one member, in the plain GP's units.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            member: The member.
+
+        Returns:
+            Its prediction.
+        """
+        mvn, (scale, shift) = member(X), self._scale_and_shift(member)
+        covariance = mvn.lazy_covariance_matrix * scale.square().unsqueeze(-1)
+        return MultivariateNormal(mvn.mean * scale + shift, covariance)
+
+    def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the average.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            The distribution in the plain GP's units.
+
+        Raises:
+            UnsupportedError: If the model is in training mode.
+        """
+        if self.training:
+            self.forward()
+        shares = self.shares
+        used = (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
+        predictions = [
+            self.predict_by_member(X, member)
+            for member, is_used in zip(self.members.values(), used, strict=True)
+            if is_used  # the others are not evaluated
+        ]
+        return predictions[0] if len(predictions) == 1 else mixed(predictions, shares[..., used])
+
+    def forward(self, *args: Any) -> NoReturn:
+        """Refuses what asks for the prior of an exact GP.
+
+        Args:
+            *args: Ignored.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "Marginal likelihoods and BoTorch's leave-one-out formulas are those of an exact GP, "
+            f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+        )
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        moments, noise = self._leave_one_out_by_member()
+        mean, variance = mixed_moments(moments, self.shares)
+        return mean, variance, self._averaged(noise)
+
+    def _leave_one_out_by_member(self) -> tuple[list[Moments], list[Tensor]]:
+        """Leave-one-out moments and noise variances of all members, in the plain GP's units."""
+        moments, noises = [], []
+        for member in self.members.values():
+            scale, shift = self._scale_and_shift(member)
+            mean, variance, noise = member._leave_one_out()
+            moments.append((mean * scale + shift, variance * scale.square()))
+            noises.append(noise * scale.square())
+        return moments, noises
+
+    # --------------------------------------------------------------------------------------- fit
 
     def custom_fit(
         self,
         mll: ExactMarginalLogLikelihood,
         *args: Any,
-        previous: TargetGP | None = None,
+        previous: TransferModel | None = None,
         **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
-        """Fits all models, then computes their shares; ``fit_gpytorch_mll`` calls this.
+        """Fits all members, then computes their shares; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
             *args: See :meth:`TargetGP.custom_fit`.
-            previous: An earlier model at whose models' hyperparameters the fits start, too.
+            previous: An earlier model at whose members' hyperparameters the fits start, too.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        earlier: Sequence[TargetGP | None] = [None] * (len(self.others) + 1)
+        earlier: dict[str, TransferModel] = {}
         if previous is not None:
             self.check_previous(previous)
-            earlier = cast(AveragedGP, previous).apart()
-        for model, one in zip(self.others, earlier, strict=False):
-            own = ExactMarginalLogLikelihood(model.likelihood, model)
-            model.custom_fit(own, *args, **{**kwargs, "previous": one})
-        with self._alone():
-            super().custom_fit(mll, *args, **{**kwargs, "previous": earlier[-1]})
-        if not self.is_alone:
-            self.update_weights()
+            earlier = dict(cast(AveragedGP, previous).members.items())
+        for name, member in self.members.items():
+            own = ExactMarginalLogLikelihood(member.likelihood, cast(Any, member))
+            member.custom_fit(own, *args, **{**kwargs, "previous": earlier.get(name)})
+        self.update_weights()
         return mll.eval()
 
     # -------------------------------------------------------------------------------- data, state
 
-    def get_fantasy_model(
-        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
-    ) -> Self:
-        """Conditions all models on further points; all else stays as it is.
-
-        Args:
-            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
-            targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points.
-
-        Returns:
-            A model with these points among its data.
-        """
-        if self.is_alone:
-            return super().get_fantasy_model(inputs, targets, **kwargs)
-        X = inputs[0] if isinstance(inputs, list) else inputs
-        models: list[Any] = [*self.others, self.plain]
-        for model in models:
-            model(X)  # what is shared by all predictions has to be there already
-        with self._alone():
-            fantasies = super().get_fantasy_model(inputs, targets, **kwargs)
-        conditioned = []
-        for model in models[:-1]:
-            Y, noise = self._in_their_units(model, targets, kwargs.get("noise"))
-            theirs = kwargs if noise is None else {**kwargs, "noise": noise}
-            conditioned.append(model.get_fantasy_model(inputs, Y, **theirs))
-        fantasies._set_others(conditioned)
-        return fantasies
-
-    @abstractmethod
-    def _set_others(self, models: Sequence[TargetGP]) -> None:
-        """Replaces the other models."""
-
     # BoTorch's own classes disagree on the signature.
     def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, **kwargs: Any
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
-        """Conditions all models on further points; all else stays as it is.
+        """Conditions all members on further points; all else stays as it is.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
             Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points, like ``Y``.
+            noise: The known noise variances of the new points, like ``Y``, but in the plain GP's
+                units.
+            **kwargs: Handed to the members.
 
         Returns:
             A model with these points among its data.
         """
-        conditioned: Any = super().condition_on_observations(X, Y, **kwargs)
-        for model in conditioned.others:
-            model._original_train_inputs = conditioned._original_train_inputs
+        inputs = self.eval().transform_inputs(X)
+        members = {}
+        for name, member in self.members.items():
+            member(inputs)  # what is shared by all predictions has to be there already
+            if noise is not None:
+                scale = self._scale_and_shift(member)[0].unsqueeze(-1)
+                kwargs["noise"] = noise / scale.square()
+            members[name] = cast(Any, member).condition_on_observations(X, Y, **kwargs)
+        conditioned = deepcopy(self, {id(self.members): ModuleDict(members)})
+        conditioned._set_members(members)
         return conditioned
 
     def set_train_data(
         self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
     ) -> None:
-        """Replaces the data of all models.
+        """Replaces the data of all members.
 
         Args:
             inputs: The inputs.
-            targets: The outcomes, transformed.
+            targets: The outcomes in the plain GP's units.
             strict: Whether shapes must stay as they are.
         """
-        super().set_train_data(inputs, targets, strict)
-        for model in self.others:
-            Y = None if targets is None else self._in_their_units(model, targets, None)[0]
-            cast(Any, model).set_train_data(inputs, Y, strict)
-
-    # The other models transform their own inputs. They are taken out only where there is something
-    # to do: each prediction asks, and predictions may be made in several threads.
-    def _set_transformed_inputs(self) -> None:
-        if hasattr(self, "input_transform") and not self._has_transformed_inputs:
-            with self._alone():
-                super()._set_transformed_inputs()
-
-    def _revert_to_original_inputs(self) -> None:
-        if self._has_transformed_inputs:
-            with self._alone():
-                super()._revert_to_original_inputs()
+        for member in self.members.values():
+            scale, shift = self._scale_and_shift(member)
+            theirs = None if targets is None else (targets - shift) / scale
+            cast(Any, member).set_train_data(inputs, theirs, strict)
 
     def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
-        super()._restore_targets_and_noise(Y, Yvar, strict)
-        for model in self.others:
-            model._restore_targets_and_noise(*self._in_their_units(model, Y, Yvar), strict)
+        for member in self.members.values():
+            scale, shift = (part.unsqueeze(-1) for part in self._scale_and_shift(member))
+            noise = None if Yvar is None else Yvar / scale.square()
+            cast(Any, member)._restore_targets_and_noise((Y - shift) / scale, noise, strict)
+
+    # The members transform their own inputs.
+    def _set_transformed_inputs(self) -> None:
+        """Does nothing."""
+
+    def _revert_to_original_inputs(self) -> None:
+        """Does nothing."""
 
 
-def _standardization(transform: Any, like: TargetGP) -> Moments:
-    """Mean and standard deviation of a standardization, ``batch_shape x 1`` tensors."""
+def _standardization(model: TransferModel) -> Moments:
+    """Mean and standard deviation of a model's own units, ``batch_shape x 1`` tensors."""
+    transform = getattr(model, "outcome_transform", None)
     if isinstance(transform, Standardize):
         return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
-    zero = like.train_targets.new_zeros(1)
+    zero = model.train_targets.new_zeros(1)
     return zero, zero + 1.0
+
+
+@dataclass(frozen=True)
+class GuardRule:
+    """The weight of the transfer model, ``sigmoid(log odds + temperature * log evidence)``.
+
+    Args:
+        prior_weight: The transfer model's weight if the log evidence is zero.
+        temperature: The factor of the log evidence, usually below one.
+        blind_points: Up to this many points, the evidence is computed before any fit.
+        agreement: Without target points, the sources are used if the mean rank correlation between
+            them is more than this many standard errors above zero; ``-inf`` always uses them.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> GuardRule().weight(torch.tensor([-20.0, 0.0, 20.0]))
+        tensor([0.0098, 0.8000, 0.9994])
+    """
+
+    prior_weight: float = 0.8
+    temperature: float = 0.3
+    blind_points: int = 2
+    agreement: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.prior_weight < 1:
+            raise ValueError(f"prior_weight must be between 0 and 1, not {self.prior_weight}.")
+        if self.temperature < 0 or self.blind_points < 0:
+            raise ValueError("temperature and blind_points must not be negative.")
+
+    def weight(self, evidence: Tensor) -> Tensor:
+        """Turns log evidence for the transfer model into its weight.
+
+        Args:
+            evidence: A ``batch_shape`` tensor.
+
+        Returns:
+            A ``batch_shape`` tensor between 0 and 1.
+        """
+        odds = math.log(self.prior_weight / (1 - self.prior_weight))
+        return torch.sigmoid(odds + self.temperature * evidence)
+
+
+def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
+    """How much better the transfer model predicts every point from the others.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes.
+        transfer: The transfer model's latent predictions.
+        plain: The plain GP's.
+        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+
+    Returns:
+        A ``batch_shape`` tensor: the difference of summed log predictive densities.
+    """
+    left, right = (
+        Normal(mean, (variance.clamp_min(0.0) + noise).sqrt()).log_prob(Y)
+        for mean, variance in (transfer, plain)
+    )
+    return (left - right).sum(dim=-1)
+
+
+def prior_evidence(
+    Y: Tensor, transfer: MultivariateNormal, plain: MultivariateNormal, noise: Tensor
+) -> Tensor:
+    """How much likelier the points were under the transferred prior than under the plain one.
+
+    Both priors get a constant offset of unit variance, so that a target above or below its sources
+    does not count against them.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes.
+        transfer: The transferred prior at the points.
+        plain: The plain GP's prior at the points.
+        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+
+    Returns:
+        A ``batch_shape`` tensor: the difference of log densities.
+    """
+    densities = []
+    for prior in (transfer, plain):
+        covariance = prior.covariance_matrix.double() + 1.0 + (noise.double() + 1e-6).diag_embed()
+        with_level = MultivariateNormal(prior.mean.double(), to_linear_operator(covariance))
+        densities.append(with_level.log_prob(Y.double()))
+    return densities[0] - densities[1]
+
+
+class GuardedTransferGP(AveragedGP):
+    """A transfer model guarded by a plain GP on the same target data.
+
+    The prediction is the normal distribution with the moments of a mixture of the two: with the
+    transfer model's weight ``p``, its posterior ``(μ, Σ)`` and the plain GP's ``(μ', Σ')``,
+
+    .. code-block:: text
+
+        mean = p μ + (1 - p) μ'
+        covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
+
+    Where the two disagree, the variance is large, so that acquisition functions explore there. The
+    weight is computed when the model is built and again by each fit, see :class:`GuardRule`, and
+    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
+    how well both predict each point from the others, and starts in favour of transfer. With one or
+    two points it compares how likely they were before any fit. Without points, the model is the
+    transfer model. The exception is a prior of :class:`SourceGPs` with five tasks or more that do
+    not predict one another: the model is then the plain GP, whose prediction without data is
+    constant.
+
+    Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
+    has changed. If the old tasks agree with one another, the first evaluation still goes where they
+    point. It costs as much as both models together. BoTorch's analytic noisy expected improvement
+    takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        prior: The third argument of ``transfer_model``: a prior, or source data.
+        likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
+        covar_module: The transfer model's residual kernel; by default its own default.
+        outcome_transform: By default the transfer model's default, for both models; ``None`` if the
+            outcomes are in the prior's units already.
+        input_transform: A frozen transform of the inputs; by default the transfer model's.
+        transfer_model: The class of the transfer model.
+        transfer_options: Further arguments of the transfer model.
+        rule: How the transfer model is weighed.
+
+    Raises:
+        TypeError: If the transfer model does not accept ``prior``.
+        ValueError: If the transfer model has no such option, or predicts a mixture itself.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, -X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = GuardedTransferGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.transfer_weight
+        Parameter containing:
+        tensor(...
+    """
+
+    label = "guarded"
+
+    transfer_weight: Parameter
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        transfer_model: Callable[..., TransferModel] = ScaMLGP,
+        transfer_options: Mapping[str, Any] | None = None,
+        rule: GuardRule | None = None,
+    ) -> None:
+        options: dict[str, Any] = {
+            "train_Yvar": train_Yvar,
+            "likelihood": deepcopy(likelihood),
+            "covar_module": covar_module,
+            "input_transform": input_transform,
+            "task_feature": task_feature,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        if not isinstance(outcome_transform, DefaultType):
+            options["outcome_transform"] = outcome_transform
+        options |= transfer_options or {}
+        check_options(transfer_model, options)
+        transfer = transfer_model(train_X, train_Y, prior, **options)
+        _refuse_mixture(transfer)
+        batch_shape = train_X.shape[:-2]
+        plain = PlainGP(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=own_mean(batch_shape),
+            covar_module=residual_kernel(transfer.num_inputs, batch_shape, SOURCE_HYPERPARAMETERS),
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            outcome_transform=getattr(transfer, "outcome_transform", None),
+            input_transform=getattr(transfer, "input_transform", None),
+        )
+        plain.num_inputs = transfer.num_inputs
+        super().__init__({"transfer": transfer}, plain, train_X)
+        self.rule = GuardRule() if rule is None else rule
+        self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
+        self.to(train_X)
+        self._starts = {
+            name: parameter.detach().clone()
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad
+        }
+        self.update_weights()
+
+    @property
+    def transfer(self) -> TransferModel:
+        """The transfer model."""
+        return self.members["transfer"]
+
+    @property
+    def prior(self) -> Any:
+        """The transfer model's prior; a joint model, which keeps source data, has none."""
+        return getattr(self.transfer, "prior", None)
+
+    @property
+    def shares(self) -> Tensor:
+        """The weights of the transfer model and of the plain GP, a ``batch_shape x 2`` tensor."""
+        return torch.stack([self.transfer_weight, 1 - self.transfer_weight], dim=-1)
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The transfer model's residual kernel."""
+        return cast(Kernel, cast(Any, self.transfer).residual_covar_module)
+
+    # ------------------------------------------------------------------------------------ weight
+
+    def _update_shares(self) -> None:
+        """Weighs the transfer model against the plain GP."""
+        if self.num_target_points == 0:
+            weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
+        else:
+            weight = self.rule.weight(self.evidence())
+        self.transfer_weight.data = weight.to(self.transfer_weight)
+
+    def _is_credible(self) -> bool:
+        """Whether the source tasks, before any target point, are worth following."""
+        sources = self.prior
+        if not isinstance(sources, SourceGPs):
+            return True
+        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
+
+    def evidence(self) -> Tensor:
+        """Computes the log evidence for the transfer model against the plain GP.
+
+        Returns:
+            A ``batch_shape`` tensor; positive in favour of the transfer model, zero without points.
+        """
+        training = self.training
+        with torch.no_grad():
+            evidence = self.eval()._evidence()
+        self.train(training)
+        return evidence
+
+    def _evidence(self) -> Tensor:
+        (X,), Y = self.train_inputs, self.train_targets
+        if self.num_target_points == 0:
+            return torch.zeros_like(self.transfer_weight)
+        if self.num_target_points > self.rule.blind_points:
+            (transfer, plain), (_, noise) = self._leave_one_out_by_member()
+            return leave_one_out_evidence(Y, transfer, plain, noise)
+        with self._starting_values(), prior_mode(True), gpt_posterior_settings():
+            priors = [self.predict_by_member(X, member) for member in self.members.values()]
+            return prior_evidence(Y, *priors, self.plain._noise_variance())
+
+    @contextmanager
+    def _starting_values(self) -> Iterator[None]:
+        """Sets the hyperparameters back for a while to what they were when the model was built."""
+        parameters: dict[str, Tensor] = dict(self.named_parameters())
+        with parameter_rollback_ctx(parameters):
+            for name, start in self._starts.items():
+                parameters[name].data.copy_(start)
+            yield
+
+
+MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
+"""The models that are averaged by default, besides a plain GP."""
+
+PATIENCE = 5
+"""At an improvement the others count one part in so many; each evaluation after it adds one."""
+
+LEADING = 0.25
+"""The first model's share of predictions, as a multiple of another transfer model's."""
+
+PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
+"""The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
+
+
+def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
+    """Computes how much each model's improvement counts in the choice of the next evaluation.
+
+    The first model leads: it counts once. The others count ``1 / patience`` after an improvement,
+    and more with each evaluation that brings none, until they count once, too. So no share goes to
+    zero, and where the leading model is trapped the others take over.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
+        num_members: The number of models ``K``.
+        patience: The number of evaluations, the one that improved included, after which all count
+            alike.
+
+    Returns:
+        A ``batch_shape x K`` tensor that adds up to one.
+
+    Example:
+        >>> member_shares(torch.tensor([0.0, 1.0, 0.5, 0.2]), num_members=3, patience=6)
+        tensor([0.5000, 0.2500, 0.2500])
+    """
+    n = Y.shape[-1]
+    since = Y.new_zeros(Y.shape[:-1]) if n == 0 else n - 1 - Y.argmax(dim=-1)
+    others = ((1 + since) / patience).clamp_max(1.0).to(Y).unsqueeze(-1)
+    counts = torch.cat([torch.ones_like(others), others.expand(*Y.shape[:-1], num_members - 1)], -1)
+    return counts / counts.sum(dim=-1, keepdim=True)
+
+
+def _prediction_shares(num_members: int) -> Tensor:
+    """The leading model, which is bold, has less than another; the vague plain GP has none."""
+    counts = torch.ones(num_members, dtype=torch.double)
+    counts[0], counts[-1] = LEADING, 0.0
+    return counts / counts.sum()
+
+
+class TransferGP(AveragedGP):
+    r"""The average of several transfer models, with a plain GP in the search; where to start.
+
+    The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
+    posteriors ``(μ_k, Σ_k)`` of the transfer models,
+
+    .. code-block:: text
+
+        mean = Σ_k p_k μ_k
+        covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
+
+    Where the models disagree, the variance is large. The shares are constants: a quarter as much
+    for the first model, which leads the search but is often too sure of itself, as for each other.
+    The plain GP has none: with few points its variance is many times the others'. The observation
+    noise is averaged likewise.
+
+    For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
+    improvements of all models instead, the plain GP's too, each in units of its own maximum: a
+    point that one model is sure of, and one that only another finds promising, then count the same.
+    ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
+    the model is built and again by each fit, and frozen in between: they depend on how long ago the
+    last improvement was, so the order of the target's data is taken as that of the evaluations.
+
+    Use the class for any number of source tasks, from one on, with a few up to a few hundred points
+    each. It costs as much as its models together. BoTorch's analytic noisy expected improvement
+    takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        prior: Source data, to pre-train the models' priors from; or a mapping from the models'
+            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
+            single prior, only the models that take it are averaged with the plain GP.
+        likelihood: A likelihood; by default Gaussian. Each model gets a copy.
+        covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``. It has a say in
+            the search only, not in predictions. For the kernel of a transfer model's residual, give
+            ``members`` with ``partial(ScaMLGP, covar_module=...)``.
+        outcome_transform: By default each model's own; the plain GP's outcomes are then
+            standardized. Any other is used by all models; ``None`` if the outcomes are in the
+            priors' units already.
+        members: The models that are averaged, besides a plain GP, by name: classes, or functions
+            with the same arguments. The first one leads. By default :class:`PopulationGP` and
+            :class:`ScaMLGP`.
+
+    Raises:
+        TypeError: If a model does not accept its prior.
+        ValueError: If there are no members, one of them predicts a mixture itself or transforms
+            outcomes by more than a standardization of its own, or the priors are of others.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = TransferGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(X).mean.shape
+        torch.Size([30, 1])
+    """
+
+    improvement_shares: Parameter
+    """How much each member's improvement counts, a ``batch_shape x K`` tensor.
+
+    Outcomes are to be maximized; where they are not, :func:`member_shares` of their negatives takes
+    the place.
+    """
+
+    _shares: Tensor
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData | Mapping[str, TransferPrior],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        members: Mapping[str, Callable[..., TransferModel]] | None = None,
+    ) -> None:
+        classes = _members_for(prior, MEMBERS if members is None else members)
+        priors = _priors_of(prior, list(classes))
+        options: dict[str, Any] = {
+            "train_Yvar": train_Yvar,
+            "input_transform": input_transform,
+            "task_feature": task_feature,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        if not isinstance(outcome_transform, DefaultType):
+            options["outcome_transform"] = outcome_transform
+        built: dict[str, TransferModel] = {}
+        for name, member in classes.items():
+            own = deepcopy({**options, "likelihood": likelihood} if likelihood else options)
+            check_options(member, own)
+            built[name] = member(train_X, train_Y, priors[name], **own)
+            _refuse_mixture(built[name])
+        first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
+        if isinstance(outcome_transform, DefaultType):
+            _refuse_other_scales(built)
+            outcome_transform = _standardize(built.values(), batch_shape)
+        if covar_module is None:
+            covar_module = get_covar_module_with_dim_scaled_prior(
+                ard_num_dims=first.num_inputs, batch_shape=batch_shape
+            )
+        plain = PlainGP(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=ConstantMean(batch_shape=batch_shape),
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=deepcopy(likelihood),
+            outcome_transform=outcome_transform,
+            input_transform=getattr(first, "input_transform", None),
+            noise=PLAIN_NOISE,
+        )
+        plain.num_inputs = first.num_inputs
+        super().__init__(built, plain, train_X)
+        start = torch.ones(*batch_shape, len(built) + 1)
+        self.improvement_shares = Parameter(start, requires_grad=False)
+        shares = _prediction_shares(len(built) + 1).expand(start.shape).clone()
+        self.register_buffer("_shares", shares, persistent=False)
+        self.to(train_X)
+        self.update_weights()
+
+    @property
+    def prior(self) -> dict[str, Any]:
+        """The models' priors by name; the argument of another model with the same sources."""
+        return {
+            name: getattr(member, "prior", None)
+            for name, member in self.members.items()
+            if name != PLAIN
+        }
+
+    @property
+    def shares(self) -> Tensor:
+        """The members' shares of the prediction, ``batch_shape x K``; the plain GP's is zero."""
+        return self._shares
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The plain GP's kernel, which ``covar_module`` sets; each other member has its own."""
+        return cast(Kernel, self.plain.covar_module)
+
+    def _update_shares(self) -> None:
+        """Computes ``improvement_shares`` from the outcomes."""
+        shares = member_shares(self.train_targets, self.improvement_shares.shape[-1])
+        self.improvement_shares.data = shares.to(self.improvement_shares)
+
+
+def _refuse_mixture(model: TransferModel) -> None:
+    """An average has members of one Gaussian each."""
+    if model._is_ensemble:
+        raise ValueError(
+            f"{type(model).__name__} predicts a mixture: the members of an average have one "
+            "Gaussian each."
+        )
+
+
+def _members_for(
+    prior: Any, members: Mapping[str, Callable[..., TransferModel]]
+) -> Mapping[str, Callable[..., TransferModel]]:
+    """Selects the members that take a single prior; all, if there are source data."""
+    if not isinstance(prior, TransferPrior):
+        return members
+    kinds = {name: member.prior_class or () for name, member in members.items()}
+    taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
+    if not taking:
+        raise TypeError(
+            f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
+            "source data, or a mapping from the members' names to their priors."
+        )
+    return taking
+
+
+def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Finds each member's prior: its own, or the same source data for all."""
+    if not names:
+        raise ValueError("There are no members: name at least one model to be averaged.")
+    own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
+    if own and set(prior) != set(names):
+        raise ValueError(
+            f"The priors are of {', '.join(map(str, prior))}, but the members are "
+            f"{', '.join(names)}: give each member its prior."
+        )
+    return {name: prior[name] if own else prior for name in names}
+
+
+def _refuse_other_scales(members: Mapping[str, TransferModel]) -> None:
+    """Members' units may differ by a scale and a shift only."""
+    for name, member in members.items():
+        transform = getattr(member, "outcome_transform", None)
+        if transform is not None and not isinstance(transform, Standardize):
+            raise ValueError(
+                f"The member {name!r} has a {type(transform).__name__} of its own: give all models "
+                "the same by outcome_transform."
+            )
+
+
+def _standardize(members: Iterable[TransferModel], batch_shape: torch.Size) -> OutcomeTransform:
+    """Standardizes the plain GP's outcomes, while there are few of them by a member's transform."""
+    transforms = (getattr(member, "outcome_transform", None) for member in members)
+    known = next((each for each in transforms if isinstance(each, Standardize)), None)
+    if known is None:  # the priors are in raw units
+        return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
+    return OwnStandardize(known.means.mean(), known.stdvs.mean(), batch_shape)

@@ -20,14 +20,13 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.guarded import GuardedTransferGP
+from botorch_transfer.average import MEMBERS, PLAIN, GuardedTransferGP, TransferGP
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
-from botorch_transfer.transfer import MEMBERS, TransferGP
 
 POINTS = (0, 1, 3, 8)
 """The numbers of points of a left-out task that a model gets to see."""
@@ -35,7 +34,7 @@ POINTS = (0, 1, 3, 8)
 MAX_TASKS, MAX_UNSEEN = 10, 50
 """At most so many tasks are left out, and so many of a task's points are predicted."""
 
-MODEL, PLAIN = "model", "plain GP"
+MODEL, PLAIN_MODEL = "model", "plain GP"
 
 _90_PERCENT = 1.6448536269514722
 """Standard deviations from the mean within which a normal variable is nine times out of ten."""
@@ -81,7 +80,7 @@ class Calibration:
         """
         seen = self.runs[self.runs["points"] == (self.fewest if points is None else points)]
         by_model = seen.pivot(index="task", columns="model", values="log_density")
-        return float((by_model[MODEL] - by_model[PLAIN]).median())
+        return float((by_model[MODEL] - by_model[PLAIN_MODEL]).median())
 
     def __str__(self) -> str:
         """One sentence for a report."""
@@ -98,7 +97,7 @@ class Calibration:
 
 def calibrate(
     prior: Any,
-    model: type[TargetGP] = TransferGP,
+    model: type[TransferModel] = TransferGP,
     points: Sequence[int] = POINTS,
     seed: int = 0,
 ) -> Calibration:
@@ -156,8 +155,11 @@ def can_be_calibrated(model: Any) -> bool:
         True
     """
     if isinstance(model, TransferGP):
-        built = dict(cast(Mapping[str, TargetGP], model.members))
-        usual = all(type(member) is MEMBERS.get(name) for name, member in built.items())
+        usual = all(
+            type(member) is MEMBERS.get(name)
+            for name, member in model.members.items()
+            if name != PLAIN
+        )
     elif isinstance(model, GuardedTransferGP):
         usual = type(model.transfer) is ScaMLGP
     else:
@@ -169,7 +171,7 @@ def _by_member(prior: Any) -> dict[str, Any]:
     return dict(prior) if isinstance(prior, Mapping) else {"": prior}
 
 
-def _objection(priors: Mapping[str, Any], model: type[TargetGP]) -> Exception | None:
+def _objection(priors: Mapping[str, Any], model: type[TransferModel]) -> Exception | None:
     """Why a model's source tasks cannot be left out; ``None`` if they can."""
     for each in priors.values():
         if not isinstance(each, SourceGPs | SourcePopulation):
@@ -195,7 +197,7 @@ def _objection(priors: Mapping[str, Any], model: type[TargetGP]) -> Exception | 
 
 
 def _calibrate(
-    priors: Mapping[str, Any], model: type[TargetGP], points: Sequence[int], seed: int
+    priors: Mapping[str, Any], model: type[TransferModel], points: Sequence[int], seed: int
 ) -> Calibration:
     generator = torch.Generator().manual_seed(seed)
     first = next(iter(priors.values()))
@@ -228,8 +230,8 @@ def _without(prior: Any, name: str) -> Any:
 
 
 def _fitted(
-    X: Tensor, Y: Tensor, priors: Mapping[str, Any], model: type[TargetGP]
-) -> dict[str, TargetGP]:
+    X: Tensor, Y: Tensor, priors: Mapping[str, Any], model: type[TransferModel]
+) -> dict[str, TransferModel]:
     """The fitted model, what it is the average of, and a plain GP, by name."""
     is_average, single = issubclass(model, TransferGP), priors.get("")
     built: Any
@@ -239,13 +241,12 @@ def _fitted(
     else:
         built = TransferGP(X, Y, {MODEL: priors[""]}, members={MODEL: model})
     fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))
-    *others, plain = built.apart()
-    named = dict(zip(built.prior, others, strict=True))
-    return {**({MODEL: built} if is_average else {}), **named, PLAIN: plain}
+    named = {PLAIN_MODEL if name == PLAIN else name: each for name, each in built.members.items()}
+    return {MODEL: built, **named} if is_average else named
 
 
 @torch.no_grad()
-def _scores(model: TargetGP, X: Tensor, Y: Tensor) -> tuple[float, float, float]:
+def _scores(model: TransferModel, X: Tensor, Y: Tensor) -> tuple[float, float, float]:
     """Mean log density, root mean square of standardized errors, and coverage of 90 % bands."""
     posterior = model.posterior(X, observation_noise=True)
     variance = posterior.variance.clamp_min(1e-20)

@@ -13,9 +13,9 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.gp.cache import Cache
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.tasks import OutcomeScale, outcome_variance, target_transform
 from botorch_transfer.prior import TransferPrior, with_prefix
 

@@ -2,16 +2,18 @@
 
 Read this to see when two calls count as equal. Programs rebuild a model many times from the same
 raw source data; Ax does so for every refit and every cross-validation fold. The objects differ each
-time, but their content does not.
+time, but their content does not. Independent jobs of pre-training run in parallel, and are not
+repeated after an interruption.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 from uuid import uuid4
@@ -20,6 +22,7 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from botorch.utils.datasets import SupervisedDataset
+from joblib import Parallel, delayed
 from torch import Tensor
 from torch.nn import Module
 
@@ -80,6 +83,54 @@ class Memo:
             result = compute()
         self[key] = result
         return result
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., T],
+        jobs: Sequence[tuple[Any, ...]],
+        n_jobs: int | None,
+        backend: str | None = None,
+    ) -> Iterator[tuple[int, T]]:
+        """Runs jobs by joblib, except those whose results are kept.
+
+        Every result is kept once it is there, so that an interrupted run need not repeat it.
+
+        Args:
+            name: What the function does: part of the key by which results are kept.
+            function: What each job calls; for other processes, a function that can be pickled.
+            jobs: Its arguments, job by job.
+            n_jobs: How many joblib runs in parallel; ``None`` follows ``joblib.parallel_config``.
+            backend: Joblib's backend; ``None`` follows ``joblib.parallel_config``.
+
+        Yields:
+            Each job's position and its result, in the order in which they become available.
+
+        Example:
+            >>> dict(Memo(size=9).run("power", pow, [(2, 3), (3, 2)], n_jobs=1))
+            {0: 8, 1: 9}
+        """
+        positions: dict[str, list[int]] = {}
+        for position, job in enumerate(jobs):
+            positions.setdefault(content_key(name, *job), []).append(position)
+        kept = {key: self[key] for key in positions if key in self}
+        new = Parallel(n_jobs=n_jobs, backend=backend, return_as="generator_unordered")(
+            delayed(self._compute)(key, function, jobs[first])
+            for key, (first, *_) in positions.items()
+            if key not in kept
+        )
+        for key, result in chain(kept.items(), new):
+            self[key] = result
+            for position in positions[key]:
+                yield position, result
+
+    def _compute(self, key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
+        # Kept at once: if another thread's job fails, this result is never handed over.
+        self[key] = result = function(*job)
+        return key, result
+
+    def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
+        return Memo, (self._size,)  # another process begins with nothing
 
 
 def clear_memos() -> None:

@@ -7,9 +7,9 @@ leave-one-out predictions.
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any, ClassVar, Self, cast
 
@@ -21,11 +21,13 @@ from botorch.exceptions.errors import (
     InputDataError,
     UnsupportedError,
 )
+from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
+from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -44,6 +46,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
@@ -94,33 +97,7 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
-_known_inputs: ContextVar[Tensor | None] = ContextVar("known_inputs", default=None)
-
-
-@contextmanager
-def known_inputs(X: Tensor) -> Iterator[None]:
-    """Says that the last inputs of predictions are the same again and again, without a gradient.
-
-    An acquisition that asks for covariances with given points joins them to its candidates. What
-    the sources say of these points is then remembered, as for the target's, and not computed anew
-    at every step of a gradient search. Predictions are the same.
-
-    Args:
-        X: A ``k x d`` tensor: the last rows of the inputs.
-
-    Example:
-        >>> X = torch.rand(3, 2, dtype=torch.double)
-        >>> with known_inputs(X[1:]):
-        ...     covariance = model.posterior(X).distribution.covariance_matrix
-    """
-    token = _known_inputs.set(X)
-    try:
-        yield
-    finally:
-        _known_inputs.reset(token)
-
-
-def _within_reach(X: Tensor) -> Tensor:
+def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
     The distance of two infinite values would be NaN. The GP is at its prior at either input, and
@@ -145,7 +122,115 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
 
-class TargetGP(ConstructedFromDatasets):
+class TransferModel(ConstructedFromDatasets):
+    """Base class of all models of a target: what exact GPs and averages of them have in common.
+
+    It is put in front of a class of BoTorch, which brings data, likelihood and predictions.
+    """
+
+    _supports_batched_models = False  # one outcome a model, as Ax asks
+
+    num_inputs: int
+    """The number of inputs, a task column left out."""
+
+    train_inputs: Any
+    train_targets: Tensor
+
+    @property
+    def num_target_points(self) -> int:
+        """The number of target points ``n`` (in each batch)."""
+        return self.train_inputs[0].shape[-2]
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """Selects outcomes: there is one only.
+
+        Args:
+            idcs: ``[0]`` or ``[-1]``.
+
+        Returns:
+            A copy.
+
+        Raises:
+            ValueError: If there are no such outcomes.
+        """
+        if idcs not in ([0], [-1]):
+            raise ValueError(f"There is no subset {idcs} of one outcome.")
+        return deepcopy(self)
+
+    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
+        """Predicts every target point from the others, hyperparameters and weights as they are.
+
+        BoTorch's ``loo_cv`` reads the exact GP, and raises an error for models that predict
+        otherwise; this method serves all.
+
+        Args:
+            observation_noise: Whether the variances include the observation noise.
+
+        Returns:
+            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+
+        Example:
+            >>> model.loo_posterior().mean.shape
+            torch.Size([3, 1, 1])
+        """
+        mean, variance, noise = self._leave_one_out()
+        if observation_noise:
+            variance = variance + noise
+        apart = _one_batch_a_point(mean, variance)
+        transform: Any = getattr(self, "outcome_transform", None)
+        if transform is None:
+            return apart
+        (X,) = self.train_inputs
+        # A transform of a batch of models counts on their batch shape, points last.
+        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+        posterior = transform.untransform_posterior(together, X=X)
+        if isinstance(posterior, GPyTorchPosterior):
+            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
+        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
+
+    @abstractmethod
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicts every target point from the others, in the model's own units.
+
+        Returns:
+            Means, variances of the latent function, and noise variances: ``batch_shape x n``
+            tensors.
+        """
+
+    @abstractmethod
+    def custom_fit(
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
+    ) -> ExactMarginalLogLikelihood:
+        """Fits the model; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+
+    def check_previous(self, previous: TransferModel) -> None:
+        """Refuses a model at whose hyperparameters a fit of this one cannot start.
+
+        Args:
+            previous: The model.
+
+        Raises:
+            ValueError: If it is of another class, or its hyperparameters have other shapes.
+        """
+        same = type(previous) is type(self)
+        if not same or _shapes(previous) != _shapes(self):
+            raise ValueError(
+                f"previous is {'another' if same else 'a'} {type(previous).__name__}, whose "
+                f"hyperparameters are not those of this {type(self).__name__}: give an earlier "
+                "model of the same class and kernel, with as many inputs, source tasks and batches."
+            )
+
+
+class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     r"""Base class of the transfer models: a ``SingleTaskGP`` on the target's data.
 
     Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
@@ -166,8 +251,6 @@ class TargetGP(ConstructedFromDatasets):
         InputDataError: If there is more than one outcome, the number of inputs differs from the
             source tasks', or values are not finite.
     """
-
-    _supports_batched_models = False  # one outcome a model, as Ax asks
 
     num_restarts: int = 5
     """The default number of starts of a fit that are drawn from the hyperpriors."""
@@ -206,27 +289,6 @@ class TargetGP(ConstructedFromDatasets):
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
         warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
-    @property
-    def num_target_points(self) -> int:
-        """The number of target points ``n`` (in each batch)."""
-        return self.train_inputs[0].shape[-2]
-
-    def subset_output(self, idcs: list[int]) -> Self:
-        """Selects outcomes: there is one only.
-
-        Args:
-            idcs: ``[0]`` or ``[-1]``.
-
-        Returns:
-            A copy.
-
-        Raises:
-            ValueError: If there are no such outcomes.
-        """
-        if idcs not in ([0], [-1]):
-            raise ValueError(f"There is no subset {idcs} of one outcome.")
-        return deepcopy(self)
-
     # ------------------------------------------------------------------------------- predictions
 
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
@@ -242,7 +304,7 @@ class TargetGP(ConstructedFromDatasets):
         if self.training:
             return self.exact_gp(*args, **kwargs)
         X, *others = args
-        return self._predict(_within_reach(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
@@ -337,37 +399,6 @@ class TargetGP(ConstructedFromDatasets):
         same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
         return not same
 
-    def loo_posterior(self, observation_noise: bool = True) -> Posterior:
-        """Predicts every target point from the others, hyperparameters and weights as they are.
-
-        BoTorch's ``loo_cv`` reads the exact GP, and raises an error for models that predict
-        otherwise; this method serves all.
-
-        Args:
-            observation_noise: Whether the variances include the observation noise.
-
-        Returns:
-            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
-
-        Example:
-            >>> model.loo_posterior().mean.shape
-            torch.Size([3, 1, 1])
-        """
-        mean, variance, noise = self._leave_one_out()
-        if observation_noise:
-            variance = variance + noise
-        apart = _one_batch_a_point(mean, variance)
-        transform: Any = getattr(self, "outcome_transform", None)
-        if transform is None:
-            return apart
-        (X,) = self.train_inputs
-        # A transform of a batch of models counts on their batch shape, points last.
-        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
-        posterior = transform.untransform_posterior(together, X=X)
-        if isinstance(posterior, GPyTorchPosterior):
-            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
-        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
-
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Predicts every target point from the others, in the model's own units.
 
@@ -409,34 +440,11 @@ class TargetGP(ConstructedFromDatasets):
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
-        free, known = self._without_known(X)
-        points = torch.cat([train_X, known], dim=-2) if known.shape[-2] else train_X
-        with self._sharing(free):
-            mean = self.mean_module(free)
-            covariance = to_linear_operator(evaluated(self.covar_module(free)))
-            cross = self.covar_module(free, points).evaluate_kernel()
-        if known.shape[-2]:
-            n = train_X.shape[-2]
-            cross, inner = cross.to_dense(), self.covar_module(points).to_dense()[..., n:, :]
-            right = cross[..., n:]
-            upper = torch.cat([covariance.to_dense(), right], dim=-1)
-            lower = torch.cat([right.mT, inner[..., n:]], dim=-1)
-            covariance = to_linear_operator(torch.cat([upper, lower], dim=-2))
-            cross = to_linear_operator(torch.cat([cross[..., :n], inner[..., :n]], dim=-2))
-            mean = torch.cat([mean, self.mean_module(points)[..., n:]], dim=-1)
+        with self._sharing(X):
+            mean = self.mean_module(X)
+            covariance = to_linear_operator(evaluated(self.covar_module(X)))
+            cross = self.covar_module(X, train_X).evaluate_kernel()
         return mean, covariance, cross, batch_shape, X.shape[-2:-1], MultivariateNormal
-
-    def _without_known(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Splits transformed inputs into those before the :func:`known_inputs`, and these."""
-        known = _known_inputs.get()
-        if known is not None and len(known) < X.shape[-2] <= MAX_JOINT_POINTS:
-            known, rest = self.transform_inputs(known.to(X)), X.shape[-2] - len(known)
-            # A transform may have added rows, or have a gradient.
-            if not known.requires_grad and known.shape[-1] == X.shape[-1]:
-                known = known.expand(*X.shape[:-2], *known.shape[-2:])
-                if torch.equal(X[..., rest:, :], known):
-                    return X[..., :rest, :], known
-        return X, X[..., :0, :]
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances share what they compute of inputs; nothing by default."""
@@ -464,6 +472,40 @@ class TargetGP(ConstructedFromDatasets):
         X = X.expand(*batch_shape, *X.shape[-2:])
         model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
         return model
+
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the prior, for BoTorch's pathwise sampling.
+
+        By default those of the exact GP, whose kernel is one or a sum of kernels that BoTorch has
+        random features of, and of source posteriors (``WeightedSumKernel``).
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: ``num_features``, and what BoTorch knows besides.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return model_paths(self, sum_paths(self, sample_shape, **kwargs))
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the posterior, or without target points from the prior.
+
+        By default those of the exact GP.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return exact_posterior_paths(self, prior_sampler, sample_shape, **kwargs)
 
     # --------------------------------------------------------------------------------------- fit
 
@@ -522,7 +564,7 @@ class TargetGP(ConstructedFromDatasets):
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``models.target_fit``). ``optimizer``, ``closure``,
+        a closed form for that (``gp.objective``). ``optimizer``, ``closure``,
         ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
         it starts at the present values, and from draws only where an attempt fails.
 
@@ -583,40 +625,13 @@ class TargetGP(ConstructedFromDatasets):
         if self._has_data_to_fit and has_parameters:
             num_restarts = self.num_restarts if num_restarts is None else num_restarts
             mll.train()
-            with self._being_fitted():
-                if of_botorch:
-                    fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
-                else:
-                    further = None if previous is None else self._values_of(mll, previous)
-                    fit_from_starts(mll, num_restarts, seed or 0, further, **given)
+            if of_botorch:
+                fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
+            else:
+                further = None if previous is None else _values_of(mll, previous)
+                fit_from_starts(mll, num_restarts, seed or 0, further, **given)
         self._after_fit()
         return mll.eval()
-
-    def check_previous(self, previous: TargetGP) -> None:
-        """Refuses a model at whose hyperparameters a fit of this one cannot start.
-
-        Args:
-            previous: The model.
-
-        Raises:
-            ValueError: If it is of another class, or its hyperparameters have other shapes.
-        """
-        same = type(previous) is type(self)
-        if not same or _shapes(previous) != _shapes(self):
-            raise ValueError(
-                f"previous is {'another' if same else 'a'} {type(previous).__name__}, whose "
-                f"hyperparameters are not those of this {type(self).__name__}: give an earlier "
-                "model of the same class and kernel, with as many inputs, source tasks and batches."
-            )
-
-    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
-        """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
-        theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
-        return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
-
-    def _being_fitted(self) -> AbstractContextManager[None]:
-        """Is entered around a fit; does nothing by default."""
-        return nullcontext()
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
@@ -624,6 +639,12 @@ class TargetGP(ConstructedFromDatasets):
 
 def _shapes(model: Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
+    """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
+    theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
+    return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}

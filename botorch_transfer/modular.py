@@ -21,7 +21,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
@@ -34,6 +34,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.model import TargetGP
 from botorch_transfer.prior import TransferPrior
+from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 
 P = TypeVar("P", bound=TransferPrior)
@@ -58,12 +59,13 @@ def resolve_prior(
         independently.
 
     Raises:
-        TypeError: If it is another kind of prior.
+        TypeError: If it is another kind of prior, or a tensor.
 
     Example:
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
+    refuse_noise(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):
@@ -75,7 +77,7 @@ def resolve_prior(
 
 
 class ModularTransferGP(TargetGP):
-    r"""An exact GP whose mean and kernel come from a pre-trained prior.
+    r"""Base class of the exact GPs whose mean and kernel come from a pre-trained prior.
 
     Args:
         prior: A view of the prior; it becomes the model's own.
@@ -86,12 +88,6 @@ class ModularTransferGP(TargetGP):
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
     """
-
-    source_argument = "prior"
-    prior_class: ClassVar[type[TransferPrior]]
-    """The class of priors that the model takes."""
-    has_source_covariance: ClassVar[bool] = True
-    """Whether the sources' posterior covariance is a part of the model's."""
 
     prior: TransferPrior
 
@@ -127,11 +123,6 @@ class ModularTransferGP(TargetGP):
         )
         self.prior = prior.to(train_X)
 
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel of the difference between target and sources."""
-        return self.covar_module
-
 
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of the models that combine source posteriors with a residual kernel.
@@ -148,7 +139,9 @@ class SourcePosteriorGP(ModularTransferGP):
             hyperpriors.
     """
 
-    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs
+    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs  # type: ignore[misc]
+
+    transfer_report = transfer_report
 
     def __init__(
         self,
@@ -182,8 +175,17 @@ class SourcePosteriorGP(ModularTransferGP):
             task_feature,
             own.noise,
         )
+        modules = self.covar_module.named_modules(remove_duplicate=False)
+        self._residual_path = next((name for name, each in modules if each is covar_module), None)
         self._add_parts()
         self.to(train_X)
+
+    @property
+    def residual_covar_module(self) -> Kernel | None:
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
+        if self._residual_path is None:
+            return None
+        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
 
     @classmethod
     def _resolve(

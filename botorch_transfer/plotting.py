@@ -10,11 +10,13 @@ and marker tell them apart.
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from botorch.cross_validation import loo_cv
+from botorch.models import SingleTaskGP
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultivariateNormal
@@ -22,14 +24,17 @@ from linear_operator.operators import DiagLinearOperator
 from pandas import DataFrame
 from torch import Tensor
 
+from botorch_transfer.arguments import MODELS
 from botorch_transfer.calibration import MODEL, Calibration
-from botorch_transfer.model import TargetGP, predicted_moments
+from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.report import ALL, member_on_sources
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
 from botorch_transfer.sources.prior import SourceGPs
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
+_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+_LINES, _MARKERS = ("-", "--", "-.", ":"), "os^vDP<>hp*HXd8x1234+|_"
 
 
 class Style(NamedTuple):
@@ -50,37 +55,31 @@ class Style(NamedTuple):
     marker: str
 
 
-_METHODS: tuple[tuple[str, str | None, Style], ...] = (
-    ("ScaML-GP", "ScaMLGP", Style(BLUE, "-", "o")),
-    ("ScaML-GP, joint", "JointScaMLGP", Style(BLUE, "--", "8")),
-    ("TransferGP", "TransferGP", Style(VERMILLION, "-", "^")),
-    ("population", "PopulationGP", Style(ORANGE, ":", "o")),
-    ("guarded", "GuardedTransferGP", Style(ORANGE, "--", "d")),
-    ("RGPE", "RankWeightedGP", Style(PURPLE, "-", "v")),
-    ("SGPT", "TwoStageTransferGP", Style(SKY, "-", "P")),
-    ("SHGP", "SequentialHierarchicalGP", Style(GREEN, "-", "d")),
-    ("BHGP", "BoostedHierarchicalGP", Style(ORANGE, "-", "<")),
-    ("MHGP", "MeanHierarchicalGP", Style(SKY, "--", ">")),
-    ("HGP", "JointHierarchicalGP", Style(PURPLE, "--", "h")),
-    ("WSGP", "WeightedSourceGP", Style(BLACK, ":", "p")),
-    ("MTGP", "LinearCoregionalizationGP", Style(VERMILLION, ":", "*")),
-    ("MTKGP", "IntrinsicCoregionalizationGP", Style(GREY, "--", "H")),
-    ("H-NLL", "PretrainedGP", Style(BLACK, "-", "X")),
-    ("H-EKL", None, Style(SKY, ":", "s")),
-    ("FSBO", None, Style(GREEN, ":", "v")),
-    ("ABLR", None, Style(ORANGE, "-.", "s")),
-    ("MPHD", "HyperpriorGP", Style(BLUE, "-.", "D")),
-    ("HyperBO+", "FullyBayesianHyperpriorGP", Style(PURPLE, "-.", ">")),
-    ("plain GP", "SingleTaskGP", Style(VERMILLION, "--", "s")),
-    ("random search", None, Style(GREY, ":", "x")),
-)
-"""Each method's name in the papers, its model class if it has one to itself, and its look."""
-
-STYLES: dict[str, Style] = {name: look for name, _, look in _METHODS}
-"""The look of every method, by its name in the papers. A new method joins by one more entry."""
-
-NAMES: dict[str, str] = {model: name for name, model, _ in _METHODS if model}
-"""The methods' names in pictures, by model class."""
+STYLES: dict[str, Style] = {
+    "ScaML-GP": Style(BLUE, "-", "o"),
+    "ScaML-GP, joint": Style(BLUE, "--", "8"),
+    "TransferGP": Style(VERMILLION, "-", "^"),
+    "population": Style(ORANGE, ":", "o"),
+    "guarded": Style(ORANGE, "--", "d"),
+    "RGPE": Style(PURPLE, "-", "v"),
+    "SGPT": Style(SKY, "-", "P"),
+    "SHGP": Style(GREEN, "-", "d"),
+    "BHGP": Style(ORANGE, "-", "<"),
+    "MHGP": Style(SKY, "--", ">"),
+    "HGP": Style(PURPLE, "--", "h"),
+    "WSGP": Style(BLACK, ":", "p"),
+    "MTGP": Style(VERMILLION, ":", "*"),
+    "MTKGP": Style(GREY, "--", "H"),
+    "H-NLL": Style(BLACK, "-", "X"),
+    "H-EKL": Style(SKY, ":", "s"),
+    "FSBO": Style(GREEN, ":", "v"),
+    "ABLR": Style(ORANGE, "-.", "s"),
+    "MPHD": Style(BLUE, "-.", "D"),
+    "HyperBO+": Style(PURPLE, "-.", ">"),
+    "plain GP": Style(VERMILLION, "--", "s"),
+    "random search": Style(GREY, ":", "x"),
+}
+"""The look of every method, by its name in the papers (a model's ``label``)."""
 
 
 def style_of(method: str | type) -> Style:
@@ -90,7 +89,8 @@ def style_of(method: str | type) -> Style:
         method: The method's name in the papers, a model class of this package, or its name.
 
     Returns:
-        Its style; of a class without a style of its own, that of its nearest base class.
+        Its style; of a class without a style of its own, that of its nearest base class. A model
+        without either gets a look that no other method has.
 
     Raises:
         ValueError: If there is no style for it.
@@ -102,14 +102,29 @@ def style_of(method: str | type) -> Style:
         >>> style_of("my method").marker
         'o'
     """
-    classes = [method] if isinstance(method, str) else [base.__name__ for base in method.__mro__]
-    for name in classes:
-        if (known := NAMES.get(name, name)) in STYLES:
-            return STYLES[known]
-    raise ValueError(
-        f"Method {classes[0]!r} has no colour yet: give it a line in "
-        "botorch_transfer.plotting.STYLES."
-    )
+    model: type | None = MODELS.get(method) if isinstance(method, str) else method
+    bases: tuple[type, ...] = () if model is None else model.__mro__
+    labels = [vars(base)["label"] for base in bases if "label" in vars(base)]
+    is_plain = method == "SingleTaskGP" or (not labels and SingleTaskGP in bases)
+    for name in ["plain GP"] if is_plain else [method, *labels]:
+        if name in STYLES:
+            return STYLES[name]
+    if not labels:
+        raise ValueError(
+            f"Method {method!r} has no colour yet: give it a line in "
+            "botorch_transfer.plotting.STYLES."
+        )
+    STYLES[labels[0]] = _unused_style()
+    return STYLES[labels[0]]
+
+
+def _unused_style() -> Style:
+    """A look that differs from all others in more than the colour."""
+    for look in product(_COLORS, _LINES, _MARKERS):
+        used = {pair for style in STYLES.values() for pair in combinations(style, 2)}
+        if used.isdisjoint(combinations(look, 2)):
+            return Style(*look)
+    return Style(BLACK, "-", "o")
 
 
 if TYPE_CHECKING:
@@ -144,7 +159,7 @@ PAPER: dict[str, Any] = {
 """Settings of matplotlib for one column of a paper: small text, embedded as TrueType fonts."""
 
 
-def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
+def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
     """Draws the weight of each source task in a model.
 
     Args:
@@ -182,7 +197,7 @@ def plot_weights(model: TargetGP, ax: Axes | None = None, max_tasks: int = 30) -
 
 @torch.no_grad()
 def plot_slice(
-    model: TargetGP,
+    model: TransferModel,
     bounds: Tensor | SearchSpace,
     dimension: int | str = 0,
     anchor: Tensor | DataFrame | None = None,
@@ -378,7 +393,7 @@ def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter
 
 
 @torch.no_grad()
-def plot_calibration(model: TargetGP | Calibration, ax: Axes | None = None) -> Axes:
+def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None) -> Axes:
     """Draws leave-one-out predictions of the target points against their outcomes.
 
     Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
@@ -497,7 +512,7 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
     return ax
 
 
-def _look(model: TargetGP) -> Style:
+def _look(model: TransferModel) -> Style:
     """The look of the model's method, or that of ScaML-GP if it has none."""
     try:
         return style_of(type(model))
@@ -505,14 +520,14 @@ def _look(model: TargetGP) -> Style:
         return style_of("ScaML-GP")
 
 
-def _check_single(model: TargetGP) -> None:
+def _check_single(model: TransferModel) -> None:
     if not hasattr(model, "batch_shape"):
         raise TypeError(f"This is a {type(model).__name__}: plot a model, as ScaMLGP.")
     if model.batch_shape:
         raise ValueError("The model is a batch of models: plot one at a time.")
 
 
-def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
+def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
     """The target's inputs and outcomes in the user's units."""
     training = model.training
     (X,) = model.train().train_inputs
@@ -524,7 +539,7 @@ def _target_points(model: TargetGP) -> tuple[Tensor, Tensor]:
     return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
 
 
-def _source_slices(model: TargetGP, points: Tensor, max_tasks: int) -> Any:
+def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
     """Names of the source tasks to show, and their posteriors in the target's units."""
     informed: Any = member_on_sources(model)
     if informed is None:

@@ -15,7 +15,7 @@ without a test is said to be so.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from torch import Tensor
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.stationary import squared_distance
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.sources.prior import SourceGPs
@@ -65,7 +65,7 @@ COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inverted", "
 
 
 @torch.no_grad()
-def transfer_report(model: TargetGP) -> pd.DataFrame:
+def transfer_report(model: TransferModel) -> pd.DataFrame:
     """Tabulates what a model uses of each source task and of all, and whether this was borne out.
 
     It is a method of the models on :class:`SourceGPs`, of :class:`TransferGP` and of
@@ -122,7 +122,7 @@ def transfer_report(model: TargetGP) -> pd.DataFrame:
     return pd.DataFrame([row], index=[ALL], columns=COLUMNS)
 
 
-def member_on_sources(model: TargetGP) -> TargetGP | None:
+def member_on_sources(model: TransferModel) -> TransferModel | None:
     """Finds the model that has a posterior of each source task, in an average or by itself.
 
     Args:
@@ -131,12 +131,14 @@ def member_on_sources(model: TargetGP) -> TargetGP | None:
     Returns:
         The first of its members, or else the model, whose prior is a :class:`SourceGPs`.
     """
-    candidates = (*getattr(model, "others", ()), model)
+    candidates = (*getattr(model, "members", {}).values(), model)
     has_posteriors = (isinstance(getattr(m, "prior", None), SourceGPs) for m in candidates)
     return next((m for m, has in zip(candidates, has_posteriors, strict=True) if has), None)
 
 
-def _report_on_sources(model: TargetGP, informed: TargetGP, weight: float) -> pd.DataFrame:
+def _report_on_sources(
+    model: TransferModel, informed: TransferModel, weight: float
+) -> pd.DataFrame:
     """The report on a model one of whose members, or which itself, is on :class:`SourceGPs`."""
     sources = cast(SourceGPs, informed.prior)
     weights = getattr(informed, "weights", torch.full((sources.num_tasks,), torch.nan))
@@ -165,7 +167,7 @@ def _report_on_sources(model: TargetGP, informed: TargetGP, weight: float) -> pd
     return pd.concat([report, pd.DataFrame([total], index=[ALL], columns=COLUMNS)])
 
 
-def source_shares(model: TargetGP, sources: SourceGPs) -> tuple[Tensor, Tensor]:
+def source_shares(model: TransferModel, sources: SourceGPs) -> tuple[Tensor, Tensor]:
     """How much of a model's prediction, and of the outcomes' variance, each source explains.
 
     A source's part is its term in the prior mean: weight times posterior mean; in a
@@ -201,15 +203,14 @@ def source_shares(model: TargetGP, sources: SourceGPs) -> tuple[Tensor, Tensor]:
     return predicted, torch.where(variance > 0, explained, torch.nan)
 
 
-def _parts(model: TargetGP, X: Tensor, names: Sequence[str]) -> Tensor:
+def _parts(model: TransferModel, X: Tensor, names: Sequence[str]) -> Tensor:
     """The sources' parts of the mean at ``n`` transformed inputs: ``M x n``, in own units."""
-    others: Sequence[TargetGP] = getattr(model, "others", ())
-    if others:
+    members: Mapping[str, TransferModel] = getattr(model, "members", {})
+    if members:
         shares = cast(Any, model).shares
         total = X.new_zeros(len(names), len(X))
-        for share, member in zip(shares, others, strict=False):  # the last is the plain GP's
-            units = cast(Any, model)._units(member)
-            scale = 1.0 if units is None else units[0]
+        for share, member in zip(shares, members.values(), strict=True):
+            scale, _ = cast(Any, model)._scale_and_shift(member)
             total = total + share * scale * _parts(member, X, names)
         return total
     prior = getattr(model, "prior", None)
@@ -224,7 +225,7 @@ def _parts(model: TargetGP, X: Tensor, names: Sequence[str]) -> Tensor:
     return X.new_zeros(len(names), len(X))  # no part is known to be of one source
 
 
-def _findings(model: TargetGP, sources: SourceGPs) -> tuple[list[str], Tensor, Tensor]:
+def _findings(model: TransferModel, sources: SourceGPs) -> tuple[list[str], Tensor, Tensor]:
     """What the data say of each source: the finding, two log Bayes factors and the slope."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets

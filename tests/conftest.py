@@ -11,6 +11,7 @@ import torch
 from botorch.acquisition.multi_objective import logei
 from hypothesis import settings
 
+from botorch_transfer.pretraining import clear_memos
 from tests.devices import usable_accelerator
 
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
@@ -46,3 +47,11 @@ def device() -> Iterator[str]:
     """CUDA where there is a GPU, the simulated device otherwise."""
     with usable_accelerator() as name:
         yield name
+
+
+@pytest.fixture
+def nothing_remembered() -> Iterator[None]:
+    """Lets a test pre-train for itself."""
+    clear_memos()
+    yield
+    clear_memos()

@@ -107,8 +107,6 @@ FAMILY = ShiftedSines()
 class PlainTarget(ConstructedFromDatasets):
     """A target without any source tasks."""
 
-    source_argument = "prior"
-
     def __init__(self, train_X: Tensor, train_Y: Tensor, prior: object = None) -> None:
         super().__init__(train_X, train_Y)
 
@@ -116,8 +114,7 @@ class PlainTarget(ConstructedFromDatasets):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, InputDataError, "PlainTarget needs source tasks: give a prior or source_data"),
-        ({"prior": [], "source_data": []}, InputDataError, "either a prior or source_data"),
+        ({}, InputDataError, "PlainTarget needs source tasks: give them as prior"),
         ({"prior": [], "kernel": 1}, ValueError, "PlainTarget has no option 'kernel'"),
     ],
 )

@@ -8,6 +8,8 @@ from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.gp.sources import DATA, count_fits, fit
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 
 def test_fit_once_recalls_equal_content(monkeypatch) -> None:
     transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))

@@ -25,7 +25,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.guarded import GuardRule, leave_one_out_evidence, prior_evidence
+from botorch_transfer.average import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.joint.models import JointTransferGP
 from botorch_transfer.model import TargetGP
 from tests.families import ShiftedSines
@@ -59,8 +59,6 @@ def fit(model, num_restarts=0):
 
 class PlainGP(TargetGP):
     """The guard's own GP by itself."""
-
-    source_argument = "none"
 
 
 def plain_twin(model, X, Y):

@@ -26,6 +26,8 @@ from botorch_transfer.input_transforms import (
     warn_outside_unit_cube,
 )
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 BOUNDS = torch.tensor([[0.0, -1.0], [10.0, 0.3]], dtype=torch.double)
 X = torch.rand(4, 2, dtype=torch.double)
 

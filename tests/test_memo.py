@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.pretraining import clear_memos
+
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 2.0]])
 
@@ -181,3 +184,53 @@ def test_what_is_remembered_serves_gradients(without) -> None:
     gradient, buffer = memo.recall("key", compute)
     assert gradient == 2
     (x * buffer).backward()
+
+
+def test_results_of_jobs_are_kept():
+    calls, finished = [], Memo(size=9)
+
+    def double(value):
+        calls.append(value)
+        return 2 * value
+
+    for jobs in ([(3,), (1,)], [(1,), (2,), (3,)]):
+        found = dict(finished.run("double", double, jobs, 1))
+        assert [found[at] for at in range(len(jobs))] == [2 * value for (value,) in jobs]
+    assert calls == [3, 1, 2]
+    assert list(finished.run("another", double, [(3,)], 1)) == [(0, 6)]
+    assert calls[-1] == 3
+
+
+def test_more_jobs_than_are_remembered():
+    jobs = [(value, 2) for value in (1, 2, 3, 1, 2)]
+    found = dict(Memo(size=1).run("power", pow, jobs, 1))
+    assert [found[at] for at in range(len(jobs))] == [1, 4, 9, 1, 4]
+
+
+def test_errors_go_through():
+    with pytest.raises(ZeroDivisionError):
+        list(Memo(size=1).run("divide", divmod, [(1, 0)], 1))
+
+
+def test_what_threads_finished_outlives_an_error():
+    calls, other_is_kept = [], threading.Event()
+
+    def work(value, fails):
+        calls.append(value)
+        if not value:
+            return value
+        assert other_is_kept.wait(60)
+        return 1 / (not fails)
+
+    class Watching(Memo):
+        def __setitem__(self, key, result):
+            super().__setitem__(key, result)
+            other_is_kept.set()
+
+    finished = Watching(size=9)
+    with pytest.raises(ZeroDivisionError):
+        # The one that fails comes first, so the other's result is never handed over.
+        list(finished.run("work", work, [(1, True), (0, True)], 2, "threading"))
+    calls.clear()
+    assert list(finished.run("work", work, [(0, True)], 2, "threading")) == [(0, 0)]
+    assert calls == []

@@ -70,8 +70,6 @@ def test_predicts_in_the_dtype_of_the_data() -> None:
 class PlainTarget(TargetGP):
     """A target without any source tasks: all that is left is what the base class does."""
 
-    source_argument = "prior"
-
     def __init__(
         self,
         train_X: Tensor,

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from botorch.models.transforms.input import Normalize
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
-from botorch_transfer import MeanHierarchicalGP, ScaMLGP, SequentialHierarchicalGP
-from botorch_transfer.modular import ModularTransferGP, resolve_prior
+from botorch_transfer import JointScaMLGP, MeanHierarchicalGP, ScaMLGP, SequentialHierarchicalGP
+from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.modular import ModularTransferGP, SourcePosteriorGP, resolve_prior
 from botorch_transfer.pretraining import (
     PretrainedPrior,
     SourceGPs,
@@ -15,6 +19,7 @@ from botorch_transfer.pretraining import (
     clear_memos,
 )
 from tests.families import OFFSET, ShiftedSines
+from tests.pathwise.drawn_functions import assert_moments
 
 FAMILY = ShiftedSines()
 QUICK = {"num_restarts": 0, "max_iter": 2}
@@ -92,3 +97,34 @@ def test_a_prediction_compares_its_inputs_with_the_sources_once(model_class, mon
     monkeypatch.setattr(gps, "flat_cross", counted)
     model.posterior(FAMILY.inputs(5, 1, seed=1).requires_grad_())
     assert evaluated == [5]
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, SequentialHierarchicalGP, JointScaMLGP])
+def test_noise_as_the_third_argument_is_refused(model_class) -> None:
+    X, Y = FAMILY.target(2)
+    with pytest.raises(TypeError, match="The third argument is the old runs; give train_Yvar by n"):
+        model_class(X, Y, torch.ones_like(Y))
+
+
+def test_a_joint_model_takes_no_prior() -> None:
+    prior = SourceGPs.fit(FAMILY.sources(), **QUICK)
+    with pytest.raises(TypeError, match="give the source data, not a SourceGPs"):
+        JointScaMLGP(*FAMILY.target(2), prior)
+
+
+class ResidualFirst(SourcePosteriorGP):
+    """A model as the documentation describes it: a mean and a kernel, nothing else."""
+
+    def _mean_and_kernel(self, prior, residual, batch_shape):
+        kernel = AdditiveKernel(WeightedSumKernel(prior.gps), residual)
+        return WeightedSumMean(prior.gps), kernel
+
+
+def test_a_model_remembers_its_residual_wherever_it_is() -> None:
+    model = ResidualFirst(*FAMILY.target(4), FAMILY.sources((5, 5)))
+    assert model.residual_covar_module is model.covar_module.kernels[1]
+    assert deepcopy(model).residual_covar_module is not model.residual_covar_module
+    torch.manual_seed(0)
+    paths = draw_matheron_paths(model.eval(), torch.Size([1000]))
+    X = FAMILY.inputs(4, seed=3)
+    assert_moments(paths(X), model.posterior(X))

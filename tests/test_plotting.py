@@ -31,8 +31,8 @@ from botorch_transfer import (
     plotting,
 )
 from botorch_transfer.calibration import Calibration
+from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.plotting import (
-    NAMES,
     PAPER,
     STYLES,
     Style,
@@ -279,7 +279,7 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
 
 
 def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
-    monkeypatch.setattr(plotting, "NAMES", {})
+    monkeypatch.delitem(STYLES, "plain GP")
     ax = plot_slice(_two_inputs(), UNIT)
     assert ax.get_lines()[-1].get_color() == plotting.BLUE
 
@@ -344,8 +344,8 @@ def test_every_model_has_a_style():
     models = [name for name in botorch_transfer.__all__ if name.endswith("GP")]
     assert len(models) == 17
     for name in models:
-        assert style_of(getattr(botorch_transfer, name)) is STYLES[NAMES[name]]
-        assert style_of(name) is STYLES[NAMES[name]]
+        model = getattr(botorch_transfer, name)
+        assert style_of(model) is style_of(name) is STYLES[model.label]
 
 
 def test_the_hierarchical_methods_differ_in_colour():
@@ -358,6 +358,17 @@ def test_a_subclass_looks_like_its_base():
         pass
 
     assert style_of(Mine) is STYLES["ScaML-GP"]
+
+
+def test_a_new_model_gets_a_look_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    class Own(SourcePosteriorGP):
+        label = "own"
+
+    monkeypatch.setattr(plotting, "STYLES", dict(STYLES))
+    looks = [style_of(Own), *STYLES.values()]
+    assert style_of(Own) is style_of("own") is looks[0]
+    for other in looks[1:]:
+        assert (looks[0].line, looks[0].marker) != (other.line, other.marker)
 
 
 def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):

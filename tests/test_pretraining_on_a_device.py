@@ -22,6 +22,8 @@ from botorch_transfer.pretraining import (
 from tests.devices import waits
 from tests.families import ShiftedSines
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 CPU = ShiftedSines(device="cpu")
 
 

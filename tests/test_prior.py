@@ -16,6 +16,8 @@ from botorch_transfer.saving import write_prior
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 X = points(4, 2)
 NORMALIZE = Normalize(2, bounds=torch.tensor([[0.1, -0.7], [1.3, 0.9]], dtype=torch.double))
 CUSTOM = ChainedInputTransform(log=Log10(indices=[0]), normalize=NORMALIZE)

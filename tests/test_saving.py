@@ -14,6 +14,8 @@ from safetensors.torch import save_file
 from botorch_transfer import saving
 from botorch_transfer.saving import prior_class_name, read_prior, write_prior
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 CONFIG = {"names": ["a", "ü"], "scale": None, "number": 0.1, "nested": {"x": [1, True]}}
 TENSORS = {
     "double": torch.rand(3, 2, dtype=torch.double),

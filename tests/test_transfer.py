@@ -27,9 +27,9 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
+from botorch_transfer.average import MEMBERS, PATIENCE, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
-from botorch_transfer.transfer import MEMBERS, PATIENCE, member_shares
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import raw_transform, to_raw
 

@@ -1,7 +1,7 @@
 """Runs a study by its name, or reports on one: `python -m benchmarks.studies run branin-1`.
 
-A study that was interrupted goes on where it stopped by the same command; more seeds, tasks or
-methods only add to it.
+A study that was interrupted goes on where it stopped by the same command; more seeds, tasks,
+suites or methods only add to it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.studies.definitions import DEFINITIONS
+from benchmarks.studies.definitions import DEFINITIONS, Definition
 from benchmarks.studies.estimate import core_hours, estimate
-from benchmarks.studies.extent import Extent, grown
 from benchmarks.studies.methods import METHODS, methods
-from benchmarks.studies.study import RESULTS, Study, gather, run_missing
-from benchmarks.studies.workers import workers
-
-ABOUT = "study.json"
+from benchmarks.studies.methods.acquisitions import COMMON
+from benchmarks.studies.problems import ProblemSource, suite_of
+from benchmarks.studies.study import ABOUT, RESULTS, Study, gather, run_missing
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,62 +43,82 @@ def run(options: argparse.Namespace) -> None:
     definition = DEFINITIONS[options.name]
     folder = options.out or Path("out") / options.name
     acquisition = options.acquisition or definition.acquisition
-    problems = definition.problems(options.data)
-    asked = Extent(
-        options.seeds or definition.seeds,
-        len(problems[: options.tasks]),
-        list(options.methods or definition.methods),
+    fitting = options.fitting or definition.fitting
+    every = definition.problems(options.data)
+    study = Study(
+        _chosen(every, options.suites, options.tasks),
+        methods(options.methods or definition.methods, acquisition, fitting),
+        range(options.seeds or definition.seeds),
+        definition.budget,
     )
-
-    def study_of(extent: Extent) -> Study:
-        return Study(
-            problems[: extent.tasks],
-            methods(extent.methods, acquisition, options.fitting),
-            range(extent.seeds),
-            definition.budget,
-        )
-
-    study = study_of(asked)
-    about = {
+    settings = {
         "name": options.name,
-        "title": definition.title,
-        "source": definition.source,
-        "regret": definition.regret,
-        "scale": definition.scale,
         "acquisition": acquisition,
-        "fitting": options.fitting,
+        "fitting": fitting,
         "evaluations": definition.budget.evaluations,
         "initial": definition.budget.initial,
     }
-    whole = grown(folder / ABOUT, about, asked)
-    about["command"] = _command(options, whole, len(problems))
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**about, "extent": asdict(whole)}, indent=1)
-    (folder / ABOUT).write_text(text + "\n", encoding="utf-8")
+    _describe(folder / ABOUT, definition, settings, _command(options))
     if not options.no_estimate:
         table, hours = estimate(study, folder)
         print(f"{definition.title}: one run of each method\n\n{table}\n")
         print(f"about {hours:.2f} core-hours are missing", flush=True)
     if options.estimate:
         return
-    with workers(options.backend, options.jobs, options.scheduler):
-        limit = None if options.time_limit is None else 60 * options.time_limit
-        run_missing(study, folder, progress=not options.quiet, time_limit=limit)
-    results = gather(study_of(whole), folder)
+    limit = None if options.time_limit is None else 60 * options.time_limit
+    run_missing(study, folder, options.jobs, progress=not options.quiet, time_limit=limit)
+    results = gather(folder, [problem.name for problem in every], list(METHODS))
     print(f"{core_hours(results):.2f} core-hours; results: {folder / RESULTS}")
 
 
-def _command(options: argparse.Namespace, extent: Extent, num_tasks: int) -> str:
+def _chosen(
+    problems: Sequence[ProblemSource], suites: Sequence[str] | None, number: int | None
+) -> list[ProblemSource]:
+    """The first problems of each suite, or of some suites."""
+    of_suite: dict[str, list[ProblemSource]] = {}
+    for problem in problems:
+        of_suite.setdefault(suite_of(problem.name), []).append(problem)
+    unknown = [name for name in suites or () if name not in of_suite]
+    if unknown:
+        raise ValueError(f"No suite is called {unknown[0]!r}: choose of {', '.join(of_suite)}.")
+    return [problem for name in suites or of_suite for problem in of_suite[name][:number]]
+
+
+def _describe(
+    path: Path, definition: Definition, settings: Mapping[str, Any], command: str
+) -> None:
+    """Says in a folder what study it holds, and by which commands it was run."""
+    commands = []
+    if path.exists():
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        for key, value in settings.items():
+            if earlier[key] != value:
+                raise ValueError(
+                    f"{path.parent} holds a study with {key} {earlier[key]}, not {value}: take "
+                    "another folder (--out)."
+                )
+        commands = [each for each in earlier["commands"] if each != command]
+    about = {
+        **settings,
+        "title": definition.title,
+        "source": definition.source,
+        "scale": definition.scale,
+        "at_most": definition.at_most,
+        "groups": dict(definition.groups),
+        "commands": [*commands, command],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _command(options: argparse.Namespace) -> str:
     """What repeats the study elsewhere: the choices, and not the folders, of a command line."""
-    definition = DEFINITIONS[options.name]
     words = ["python", "-m", "benchmarks.studies", "run", options.name]
-    words += ["--data", "FOLDER"] if definition.needs_data else []
-    words += ["--seeds", str(extent.seeds)] if extent.seeds != definition.seeds else []
-    words += ["--tasks", str(extent.tasks)] if extent.tasks < num_tasks else []
-    words += ["--acquisition", options.acquisition] if options.acquisition else []
-    words += [] if options.fitting == "thrifty" else ["--fitting", options.fitting]
-    same = set(extent.methods) == set(definition.methods)
-    words += [] if same else ["--methods", *extent.methods]
+    words += ["--data", "FOLDER"] if DEFINITIONS[options.name].needs_data else []
+    for name in ("seeds", "tasks", "suites", "methods", "acquisition", "fitting"):
+        value = getattr(options, name)
+        if value is not None:
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shlex.join(words)
 
 
@@ -126,13 +144,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, help="its folder; by default out/NAME")
     one.add_argument("--data", type=Path, help="the folder with the tables")
     one.add_argument("--seeds", type=int, help="the number of seeds")
-    one.add_argument("--tasks", type=int, help="only the first tasks as targets")
+    one.add_argument("--tasks", type=int, help="only the first tasks of each suite as targets")
+    one.add_argument("--suites", nargs="+", metavar="SUITE", help="only some suites of the study")
     one.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
-    one.add_argument("--acquisition", choices=["log_ei", "ucb", "paper"])
-    one.add_argument("--fitting", choices=["thrifty", "thorough"], default="thrifty")
+    one.add_argument("--acquisition", choices=[*COMMON, "paper"])
+    one.add_argument("--fitting", choices=["thrifty", "thorough"])
     one.add_argument("--jobs", type=int, default=1, help="processes at the same time")
-    one.add_argument("--backend", choices=["local", "dask"], default="local")
-    one.add_argument("--scheduler", help="the address of a running dask scheduler")
     one.add_argument("--time-limit", type=float, help="minutes after which nothing new is begun")
     one.add_argument("--estimate", action="store_true", help="time one run a method, and stop")
     one.add_argument("--no-estimate", action="store_true", help="go ahead at once")

@@ -32,7 +32,7 @@ def core_hours(results: pd.DataFrame) -> float:
 
 
 def estimate(study: Study, folder: Path) -> tuple[str, float]:
-    """Does the first run of each method, and extrapolates from it.
+    """Does the first run of each method, and extrapolates from all that are finished.
 
     Args:
         study: The study.
@@ -43,7 +43,7 @@ def estimate(study: Study, folder: Path) -> tuple[str, float]:
     """
     pilot = replace(study, problems=study.problems[:1], seeds=study.seeds[:1])
     run_missing(pilot, folder, n_jobs=1)
-    seconds = seconds_a_run(gather(pilot, folder, save=False))
+    seconds = seconds_a_run(gather(folder, methods=list(study.methods)))
     missing = pd.Series(
         [planned.method_name for planned in plan(study, folder) if not planned.path.exists()]
     ).value_counts()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from benchmarks.studies.problems import Landmarks, LiveProblem
+from benchmarks.studies.problems import Landmarks, LiveProblem, named_seed
 from botorch_transfer.memo import content_key
 from botorch_transfer.test_functions import TaskFamily
 
@@ -39,6 +39,10 @@ class FamilyProblem:
     family: type[TaskFamily]
     num_sources: int
     num_points: int
+
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """Follows from the name."""
+        return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> LiveProblem:
         """Draws the tasks, and evaluates the sources."""

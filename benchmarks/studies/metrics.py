@@ -46,7 +46,9 @@ def regrets(results: pd.DataFrame, best_known: Mapping[str, float] | None = None
     return -found.sub(best, axis=0, level="problem")
 
 
-def normalized(regret: pd.DataFrame, results: pd.DataFrame, scale: str) -> pd.DataFrame:
+def normalized(
+    regret: pd.DataFrame, results: pd.DataFrame, scale: str, at_most: float | None = None
+) -> pd.DataFrame:
     """Regret in units of the distance from a problem's best value to a middling or bad one.
 
     Args:
@@ -54,6 +56,7 @@ def normalized(regret: pd.DataFrame, results: pd.DataFrame, scale: str) -> pd.Da
         results: The table of `run_study`.
         scale: `"worst"` or `"median"`: what has the regret one. Where it is not known, what the
             worst run has found first.
+        at_most: The largest value that counts.
 
     Returns:
         The like of `regret`.
@@ -61,7 +64,7 @@ def normalized(regret: pd.DataFrame, results: pd.DataFrame, scale: str) -> pd.Da
     about = results.groupby(RUN[:2])[["best_known", scale]].first().astype(float)
     size = (about["best_known"] - about[scale]).replace([0.0, np.inf, -np.inf], np.nan)
     size = size.fillna(regret.max(axis=1).groupby(RUN[:2]).max())
-    return regret.div(_of_runs(size, regret).replace(0.0, 1.0), axis=0)
+    return regret.div(_of_runs(size, regret).replace(0.0, 1.0), axis=0).clip(upper=at_most)
 
 
 def complete(regret: pd.DataFrame) -> pd.DataFrame:

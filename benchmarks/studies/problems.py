@@ -1,15 +1,19 @@
 """What is optimized: a target task with the history of other tasks, live or from a table.
 
 A study plans with `ProblemSource`s, and runs the `Problem` that each gives for a seed. Problems
-whose target is always the same are their own source; synthetic families draw one (`families.py`).
+whose target is always the same are their own source; synthetic families (`families.py`) and suites
+(`suites.py`) draw one.
 """
 
 from __future__ import annotations
 
+import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.optim import optimize_acqf, optimize_acqf_discrete
@@ -25,6 +29,8 @@ History = Mapping[str, SourceData]
 NUM_RESTARTS = 4
 RAW_SAMPLES = 128
 MAX_ITER = 100
+NUM_REFERENCE = 256
+MIN_RANGE = CHANCE = 1e-12
 
 
 class Landmarks(NamedTuple):
@@ -37,6 +43,16 @@ class Landmarks(NamedTuple):
 UNKNOWN = Landmarks()
 
 
+def named_seed(name: str, seed: int, evaluation: int) -> int:
+    """The seed of one step of the runs on a problem, the same for all methods."""
+    return zlib.crc32(f"{name}/{seed}/{evaluation}".encode())
+
+
+def suite_of(problem: str) -> str:
+    """The suite of a problem of this name: what stands before the colon."""
+    return problem.partition(": ")[0]
+
+
 class ProblemSource(Protocol):
     """What gives a problem for every seed."""
 
@@ -45,8 +61,12 @@ class ProblemSource(Protocol):
         """The name, unique in a study."""
         ...
 
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """The seed of one step of a run; -1 is the draw of the problem, 0 the shared design."""
+        ...
+
     def instance(self, seed: int, history_size: int | None) -> Problem:
-        """The problem of one seed.
+        """The problem of one run.
 
         Args:
             seed: Decides on all that is drawn: the target, the sources, their evaluations.
@@ -111,12 +131,12 @@ class Problem(Protocol):
         """The allowed point nearest to a `d` tensor and not among the `m x d` seen ones."""
         ...
 
-    def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """The `d` tensor where an acquisition is largest, not among the `m x d` seen ones."""
+    def reference(self, seen: Tensor) -> Tensor:
+        """An `N x d` tensor of points to compare acquisition values on."""
         ...
 
-    def key(self) -> str:
-        """A digest of the name, the history and, if there is one, the table."""
+    def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
+        """The `d` tensor where an acquisition is largest, not among the `m x d` seen ones."""
         ...
 
 
@@ -166,6 +186,10 @@ class LiveProblem:
         """The point itself: every point of the cube is allowed."""
         return x
 
+    def reference(self, seen: Tensor) -> Tensor:
+        """Points of a Sobol sequence."""
+        return _sobol_points(self.dim)
+
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
         """Searches the cube by gradients from the best of a Sobol sequence."""
         bounds = torch.tensor([[0.0] * self.dim, [1.0] * self.dim], dtype=torch.double)
@@ -178,6 +202,10 @@ class LiveProblem:
             options={"maxiter": MAX_ITER, "seed": seed},
         )
         return candidate[0]
+
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """Follows from the name."""
+        return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> Self:
         """The same problem with a smaller history."""
@@ -194,9 +222,67 @@ class LiveProblem:
         )
 
 
+def _sobol_points(dim: int) -> Tensor:
+    return SobolEngine(dim, scramble=True, seed=0).draw(NUM_REFERENCE, dtype=torch.double)
+
+
 @dataclass(frozen=True)
-class TableProblem:
+class RowsProblem(ABC):
     """A finite table of evaluated points, each of which can be had once.
+
+    Args:
+        name: The target task's name.
+        X: An `N x d` tensor of distinct points in the unit cube.
+        Y: An `N x 1` tensor of their values, to be maximized. NaN is a failure.
+        history: The source tasks' evaluations, inputs in the unit cube.
+    """
+
+    name: str
+    X: Tensor
+    Y: Tensor
+    history: History = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(torch.unique(self.X, dim=0)) < len(self.X):
+            raise ValueError(f"The table of {self.name!r} has equal rows of X: merge them.")
+
+    @property
+    def dim(self) -> int:
+        """The number of inputs `d`."""
+        return self.X.shape[-1]
+
+    @property
+    def noise_std(self) -> float:
+        """None: the table holds what was measured."""
+        return 0.0
+
+    def evaluate(self, x: Tensor) -> float:
+        """Looks the point up."""
+        rows = (x == self.X).all(dim=-1).nonzero()
+        if len(rows) == 0:
+            raise ValueError(f"The table of {self.name!r} has no row at {x.tolist()}.")
+        return float(self.Y[rows[0, 0]])
+
+    def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
+        """The nearest row not seen yet."""
+        unseen, _ = self.unseen(seen)
+        return unseen[(unseen - x).square().sum(dim=-1).argmin()]
+
+    def unseen(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows not among the `m x d` seen points, and their values."""
+        taken = (self.X.unsqueeze(1) == seen).all(dim=-1).any(dim=-1)
+        if bool(taken.all()):
+            raise ValueError(f"All {len(self.X)} rows of {self.name!r} have been evaluated.")
+        return self.X[~taken], self.Y[~taken]
+
+    @abstractmethod
+    def draw(self, seen: Tensor, seed: int) -> Tensor:
+        """A row not seen yet."""
+
+
+@dataclass(frozen=True)
+class TableProblem(RowsProblem):
+    """A table that is the target of every seed.
 
     Args:
         name: The target task's name.
@@ -214,22 +300,9 @@ class TableProblem:
         3.0
     """
 
-    name: str
-    X: Tensor
-    Y: Tensor
-    history: History = field(default_factory=dict)
     num_sources: int | None = None
     matching: bool = False
     elsewhere: float = -torch.inf
-
-    def __post_init__(self) -> None:
-        if len(torch.unique(self.X, dim=0)) < len(self.X):
-            raise ValueError(f"The table of {self.name!r} has equal rows of X: merge them.")
-
-    @property
-    def dim(self) -> int:
-        """The number of inputs `d`."""
-        return self.X.shape[-1]
 
     @property
     def best_known(self) -> float:
@@ -242,18 +315,6 @@ class TableProblem:
         finite = self.Y[self.Y.isfinite()]
         return Landmarks(float(finite.min()), float(finite.median())) if len(finite) else UNKNOWN
 
-    @property
-    def noise_std(self) -> float:
-        """None: the table holds what was measured."""
-        return 0.0
-
-    def evaluate(self, x: Tensor) -> float:
-        """Looks the point up."""
-        rows = (x == self.X).all(dim=-1).nonzero()
-        if len(rows) == 0:
-            raise ValueError(f"The table of {self.name!r} has no row at {x.tolist()}.")
-        return float(self.Y[rows[0, 0]])
-
     def design(self, num_points: int, seed: int) -> Tensor:
         """Rows at random: those nearest to a Sobol sequence would be some more than others."""
         if num_points > len(self.X):
@@ -262,12 +323,11 @@ class TableProblem:
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
         """A row not seen yet."""
-        return _shuffled(self._unseen(seen), seed)[0]
+        return _shuffled(self.unseen(seen)[0], seed)[0]
 
-    def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
-        """The nearest row not seen yet."""
-        unseen = self._unseen(seen)
-        return unseen[(unseen - x).square().sum(dim=-1).argmin()]
+    def reference(self, seen: Tensor) -> Tensor:
+        """Points of a Sobol sequence: a table may have many thousand rows."""
+        return _sobol_points(self.dim)
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
         """Scores all rows not seen yet; chance, the same for all methods, decides between equals.
@@ -275,9 +335,13 @@ class TableProblem:
         Where an acquisition is the same everywhere, the first row would be as good a choice, but
         tables are sorted.
         """
-        choices = _shuffled(self._unseen(seen), seed)
+        choices = _shuffled(self.unseen(seen)[0], seed)
         candidate, _ = optimize_acqf_discrete(acquisition, q=1, choices=choices)
         return candidate[0]
+
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """Follows from the name."""
+        return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> Self:
         """The same problem with some of the source tasks, and a smaller history of each."""
@@ -298,11 +362,60 @@ class TableProblem:
         drawn = self.num_sources, self.matching
         return content_key(self.name, self.X, self.Y, self.history, self.elsewhere, *drawn)
 
-    def _unseen(self, seen: Tensor) -> Tensor:
-        taken = (self.X.unsqueeze(1) == seen).all(dim=-1).any(dim=-1)
-        if bool(taken.all()):
-            raise ValueError(f"All {len(self.X)} rows of {self.name!r} have been evaluated.")
-        return self.X[~taken]
+
+@dataclass(frozen=True)
+class PoolProblem(RowsProblem):
+    """A pool of rows that was drawn for one run, with the generator that drew it.
+
+    The generator goes on with the run's random points, and decides between rows that score the
+    same. So runs follow each other exactly where they draw the same numbers.
+
+    Args:
+        name: The target task's name.
+        X: An `N x d` tensor of distinct points in the unit cube.
+        Y: An `N x 1` tensor of their values, to be maximized.
+        history: The source tasks' evaluations.
+        generator: The generator.
+    """
+
+    generator: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    @property
+    def best_known(self) -> float:
+        """The pool's best value."""
+        return float(self.Y.max())
+
+    @property
+    def landmarks(self) -> Landmarks:
+        """The pool's worst and median value; a median as good as the best is put just below it."""
+        below = self.best_known - MIN_RANGE
+        return Landmarks(float(self.Y.min()), min(float(np.median(self.Y.numpy())), below))
+
+    def design(self, num_points: int, seed: int) -> Tensor:
+        """Rows at random."""
+        points = self.X[:0]
+        for _ in range(num_points):
+            points = torch.cat([points, self.draw(points, seed).unsqueeze(0)])
+        return points
+
+    def draw(self, seen: Tensor, seed: int) -> Tensor:
+        """A row not seen yet."""
+        unseen, _ = self.unseen(seen)
+        return self._best(unseen, torch.from_numpy(self.generator.random(len(unseen))))
+
+    def reference(self, seen: Tensor) -> Tensor:
+        """All rows not seen yet."""
+        return self.unseen(seen)[0]
+
+    def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
+        """Scores all rows not seen yet."""
+        unseen, _ = self.unseen(seen)
+        with torch.no_grad():
+            return self._best(unseen, acquisition(unseen.unsqueeze(-2)))
+
+    def _best(self, rows: Tensor, scores: Tensor) -> Tensor:
+        chance = torch.from_numpy(self.generator.random(len(rows)))
+        return rows[int((scores + CHANCE * chance).argmax())]
 
 
 def _shuffled(rows: Tensor, seed: int) -> Tensor:

@@ -6,8 +6,7 @@ import math
 import subprocess
 import traceback
 import warnings
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +16,19 @@ from time import perf_counter, process_time
 from typing import Any
 
 import torch
+from botorch.models import SingleTaskGP
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from benchmarks.studies.methods import Method
-from benchmarks.studies.problems import UNKNOWN, Problem, ProblemSource
+from benchmarks.studies.methods import BayesianOptimization, Method
+from benchmarks.studies.problems import UNKNOWN, PoolProblem, Problem, ProblemSource
 from botorch_transfer import __version__
 
 PACKAGES = ("botorch", "gpytorch", "torch")
+CALIBRATED_AT = (0, 1, 2, 5, 10, 20)
+"""The numbers of points after which predictions are compared with all other outcomes of a pool."""
+BAND = math.sqrt(2) * float(torch.erfinv(torch.tensor(0.9, dtype=torch.double)))
+"""Half the width of a 90 % band, in standard deviations."""
 
 Record = dict[str, Any]
 
@@ -54,8 +58,8 @@ def run(
 ) -> Record:
     """Runs a method; an error ends the run and is recorded, with what was evaluated before it.
 
-    All randomness follows from the problem's name, the seed and the number of the evaluation, and
-    not from the method, so that methods share their luck. Computation is on one thread.
+    All randomness follows from the problem, the seed and the number of the evaluation, and not from
+    the method, so that methods share their luck. Computation is on one thread.
 
     Args:
         source: What gives the problem.
@@ -67,17 +71,19 @@ def run(
     Returns:
         `method`, `problem`, `seed`, `versions`, `best_known`, `worst`, `median` (values to measure
         regret by), `error` (a traceback or `None`) and `evaluations`, a list of `x`, `value`
-        (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds` and
-        `cpu_seconds` (of both, in this process).
+        (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds`,
+        `cpu_seconds` (of both, in this process), and of models on a pool now and then `z` and
+        `covered` (see `calibration`).
     """
     about: Record = {"best_known": math.nan, **UNKNOWN._asdict()}
     evaluations: list[Record] = []
     error = None
     with isolated():
         try:
-            problem = source.instance(step_seed(source, seed, -1), budget.history_size)
+            problem = source.instance(source.step_seed(seed, -1), budget.history_size)
             about = {"best_known": problem.best_known, **problem.landmarks._asdict()}
-            for evaluation in _evaluations(problem, method, seed, budget):
+            seeds = [source.step_seed(seed, number) for number in range(budget.evaluations + 1)]
+            for evaluation in _evaluations(problem, method, seeds, budget):
                 evaluations.append(evaluation)
         except Exception:
             error = traceback.format_exc()
@@ -110,18 +116,14 @@ def revision() -> str:
     return asked.stdout.strip()
 
 
-def step_seed(problem: Problem | ProblemSource, seed: int, evaluation: int) -> int:
-    """The seed of one step, the same for all methods."""
-    return zlib.crc32(f"{problem.name}/{seed}/{evaluation}".encode())
-
-
-def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) -> Iterator[Record]:
+def _evaluations(
+    problem: Problem, method: Method, seeds: Sequence[int], budget: Budget
+) -> Iterator[Record]:
     shared = budget.initial if method.initial_design else 0
-    design = problem.design(shared, step_seed(problem, seed, 0))
+    design = problem.design(shared, seeds[0])
     points: list[Tensor] = []
     values: list[float] = []
-    for number in range(1, budget.evaluations + 1):
-        now = step_seed(problem, seed, number)
+    for number, now in enumerate(seeds[1:], start=1):
         torch.manual_seed(now)
         start, start_cpu = perf_counter(), process_time()
         if number <= len(design):
@@ -132,6 +134,7 @@ def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) ->
         suggested = perf_counter()
         value = problem.evaluate(x)
         observed = value + problem.noise_std * _standard_normal(now)
+        calibrated = number > len(design) and number - 1 in CALIBRATED_AT
         yield {
             "x": x.tolist(),
             "value": value,
@@ -139,9 +142,37 @@ def _evaluations(problem: Problem, method: Method, seed: int, budget: Budget) ->
             "suggest_seconds": suggested - start,
             "evaluate_seconds": perf_counter() - suggested,
             "cpu_seconds": process_time() - start_cpu,
+            **(_calibration(problem, method, points) if calibrated else {}),
         }
         points.append(x)
         values.append(observed)
+
+
+def _calibration(problem: Problem, method: Method, points: list[Tensor]) -> Record:
+    """How honest the last model was about the pool's unseen outcomes, if there are both."""
+    if not isinstance(problem, PoolProblem) or not isinstance(method, BayesianOptimization):
+        return {}
+    assert method.fitted is not None
+    return calibration(method.fitted, *problem.unseen(_stack(points, problem.dim)))
+
+
+@torch.no_grad()
+def calibration(model: SingleTaskGP, X: Tensor, Y: Tensor) -> Record:
+    """Compares a model's predictions with outcomes that it has not seen.
+
+    Args:
+        model: The model.
+        X: An `N x d` tensor of points.
+        Y: An `N x 1` tensor of their outcomes.
+
+    Returns:
+        `z`, the root mean square of the z-scores, noise included, and `covered`, the share of
+        outcomes inside the central 90 % bands.
+    """
+    posterior = model.posterior(X.unsqueeze(-2), observation_noise=True)
+    z = (Y - posterior.mean[:, 0]) / posterior.variance[:, 0].sqrt()
+    covered = (z.abs() <= BAND).double().mean()
+    return {"z": float(z.square().mean().sqrt()), "covered": float(covered)}
 
 
 def _standard_normal(seed: int) -> float:

@@ -75,25 +75,6 @@ def critical_difference(num_methods: int, num_cases: int) -> float:
     return quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_cases))
 
 
-def cliques(ranks: pd.Series, difference: float) -> list[tuple[float, float]]:
-    """The longest stretches of mean ranks that cannot be told apart.
-
-    Args:
-        ranks: Mean ranks, the best first.
-        difference: The critical difference.
-
-    Returns:
-        The ends of each stretch that holds two methods or more.
-    """
-    values = ranks.to_numpy()
-    found: list[tuple[float, float]] = []
-    for start in values:
-        end = values[values <= start + difference].max()
-        if end > start and (not found or end > found[-1][1]):
-            found.append((float(start), float(end)))
-    return found
-
-
 @dataclass(frozen=True)
 class Estimate:
     """A number, and what it would have been with other problems and seeds.
@@ -110,7 +91,8 @@ class Estimate:
     def interval(self) -> tuple[float, float]:
         """The ends of the central 95 %."""
         tail = (1 - LEVEL) / 2
-        low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
+        with np.errstate(invalid="ignore"):  # between infinite ratios
+            low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
         return float(low), float(high)
 
     @property

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 
-RESULTS = "results.parquet"
+RESULTS, ABOUT = "results.parquet", "study.json"
 SECONDS = ("suggest_seconds", "evaluate_seconds", "cpu_seconds")
 OF_EVALUATION = ("observed", "x", "value", *SECONDS)
 
@@ -64,7 +64,7 @@ def run_study(
     progress: bool = False,
     time_limit: float | None = None,
 ) -> pd.DataFrame:
-    """Runs what is missing of a study and gathers all of it.
+    """Runs what is missing of a study and gathers all runs of its folder.
 
     Args:
         study: The study.
@@ -77,7 +77,7 @@ def run_study(
         The table, as `gather` saves it.
     """
     run_missing(study, folder, n_jobs, progress, time_limit)
-    return gather(study, folder)
+    return gather(folder, [problem.name for problem in study.problems], list(study.methods))
 
 
 def run_missing(
@@ -122,29 +122,46 @@ def run_missing(
                     logger.warning("%s failed: %s", name, error.splitlines()[-1])
 
 
-def gather(study: Study, folder: Path, save: bool = True) -> pd.DataFrame:
-    """Makes a table of what is finished of a study.
+def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = ()) -> pd.DataFrame:
+    """Makes a table of all finished runs of a folder, and saves it there as `results.parquet`.
 
     Args:
-        study: The study.
-        folder: Where its runs are kept.
-        save: Whether to save the table as `results.parquet` there.
+        folder: Where the runs are kept.
+        problems: Problems that come first, in this order.
+        methods: Methods that come first, in this order.
 
     Returns:
         One row an evaluation: `problem`, `method`, `seed`, `evaluation` (from 1), `value` (to be
         maximized, NaN if it failed), `observed` (with noise), `x`, `suggest_seconds`,
-        `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`, `error` and `versions`.
-        A run that an error ended has one more row with the error. Runs that are not finished are
-        left out.
+        `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`, `error` and `versions`;
+        in some rows of studies on pools `z` and `covered`. A run that an error ended has one more
+        row with the error.
+
+    Raises:
+        ValueError: If two runs have the same problem, method and seed.
     """
-    finished = [planned.path for planned in plan(study, folder) if planned.path.exists()]
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in finished]
+    records = [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
+    if len({_name(record) for record in records}) < len(records):
+        raise ValueError(f"{folder} has runs of other data or settings, too: take a new folder.")
+    of_problem = {name: number for number, name in enumerate(problems)}
+    of_method = {name: number for number, name in enumerate(methods)}
+    records.sort(
+        key=lambda record: (
+            of_problem.get(record["problem"], len(problems)),
+            record["problem"],
+            record["seed"],
+            of_method.get(record["method"], len(methods)),
+        )
+    )
     table = pd.DataFrame([row for record in records for row in _rows(record)])
-    if save:
-        unfinished = (folder / RESULTS).with_suffix(".unfinished")
-        table.to_parquet(unfinished)
-        unfinished.replace(folder / RESULTS)
+    unfinished = (folder / RESULTS).with_suffix(".unfinished")
+    table.to_parquet(unfinished)
+    unfinished.replace(folder / RESULTS)
     return table
+
+
+def _name(record: Record) -> tuple[str, str, int]:
+    return record["problem"], record["method"], record["seed"]
 
 
 def plan(study: Study, folder: Path) -> list[PlannedRun]:
@@ -165,8 +182,7 @@ def plan(study: Study, folder: Path) -> list[PlannedRun]:
         for seed in study.seeds:
             for name, method in study.methods.items():
                 settings = getattr(method, "settings", "")
-                rest = [settings] if settings else []
-                key = content_key(keys[problem.name], name, seed, study.budget, *rest)
+                key = content_key(keys[problem.name], name, seed, study.budget, settings)
                 path = folder / "runs" / f"{_slug(problem.name)}-{_slug(name)}-{seed}-{key}.json"
                 runs.append(PlannedRun(problem, name, method, seed, study.budget, path))
     return runs
@@ -217,18 +233,14 @@ def _run_and_save_one(planned: PlannedRun) -> tuple[str, str | None]:
 
 
 def _rows(record: Record) -> list[Record]:
-    of_run = {name: record[name] for name in ("problem", "method", "seed")}
-    # Runs of earlier versions had no landmarks, and no noise.
-    about = {name: record.get(name) for name in ("best_known", "worst", "median")}
+    about = ("problem", "method", "seed", "best_known", "worst", "median", "versions")
+    of_run = {name: record[name] for name in about}
     rows = [
-        {**of_run, "evaluation": number, "observed": evaluation["value"], **evaluation}
+        {**of_run, "evaluation": number, **evaluation, "error": None}
         for number, evaluation in enumerate(record["evaluations"], start=1)
     ]
     if record["error"] is not None:
-        rows.append({**of_run, "evaluation": len(rows) + 1, **dict.fromkeys(OF_EVALUATION)})
-    error = [None] * len(record["evaluations"]) + [record["error"]]
-    versions = record["versions"]
-    return [
-        {**row, **about, "error": what, "versions": versions}
-        for row, what in zip(rows, error, strict=False)
-    ]
+        nothing = dict.fromkeys(OF_EVALUATION)
+        last = {"evaluation": len(rows) + 1, **nothing, "error": record["error"]}
+        rows.append({**of_run, **last})
+    return rows

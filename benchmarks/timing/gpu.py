@@ -18,7 +18,7 @@ from benchmarks.timing.pretraining_step import adam_step, repeated
 from benchmarks.timing.target_step import step
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.gp.parallel import keep_freed_memory
+from botorch_transfer.gp.optimize import keep_freed_memory
 from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
 from botorch_transfer.pretraining import SourceHierarchy, clear_memos
 

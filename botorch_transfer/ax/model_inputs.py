@@ -24,21 +24,20 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.arguments import split_target_and_sources
+from botorch_transfer.average import MEMBERS, AveragedGP, GuardedTransferGP, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
-from botorch_transfer.guarded import GuardedTransferGP
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.saving import prior_class_name
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
-from botorch_transfer.transfer import MEMBERS, TransferGP
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +100,14 @@ class TransferDataset(SupervisedDataset):
 
 
 def transfer_model_inputs(
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     dataset: SupervisedDataset,
     search_space: SearchSpaceDigest,
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """Makes the constructor's arguments of a transfer model.
 
-    Source tasks come with the data set, or by the options ``prior`` or ``source_data``. Inputs are
+    Source tasks come with the data set, or by the option ``prior``. Inputs are
     scaled to the unit cube by the bounds of the search space, widened to the source tasks' inputs;
     a prior with an input transform keeps its own.
 
@@ -136,21 +135,21 @@ def transfer_model_inputs(
         given = dataset.transferred
     else:
         prior = options.pop("prior", None)
-        given = Transferred(options.pop("source_data", None) if prior is None else prior)
+        given = Transferred(prior)
     if target.Yvar is not None and not target.Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise is inferred.")
         target = with_noise(target, None)
     inputs = model_class.construct_inputs(
         with_noise(target, target.Yvar), prior=given.sources, **options
     )
-    sources = inputs.pop(model_class.source_argument)
+    sources = inputs.pop("prior")
     if task_column is not None:
         inputs["task_feature"] = task_column
     transform = _input_transform(search_space, sources, task_column).to(target.X.device)
     guarded = guarded_class(model_class, options)
     members = options.get("members") or MEMBERS
     prior = _pretrained(guarded, sources, given, transform, members)
-    inputs[model_class.source_argument] = prior
+    inputs["prior"] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
     if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
@@ -204,7 +203,7 @@ def _input_transform(
 
 
 def _pretrained(
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     sources: Any,
     given: Transferred,
     transform: InputTransform,
@@ -220,7 +219,7 @@ def _pretrained(
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         return _pretrained_by_member(sources, given, transform, members)
-    prior_class = getattr(model_class, "prior_class", None)
+    prior_class = model_class.prior_class
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
@@ -255,16 +254,18 @@ def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTrans
     return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
 
 
-def guarded_class(model_class: type[TargetGP], options: Mapping[str, Any]) -> type[TargetGP]:
+def guarded_class(
+    model_class: type[TransferModel], options: Mapping[str, Any]
+) -> type[TransferModel]:
     """The model that a prior is for: of a guard the guarded model, else the model itself."""
     if not issubclass(model_class, GuardedTransferGP):
         return model_class
-    return cast(type[TargetGP], options.get("transfer_model", ScaMLGP))
+    return cast(type[TransferModel], options.get("transfer_model", ScaMLGP))
 
 
 def describe_prior_file(
     path: str | os.PathLike[str],
-    model_class: type[TargetGP],
+    model_class: type[TransferModel],
     members: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Makes the reference to a prior's file that a generation strategy stores.
@@ -285,14 +286,14 @@ def describe_prior_file(
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
-    if model_class.source_argument != "prior":
+    if model_class.prior_class is None and not issubclass(model_class, AveragedGP):
         raise UserInputError(
             f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
         )
     prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
         models = list((members or MEMBERS).values())
-    expected = [model.prior_class for model in models if hasattr(model, "prior_class")]
+    expected = [model.prior_class for model in models if model.prior_class is not None]
     if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "

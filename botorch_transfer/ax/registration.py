@@ -26,13 +26,13 @@ from ax.storage.transform_registry import register_transform
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import models
+from botorch_transfer.average import GuardRule
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import transfer_model_inputs
 from botorch_transfer.ax.units import StandardizeByHistory
-from botorch_transfer.guarded import GuardRule
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 
 
 class TransferGenerators(registry.GeneratorRegistryBase):
@@ -42,9 +42,9 @@ class TransferGenerators(registry.GeneratorRegistryBase):
     AUXILIARY = "botorch_transfer_auxiliary"
 
 
-@submodel_input_constructor.register(TargetGP)
+@submodel_input_constructor.register(TransferModel)
 def transfer_inputs_for_ax(
-    botorch_model_class: type[TargetGP],
+    botorch_model_class: type[TransferModel],
     model_config: ModelConfig,
     dataset: SupervisedDataset,
     search_space_digest: SearchSpaceDigest,

@@ -11,7 +11,7 @@ from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 
 from botorch_transfer import report
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
@@ -60,7 +60,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     models = {
         name: model
         for name, model in zip(surrogate.outcomes, fitted, strict=True)
-        if isinstance(model, TargetGP)
+        if isinstance(model, TransferModel)
     }
     if metric is None and len(models) == 1:
         (metric,) = models

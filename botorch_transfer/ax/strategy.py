@@ -19,11 +19,11 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
 
+from botorch_transfer.average import TransferGP
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.registration import TransferGenerators
-from botorch_transfer.model import TargetGP
-from botorch_transfer.transfer import TransferGP
+from botorch_transfer.model import TransferModel
 
 Path = str | os.PathLike[str]
 History = (
@@ -38,7 +38,7 @@ OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 
 
 def transfer_generation_strategy(
-    model: type[TargetGP] = TransferGP,
+    model: type[TransferModel] = TransferGP,
     history: History | None = None,
     prior: Mapping[str, Path] | None = None,
     *,
@@ -167,7 +167,7 @@ def transfer_generation_strategy(
 
 
 def _check_arguments(model: Any, history: Any, prior: Any) -> None:
-    if not (isinstance(model, type) and issubclass(model, TargetGP)):
+    if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     if history is not None and prior is not None:
         raise UserInputError("Give either a history or priors, not both.")

@@ -10,9 +10,8 @@ every task counts once, and of the ensembles, whose weights are shares.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -24,9 +23,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
-from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.gp.conditioned import MAX_ELEMENTS, ConditionedBatch, ConditionedGPs, in_parts
-from botorch_transfer.gp.state import select_batch
+from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
@@ -48,14 +46,14 @@ class SourceWeights(Module, ABC):
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor."""
 
-    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Selects the GPs that count.
+    def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the source GPs that have weights.
 
         Args:
             gps: All source GPs.
 
         Returns:
-            ``U`` GPs and their weights, a ``batch_shape x U`` tensor; by default all.
+            ``S`` GPs and their weights, a ``batch_shape x S`` tensor; by default all.
         """
         return gps, self.weights
 
@@ -64,34 +62,20 @@ class SourceWeights(Module, ABC):
         return select_batch(self, self._parameter, index)
 
 
-class _Held(NamedTuple):
-    """What a fit of some of the weights is of.
-
-    Args:
-        mask: A ``batch_shape x M`` tensor of flags: the tasks that count in each batch.
-        counting: ``M`` flags: those that count in any.
-        columns: See :attr:`TaskWeights.columns`.
-    """
-
-    mask: Tensor
-    counting: Tensor
-    columns: Tensor | None
-
-
 class TaskWeights(SourceWeights):
     r"""One non-negative weight for each source task, shared by a mean and a kernel.
 
     The weights are optimized as they are, not through a logarithm, so that a source task that does
     not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
 
-    Of many tasks most may be left out. Their weights are exactly zero: they are not evaluated, have
-    no hyperprior, and are not fitted.
+    Of many tasks, some may be selected. The parameter is of these ``S`` tasks only: the others are
+    not evaluated, have no hyperprior, and are not fitted. The ``state_dict`` has a weight for each
+    of the ``M`` tasks, zero for those that are not selected.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
         batch_shape: The batch shape of the target model.
         prior: An optional hyperprior for the weights.
-        can_leave_out: Whether tasks may be left out; otherwise no weight is set to zero.
 
     Example:
         >>> TaskWeights(4).weights
@@ -101,15 +85,14 @@ class TaskWeights(SourceWeights):
     _parameter = "raw_weights"
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
-    can_leave_out: bool = False  # that of the pickles of earlier versions
-    _held: _Held | None = None  # inside `without_left_out`
+    tasks: Tensor
+    """The indices of the selected tasks, an ``S`` tensor."""
 
     def __init__(
         self,
         num_tasks: int,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
         prior: Prior | None = None,
-        can_leave_out: bool = False,
     ) -> None:
         super().__init__()
         start = torch.full((*batch_shape, num_tasks), 1.0 / num_tasks)
@@ -117,15 +100,13 @@ class TaskWeights(SourceWeights):
         self.register_constraint("raw_weights", GreaterThan(MIN_WEIGHT, transform=None))
         if prior is not None:
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
-        self.can_leave_out = can_leave_out
+        self.num_tasks = num_tasks
+        self.register_buffer("tasks", torch.arange(num_tasks), persistent=False)
         self._selected = Cache(size=1)
 
     @property
     def weights(self) -> Tensor:
-        """The weights, a ``batch_shape x M`` tensor; none is set below the lower bound.
-
-        If tasks may be left out, those set to zero are.
-        """
+        """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
         # A copy, because without a transform these would be the parameters themselves.
         return self.raw_weights_constraint.transform(self.raw_weights).clone()
 
@@ -134,110 +115,74 @@ class TaskWeights(SourceWeights):
         value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
         if not bool((value >= 0).all()):
             raise ValueError("A task's weight must not be negative.")
-        left_out = value == 0
         value = value.clamp_min(MIN_WEIGHT)
         self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
-        if self.can_leave_out:
-            self.raw_weights.data.masked_fill_(left_out, 0.0)
 
     @property
-    def columns(self) -> Tensor | None:
-        """Which of the ``U`` GPs that count in any batch each batch's weights are of.
+    def all_weights(self) -> Tensor:
+        """The weights of all tasks, a ``batch_shape x M`` tensor; zero if not selected."""
+        return self._of_all(self.weights)
 
-        ``None`` if each batch has weights of all of them.
-        """
-        return None if self._held is None else self._held.columns
+    def _of_all(self, values: Tensor) -> Tensor:
+        """Extends values of the selected tasks by zeros: ``batch_shape x M``."""
+        if len(self.tasks) == self.num_tasks:
+            return values
+        full = values.new_zeros(*self.batch_shape, self.num_tasks)
+        return full.index_copy(-1, self.tasks, values)
 
-    def choose(self, mask: Tensor) -> None:
-        """Leaves out all tasks but some.
+    def select(self, tasks: Tensor) -> None:
+        """Selects tasks.
 
         Args:
-            mask: A ``batch_shape x M`` boolean tensor: the ``S`` tasks of each batch that count.
-                They keep their weights, except that those that were left out before start at ``1 /
-                S``, and so do all if all weights were alike.
+            tasks: Their ``S`` indices, ascending. They keep their weights, except that those that
+                were not selected before start at ``1 / S``, and so do all if all ``M`` weights
+                were alike.
         """
-        raw = self.raw_weights.data
-        alike = bool((raw == raw[..., :1]).all())
-        start = mask.to(raw) / mask.sum(dim=-1, keepdim=True)
-        raw.copy_(start if alike else torch.where(mask & (raw != 0), raw, start))
+        full = self._of_all(self.raw_weights.detach())
+        kept, start = full[..., tasks], full.new_tensor(1 / len(tasks))
+        keeps = (kept != 0) & (full != full[..., :1]).any()
+        self._resize(tasks)
+        self.raw_weights.data.copy_(torch.where(keeps, kept, start))
 
-    def _counting(self) -> Tensor:
-        """The tasks that count in any batch, ``M`` flags."""
-        return (self.raw_weights.detach() != 0).reshape(-1, self.raw_weights.shape[-1]).any(dim=0)
+    def _resize(self, tasks: Tensor) -> None:
+        self.tasks = tasks
+        self.raw_weights.data = self.raw_weights.new_empty(*self.batch_shape, len(tasks))
+        self.raw_weights.grad = None
 
-    def chosen(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Selects the GPs that count in any batch.
+    def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
+        """Selects the source GPs of the selected tasks; the last selection is remembered.
 
         Args:
             gps: All source GPs.
 
         Returns:
-            ``U`` GPs and their weights, a ``batch_shape x U`` tensor.
+            ``S`` GPs and their weights, a ``batch_shape x S`` tensor.
         """
-        if not self.can_leave_out:
+        if len(self.tasks) == self.num_tasks:
             return gps, self.weights
+        return self._selected(cast(ConditionedGPs, gps).select, self.tasks, gps.alpha), self.weights
 
-        def select(mask: Tensor) -> tuple[ConditionedBatch, Tensor]:
-            tasks = mask.nonzero().squeeze(-1)
-            if len(tasks) == len(mask):
-                return gps, tasks
-            return cast(ConditionedGPs, gps).select(tasks), tasks
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        name = f"{prefix}raw_weights"
+        destination[name] = self._of_all(destination[name])
 
-        counting = self._counting() if self._held is None else self._held.counting
-        twin, tasks = self._selected(select, counting, gps.alpha)
-        weights, columns = self.weights, self.columns
-        if columns is not None:
-            full = weights.new_zeros(*weights.shape[:-1], len(tasks))
-            return twin, full.scatter(-1, columns.expand(weights.shape), weights)
-        return twin, weights if weights.shape[-1] == len(tasks) else weights[..., tasks]
-
-    @contextmanager
-    def without_left_out(self) -> Iterator[None]:
-        """Lets the parameter be of the tasks that count only, so that a fit is not of thousands.
-
-        Batches in which different numbers of tasks count are fitted as they are.
-        """
-        full, counting = self.raw_weights, self._counting()
-        mask = full.detach() != 0
-        sizes = mask.sum(dim=-1)
-        if not self.can_leave_out or bool((sizes != sizes.max()).any()) or bool(counting.all()):
-            yield
-            return
-        shape = *self.batch_shape, -1
-        held = Parameter(full.detach()[mask].reshape(shape), full.requires_grad)
-        columns = None
-        if held.shape[-1] < int(counting.sum()):
-            columns = (counting.cumsum(dim=-1) - 1).expand(mask.shape)[mask].reshape(shape)
-        self._parameters["raw_weights"] = held
-        self._held = _Held(mask, counting, columns)
-        try:
-            yield
-        finally:
-            full.data.masked_scatter_(mask, held.detach())
-            self._parameters["raw_weights"], self._held = full, None
-
-    def of_counting(self, weights: Tensor) -> Tensor:
-        """Selects those weights that the parameter is of at present.
-
-        Args:
-            weights: A ``batch_shape x M`` tensor of all tasks' weights, maybe of another model.
-
-        Returns:
-            A tensor like the parameter. Tasks that count here, and were left out there, start as
-            in :meth:`choose`.
-        """
-        counts = self.raw_weights.detach() != 0
-        if self._held is not None:
-            weights = weights[self._held.mask].reshape(counts.shape)
-        start = counts.to(weights) / counts.sum(dim=-1, keepdim=True)
-        return torch.where(counts & (weights != 0), weights, start)
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        name = f"{prefix}raw_weights"
+        full = state_dict.get(name, self.raw_weights)
+        if full.shape[-1] == self.num_tasks:
+            counts = (full != 0).reshape(-1, self.num_tasks).any(dim=0)
+            self._resize(counts.nonzero().squeeze(-1).to(self.tasks))
+            state_dict = {**state_dict, name: full[..., counts]}
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 def _get_weights(module: TaskWeights) -> Tensor:
-    weights = module.weights
-    if not module.can_leave_out or module._held is not None:
-        return weights
-    return weights[..., module._counting()].clamp_min(MIN_WEIGHT)
+    return module.weights
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
@@ -335,7 +280,7 @@ class WeightedSumKernel(Kernel):
         same = same_inputs(x1, x2)
         # Inputs that repeat themselves along a batch are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
-        gps, weights = _chosen(self.gps, self.task_weights)
+        gps, weights = _selected(self.gps, self.task_weights)
         if diag:
             variance = self._variance(gps, x1, x2, same)
             values = _weighted_sum(weights, variance, event_dims=1, power=2)
@@ -360,19 +305,19 @@ class WeightedSumKernel(Kernel):
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def source_covariances(self, x: Tensor) -> Tensor:
-        """Evaluates the covariance of every source that counts, and remembers it.
+        """Evaluates the covariance of every selected source, and remembers it.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x U x n x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x S x n x n`` tensor, without the batch if all inputs are the same.
         """
-        gps, _ = _chosen(self.gps, self.task_weights)
+        gps, _ = _selected(self.gps, self.task_weights)
         return self._covariances(gps, x, x, same=True)
 
     def _covariances(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates the covariance of every source: ``batch_shape x U x n1 x n2``."""
+        """Evaluates the covariance of every source: ``batch_shape x S x n1 x n2``."""
         if not same:
             return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
         if x1.requires_grad:
@@ -404,7 +349,7 @@ class WeightedSumKernel(Kernel):
         return _symmetric(upper)
 
     def _variance(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x U x n``."""
+        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x S x n``."""
         if same:
             return gps.variance(x1)
         pairs = gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
@@ -485,33 +430,33 @@ class WeightedSumMean(Mean):
         Returns:
             A ``batch_shape x n`` tensor.
         """
-        _, weights = _chosen(self.gps, self.task_weights)
+        _, weights = _selected(self.gps, self.task_weights)
         mean = _weighted_sum(weights, self.source_means(x), event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
 
     def source_means(self, x: Tensor) -> Tensor:
-        """Evaluates the mean of every source that counts, and remembers it.
+        """Evaluates the mean of every selected source, and remembers it.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x U x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x S x n`` tensor, without the batch if all inputs are the same.
         """
-        gps, _ = _chosen(self.gps, self.task_weights)
+        gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
         return self._source_means(gps.mean, points, gps.alpha)
 
 
-def _chosen(
+def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
 ) -> tuple[ConditionedBatch, Tensor | None]:
-    """The source GPs that count, and their weights if they have any."""
-    return (gps, None) if task_weights is None else task_weights.chosen(gps)
+    """The selected source GPs, and their weights if they have any."""
+    return (gps, None) if task_weights is None else task_weights.selected(gps)
 
 
 def _weighted_sum(weights: Tensor | None, values: Tensor, event_dims: int, power: int) -> Tensor:
-    """Sums ``batch_shape x U x event_shape`` values over the tasks, times powers of weights."""
+    """Sums ``batch_shape x S x event_shape`` values over the tasks, times powers of weights."""
     if weights is not None:
         weights = weights.pow(power)
         values = weights.reshape(*weights.shape, *[1] * event_dims) * values

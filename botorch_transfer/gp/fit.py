@@ -7,19 +7,22 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.distributions import LogPrior
-from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
-from botorch_transfer.gp.optimize import minimize_batched
-from botorch_transfer.gp.parallel import keep_freed_memory, run_jobs
+from botorch_transfer.gp.optimize import (
+    keep_freed_memory,
+    minimize_batched,
+    single_threaded_scipy,
+)
 from botorch_transfer.gp.stationary import Stationary, stationary_function
 from botorch_transfer.gp.tasks import MAX_PADDED_BYTES, PaddedTasks
 from botorch_transfer.memo import Memo
@@ -119,6 +122,8 @@ class MAPObjective:
             part[:, -1].masked_fill_(known, 0.0)
         return value - log_prior.sum(dim=-1), gradient - slope * values
 
+
+T = TypeVar("T")
 
 # Cache of finished chunks, so that an interrupted run need not repeat them.
 _finished = Memo(size=4096)
@@ -291,11 +296,14 @@ def _fit_all(
     share = options.chunk_elements // num_threads
     common = kernel, hyperparameters, starts, options.max_iter, share
     jobs = [(tasks[chunk].double(), *common) for chunk in chunks]
-    with tqdm(total=len(order), desc="source GPs", disable=not options.progress) as bar:
-        results = run_jobs("map_fit", _optimize, jobs, options.n_jobs, _finished, num_threads)
-        for chunk, result in zip(chunks, results, strict=True):
-            theta[chunk], value[chunk] = (part.to(theta) for part in result)
-            bar.update(len(chunk))
+    function, n_jobs, backend = _optimize, options.n_jobs, None
+    if num_threads > 1:
+        function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
+    bar = tqdm(total=len(order), desc="source GPs", disable=not options.progress)
+    with bar, single_threaded_scipy():
+        for at, result in _finished.run("map_fit", function, jobs, n_jobs, backend):
+            theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
+            bar.update(len(chunks[at]))
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
 
@@ -340,6 +348,25 @@ def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) 
             first = last
 
 
+def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
+    """Keeps PyTorch on one thread during calls, which run side by side.
+
+    One thread for each job is faster than several threads within a job, because PyTorch factorizes
+    the matrices of a batch one after another.
+    """
+    before = torch.get_num_threads()
+
+    def call(*job: Any) -> T:
+        torch.set_num_threads(1)
+        try:
+            return function(*job)
+        finally:
+            torch.set_num_threads(before)
+
+    return call
+
+
+@single_threaded_scipy()
 def _optimize(
     tasks: PaddedTasks,
     kernel: str,

@@ -2,7 +2,7 @@ r"""The log posterior of a target's hyperparameters in closed form, and its maxi
 
 Read it for how most models are fitted, and which ones. What the sources say of the target's points,
 their means ``μ_m`` and covariances ``Σ_m``, is computed once. The likelihood is then the one of
-``kernels.gaussian`` with the mean ``Σ_m w_m μ_m`` and the further covariance ``Σ_m w_m² Σ_m``. With
+``gp.likelihood`` with the mean ``Σ_m w_m μ_m`` and the further covariance ``Σ_m w_m² Σ_m``. With
 ``α`` and ``G`` of that module,
 
 .. code-block:: text
@@ -30,8 +30,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distributions import LogPrior
-from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import (
     BLOCK_ELEMENTS,
     StationaryGradient,

@@ -2,23 +2,63 @@
 
 Read this to see how a loss is minimized, whatever the loss. PyTorch's optimizers take the steps.
 This module has the loops around them, which also handle losses that are not finite, the sub-samples
-that a step of Adam sees, and the flat parameter vector that makes a step cheap.
+that a step of Adam sees, and the flat parameter vector that makes a step cheap. Small fits need two
+settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.gp.tasks import PaddedTasks
+
+# ----------------------------------------------------------------------------------- settings
+
+_in_force = Lock()
+
+
+@contextmanager
+def single_threaded_scipy() -> Iterator[None]:
+    """Limits SciPy's BLAS to one thread, for the whole process.
+
+    A step of L-BFGS-B works on a dozen numbers, where more threads only wait for each other. If
+    fits overlap, only the first one sets and resets the limit: if each restored what it had found,
+    the process could be left with one thread for good.
+    """
+    if not _in_force.acquire(blocking=False):
+        yield
+        return
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        _in_force.release()
+
+
+def keep_freed_memory() -> None:
+    """Makes the allocator keep freed memory for the next evaluation.
+
+    The C library returns large freed blocks to the system, and each new block then costs page
+    faults, a third of the time of a fit. It stops doing so once a block of 32 MiB was freed.
+    Settings by ``MALLOC_...`` in the environment, as in dask's workers, stay in force.
+
+    Example:
+        >>> keep_freed_memory()
+    """
+    torch.empty(2**22 - 2**10, dtype=torch.double)
+
 
 # ------------------------------------------------------------------------------------- loops
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer.gp.objective import TargetObjective
-from botorch_transfer.gp.parallel import single_threaded_scipy
+from botorch_transfer.gp.optimize import single_threaded_scipy
 
 # LinAlgError is what PyTorch raises where linear_operator does not look.
 _BREAKDOWNS = (NotPSDError, NanError, torch.linalg.LinAlgError)
@@ -47,7 +47,7 @@ def fit_from_starts(
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
     Every evaluation of the objective serves all starts. It has a closed form for most models, see
-    :class:`~.target_fit.TargetObjective`. Any other model, and any whose optimizer is asked for
+    :class:`~.objective.TargetObjective`. Any other model, and any whose optimizer is asked for
     more than a number of iterations or a timeout, is repeated along a new batch dimension, once for
     each start, and BoTorch's optimizer is used. In a model that is a batch already, each member
     keeps its own best. If the numerics of one start break down, each start is tried by itself; if

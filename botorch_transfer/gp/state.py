@@ -1,14 +1,18 @@
-"""What modules that hold source data keep, copy and load: tensors and the names of their tasks.
+"""What modules that hold source data keep, copy, load and remember.
 
-Read it for copies that share tensors, for what is selected of a batch, and for states that know of
-which tasks they are.
+Read this for copies that share tensors, for what is selected of a batch, for parameters that are
+frozen to buffers, for states that know of which tasks they are, and for the cache of what is
+computed from source data: a model asks for the same source quantities at its training inputs at
+every step of a fit and at every prediction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
@@ -60,6 +64,49 @@ def select_batch(module: M, name: str, index: Any) -> M:
     selected = parameter.detach()[(*index, slice(None))].clone()
     twin._parameters[name] = Parameter(selected, parameter.requires_grad)
     return twin
+
+
+def freeze(module: Module) -> dict[str, bool]:
+    """Turns a module's parameters into buffers, so that nothing is fitted and views can share them.
+
+    Args:
+        module: The module, changed in place.
+
+    Returns:
+        The names of the former parameters, and whether each was to be fitted. A parameter of a
+        module that is registered twice is listed once.
+    """
+    trainable = {}
+    detached: dict[int, Tensor] = {}  # tied parameters stay tied
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    for name, owner, leaf in _owners(module, names):
+        parameter = owner._parameters.pop(leaf, None)
+        if parameter is not None:
+            trainable[name] = parameter.requires_grad
+            owner._buffers[leaf] = detached.setdefault(id(parameter), parameter.detach())
+    return trainable
+
+
+def thaw(module: Module, trainable: dict[str, bool], fit: bool = True) -> None:
+    """Turns buffers back into parameters.
+
+    Args:
+        module: The module, changed in place.
+        trainable: The return value of :func:`freeze`.
+        fit: Whether the parameters that were to be fitted are to be fitted again.
+    """
+    tied: dict[int, Parameter] = {}
+    for name, owner, leaf in _owners(module, trainable):
+        buffer = owner._buffers.pop(leaf)
+        assert buffer is not None
+        parameter = tied.setdefault(id(buffer), Parameter(buffer, fit and trainable[name]))
+        owner._parameters[leaf] = parameter
+
+
+def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module, str]]:
+    for name in names:
+        path, _, leaf = name.rpartition(".")
+        yield name, module.get_submodule(path), leaf
 
 
 def own_buffers(module: Module) -> None:
@@ -116,3 +163,111 @@ class NamedState(Module):
                 return
         messages = missing_keys, unexpected_keys, error_msgs
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *messages)
+
+
+T = TypeVar("T")
+
+
+def collapse_batch(x: Tensor) -> Tensor:
+    """Drops the batch dimensions of inputs that are the same in every batch.
+
+    Args:
+        x: A ``batch_shape x n x d`` tensor of inputs.
+
+    Returns:
+        An ``n x d`` tensor if all batches hold the same inputs, else ``x``.
+    """
+    if x.dim() == 2 or x.numel() == 0:
+        return x
+    first = x[(0,) * (x.dim() - 2)]
+    return first if bool((x == first).all()) else x
+
+
+def same_inputs(x1: Tensor, x2: Tensor) -> bool:
+    """Whether two tensors of inputs are one, for values and gradients alike."""
+    if x1 is x2:
+        return True
+    has_graph = x1.requires_grad or x2.requires_grad
+    return not has_graph and x1.shape == x2.shape and torch.equal(x1, x2)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    state: tuple[Tensor, ...] = ()
+    version: tuple[tuple[int, int], ...] = ()
+    entries: tuple[tuple[Tensor, Any], ...] = ()
+
+
+class Cache:
+    """Remembers the values of one function, without their graph, at the inputs used last.
+
+    Inputs are compared by value, because GPyTorch copies and expands them on the way. The
+    function's state (all other tensors it uses) is compared by identity: when a tensor of the state
+    is replaced or changed in place, every value is forgotten. Inputs that require a gradient are
+    neither remembered nor looked up. Deep copies start with what is remembered, pickles empty.
+
+    Args:
+        size: The number of inputs to remember.
+        max_elements: The number of elements above which a tensor is not worth its memory.
+
+    Example:
+        >>> cache = Cache()
+        >>> x, state = torch.rand(3, 2), torch.ones(1)
+        >>> cache(torch.square, x, state) is cache(torch.square, x, state)
+        True
+    """
+
+    def __init__(self, size: int = 2, max_elements: float = 2**22) -> None:
+        self._size = size
+        self._max_elements = max_elements
+        self._memory = _Memory()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
+        # Nothing writes into what is remembered, so copies share it.
+        twin = Cache(self._size, self._max_elements)
+        twin._memory = self._memory
+        return twin
+
+    def content(self) -> tuple[Any, ...]:
+        """Nothing: caches are equal, whatever they remember."""
+        return ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_memory": _Memory()}
+
+    def __call__(self, function: Callable[[Tensor], T], x: Tensor, *state: Tensor) -> T:
+        """Evaluates the function, or recalls its value.
+
+        Args:
+            function: What to evaluate.
+            x: A tensor of any shape: its input.
+            *state: Tensors that the function depends on, too.
+
+        Returns:
+            ``function(x)``.
+        """
+        if x.requires_grad:
+            return function(x)
+        # Inference tensors have no version counter; they are assumed unchanged.
+        version = tuple((id(t), 0 if t.is_inference() else t._version) for t in state)
+        memory = self._memory
+        if memory.version != version:
+            memory = _Memory(state, version)
+        for inputs, value in memory.entries:
+            same_kind = inputs.dtype is x.dtype and inputs.device == x.device
+            if same_kind and torch.equal(inputs, x):
+                self._remember(memory, inputs, value)
+                return value
+        # Tensors made in inference mode could not enter a later fit.
+        with torch.inference_mode(False), torch.no_grad():
+            value, inputs = function(x), x.clone()
+        if not isinstance(value, Tensor) or value.numel() <= self._max_elements:
+            self._remember(memory, inputs, value)
+        return value
+
+    def _remember(self, memory: _Memory, inputs: Tensor, value: Any) -> None:
+        """Makes a value the one that was used last; the one used longest ago may be forgotten."""
+        others = [entry for entry in memory.entries if entry[0] is not inputs]
+        entries = (*others, (inputs, value))[-self._size :]
+        # Replaced as a whole: another thread sees the old memory or the new one.
+        self._memory = _Memory(memory.state, memory.version, entries)

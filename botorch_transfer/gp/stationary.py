@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import gpytorch
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from linear_operator import to_dense
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from botorch_transfer.hyperbo.features import FeatureKernel
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
 def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     """Evaluates a kernel between all pairs of inputs, at the cost of the arithmetic.
 
-    RBF and Matérn kernels, scaled or on features, have a closed-form gradient. Any other kernel is
+    RBF and Matérn kernels, scaled or not, have a closed-form gradient. Any other kernel is
     evaluated by GPyTorch.
 
     Args:
@@ -267,10 +267,6 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     if stationary is not None:
         value: Any = _Covariance.apply(X, stationary.lengthscale, stationary.scale, stationary.name)
         return value
-    if _reads_all_inputs(kernel, ScaleKernel):
-        return kernel.outputscale[..., None, None] * dense_covariance(kernel.base_kernel, X)
-    if _reads_all_inputs(kernel, FeatureKernel):
-        return dense_covariance(kernel.base_kernel, kernel.network(X))
     return kernel(X).to_dense()
 
 
@@ -317,3 +313,25 @@ def gradient_in_inputs(H: Tensor, x: Tensor) -> Tensor:
     """
     products = H @ torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
     return (products[..., -1:] * x).sub_(products[..., :-1])
+
+
+def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+    """Evaluates a kernel at once, without GPyTorch's lazy tensors.
+
+    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
+    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
+
+    Args:
+        kernel: The kernel.
+        x1: A ``batch_shape x n1 x d`` tensor of inputs.
+        x2: A ``batch_shape x n2 x d`` tensor of inputs.
+        diag: Whether to return ``k(x1_i, x2_i)`` only.
+
+    Returns:
+        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+    """
+    stationary = Stationary.of(kernel)
+    if stationary is not None:
+        return stationary.between(x1, x2, diag)
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        return to_dense(kernel(x1, x2, diag=diag))

@@ -43,8 +43,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import check_joint_size
-from botorch_transfer.gp.cache import Cache
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
+from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import squared_distance
 
 

@@ -26,11 +26,14 @@ points.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -46,6 +49,13 @@ from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import Hyperpriors
+from botorch_transfer.gp.paths import (
+    RescaledPath,
+    SourcePath,
+    exact_posterior_paths,
+    model_paths,
+    sum_paths,
+)
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
 from botorch_transfer.model import evaluated
@@ -119,6 +129,7 @@ class SequentialHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "SHGP"
     propagate = "covariance"
 
     def _mean_and_kernel(
@@ -127,11 +138,6 @@ class SequentialHierarchicalGP(HierarchicalGP):
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps))
         return WeightedSumMean(prior.gps), kernel
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The residual kernel ``k_t``."""
-        return self.covar_module.kernels[0]
 
 
 class MeanHierarchicalGP(HierarchicalGP):
@@ -167,8 +173,8 @@ class MeanHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "MHGP"
     propagate = "mean"
-    has_source_covariance = False
 
     def __init__(
         self,
@@ -210,6 +216,42 @@ class MeanHierarchicalGP(HierarchicalGP):
             (X,) = self.train_inputs
             variance = self._combined_variance(variance, X, self.num_target_points - 1)
         return mean, variance, noise
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws from the prior; with combined standard deviations scaled about the mean.
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: ``num_features``, and what BoTorch knows besides.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        path = super().prior_paths(sample_shape, **kwargs)
+        if self.deviation_weight is None:
+            return path
+        prior = deepcopy(self)
+        (X,), Y = self.train_inputs, self.train_targets
+        prior.set_train_data(X[..., :0, :], Y[..., :0], strict=False)
+        return RescaledPath(path, prior)
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the posterior; with combined standard deviations scaled about the mean.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        exact = deepcopy(self)
+        exact.deviation_weight = None
+        path = exact_posterior_paths(exact, prior_sampler, sample_shape, **kwargs)
+        return path if self.deviation_weight is None else RescaledPath(path, self)
 
     def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
         """Combines the variances of all levels' differences, the target's residual the last.
@@ -265,10 +307,29 @@ class BoostedHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
+    label = "BHGP"
     propagate = "mean"
 
     def _add_parts(self) -> None:
         self.source_covar_module = WeightedSumKernel(self.prior.gps)
+
+    def prior_paths(
+        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from MHGP's prior, and from the last source task's posterior minus its mean.
+
+        Args:
+            sample_shape: The shape of the draws.
+            num_features: The number of random features.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        paths = sum_paths(self, sample_shape, num_features, **kwargs)
+        shape = sample_shape + self.batch_shape
+        paths["sources"] = SourcePath(self.prior.gps, None, shape, num_features)
+        return model_paths(self, paths)
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""

@@ -105,7 +105,7 @@ class SourceHierarchy(ConditionedPrior):
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
-            **options: See :class:`~.map_fit.MAPOptions`.
+            **options: See :class:`~.pretraining.MAPOptions`.
 
         Returns:
             The prior, in the dtype and on the device of the data.

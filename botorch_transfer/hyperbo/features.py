@@ -12,6 +12,10 @@ from itertools import pairwise
 from typing import Any, Self, cast
 
 import torch
+from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
+from botorch.sampling.pathwise.features.generators import GenKernelFeatures
+from botorch.sampling.pathwise.features.maps import FeatureMap
+from botorch.sampling.pathwise.utils import ChainedTransform
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -245,3 +249,33 @@ class FeatureMean(Mean):
         if self.weight.dim() == 1:
             return linear(z, self.weight) + self.bias
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
+
+
+@GenKernelFeatures.register(BiasedLinearKernel)
+class LinearFeatureMap(KernelFeatureMap):
+    """The features of a :class:`BiasedLinearKernel`, which are exact: ``(σ_0, z / λ)``.
+
+    Args:
+        kernel: The kernel.
+        num_inputs: The number of its inputs.
+        **_: Ignored.
+    """
+
+    def __init__(self, kernel: BiasedLinearKernel, num_inputs: int, **_: Any) -> None:
+        eye = torch.eye(num_inputs + 1).to(kernel.bias_variance)
+        bias = kernel.bias_variance.sqrt()[..., None, None] * eye[0]
+        weight = kernel.weight_variance.sqrt()[..., None, None] * eye[:, 1:]
+        super().__init__(kernel, weight.detach(), bias.detach())
+
+
+@GenKernelFeatures.register(FeatureKernel)
+def _gen_features_of_features(
+    kernel: FeatureKernel, *, num_inputs: int, num_outputs: int
+) -> FeatureMap:
+    network: Any = kernel.network
+    feature_map = gen_kernel_features(
+        kernel.base_kernel, num_inputs=network.num_features, num_outputs=num_outputs
+    )
+    inner: Any = feature_map.input_transform
+    feature_map.input_transform = network if inner is None else ChainedTransform(inner, network)
+    return feature_map

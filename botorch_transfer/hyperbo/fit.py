@@ -21,8 +21,7 @@ from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_transfer.gp.optimize import FlatParameters, adam_steps, lbfgs_steps
-from botorch_transfer.gp.parallel import keep_freed_memory
+from botorch_transfer.gp.optimize import FlatParameters, adam_steps, keep_freed_memory, lbfgs_steps
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.checkpoints import (
     FitState,

@@ -10,12 +10,13 @@ with a penalty on changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -28,6 +29,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.paths import RescaledPath
 from botorch_transfer.hyperbo.features import FeatureNetwork
 from botorch_transfer.hyperbo.parts import GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
@@ -83,6 +85,7 @@ class PretrainedGP(ModularTransferGP):
         torch.Size([20, 1])
     """
 
+    label = "H-NLL"
     prior_class = PretrainedPrior
     prior: PretrainedPrior
     num_restarts = 0
@@ -210,7 +213,7 @@ class PretrainedGP(ModularTransferGP):
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from hyperpriors, besides the present values;
                 none by default, because only a residual kernel may have any.
-            *args: As in :meth:`~.target.TargetGP.custom_fit`.
+            *args: As in :meth:`~.model.TargetGP.custom_fit`.
             **kwargs: As there.
 
         Returns:
@@ -223,6 +226,22 @@ class PretrainedGP(ModularTransferGP):
     @property
     def _predicts_otherwise(self) -> bool:
         return self.unbiased
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the posterior; those of an unbiased model are scaled about the mean.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        path = super().posterior_paths(prior_sampler, sample_shape, **kwargs)
+        return RescaledPath(path, self) if self.unbiased else path
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()

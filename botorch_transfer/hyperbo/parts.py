@@ -1,14 +1,14 @@
 """The parts of a GP that pre-training learns together: mean, kernel and noise.
 
 Read this to see what a pre-trained GP is made of, and how it is frozen. A prior holds its
-parts frozen: parameters become buffers by :func:`freeze` and parameters again by :func:`thaw`.
+parts frozen: parameters become buffers by :func:`~.state.freeze`, and parameters again by
+:func:`~.state.thaw`.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -16,7 +16,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 
 from botorch_transfer.gp.likelihood import nll, stationary_nll
 from botorch_transfer.gp.stationary import Stationary, dense_covariance, stationary_function
@@ -132,43 +132,6 @@ def _settings(module: Module) -> str:
     return f"{type(module).__qualname__} {plain}"
 
 
-def freeze(module: Module) -> dict[str, bool]:
-    """Turns a module's parameters into buffers, so that nothing is fitted and views can share them.
-
-    Args:
-        module: The module, changed in place.
-
-    Returns:
-        The names of the former parameters, and whether each was to be fitted. A parameter of a
-        module that is registered twice is listed once.
-    """
-    trainable = {}
-    detached: dict[int, Tensor] = {}  # tied parameters stay tied
-    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
-    for name, owner, leaf in _owners(module, names):
-        parameter = owner._parameters.pop(leaf, None)
-        if parameter is not None:
-            trainable[name] = parameter.requires_grad
-            owner._buffers[leaf] = detached.setdefault(id(parameter), parameter.detach())
-    return trainable
-
-
-def thaw(module: Module, trainable: dict[str, bool], fit: bool = True) -> None:
-    """Turns buffers back into parameters.
-
-    Args:
-        module: The module, changed in place.
-        trainable: The return value of :func:`freeze`.
-        fit: Whether the parameters that were to be fitted are to be fitted again.
-    """
-    tied: dict[int, Parameter] = {}
-    for name, owner, leaf in _owners(module, trainable):
-        buffer = owner._buffers.pop(leaf)
-        assert buffer is not None
-        parameter = tied.setdefault(id(buffer), Parameter(buffer, fit and trainable[name]))
-        owner._parameters[leaf] = parameter
-
-
 def spread(module: Module, batch_shape: torch.Size) -> None:
     """Gives each member of a batched model parameters of its own, with the same values.
 
@@ -181,12 +144,6 @@ def spread(module: Module, batch_shape: torch.Size) -> None:
     for part in module.modules():
         if isinstance(part, Kernel):
             part._batch_shape = batch_shape + part._batch_shape
-
-
-def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module, str]]:
-    for name in names:
-        path, _, leaf = name.rpartition(".")
-        yield name, module.get_submodule(path), leaf
 
 
 def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -> ScaleKernel:

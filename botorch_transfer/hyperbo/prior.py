@@ -37,6 +37,7 @@ from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.gp.state import freeze, thaw
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, outcome_scales
 from botorch_transfer.hyperbo.checkpoints import LearningCurve
 from botorch_transfer.hyperbo.features import (
@@ -55,11 +56,9 @@ from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL, 
 from botorch_transfer.hyperbo.parts import (
     MIN_NOISE,
     GPParts,
-    freeze,
     scaled_stationary,
     spread,
     structure,
-    thaw,
 )
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key

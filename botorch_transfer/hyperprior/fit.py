@@ -26,8 +26,12 @@ from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import MAPOptions, draw_starts, log_bounds, negative_log_likelihood
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS
-from botorch_transfer.gp.optimize import RandomBatches, adam_steps, minimize_batched
-from botorch_transfer.gp.parallel import run_jobs
+from botorch_transfer.gp.optimize import (
+    RandomBatches,
+    adam_steps,
+    minimize_batched,
+    single_threaded_scipy,
+)
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -200,14 +204,10 @@ def fit_domains(
         for name, domain in zip(names, domains, strict=True)
     ]
     jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
-    found = list(
-        tqdm(
-            run_jobs("domain_fit", _fit_domain, jobs, options.n_jobs, _finished),
-            total=len(jobs),
-            desc="domains",
-            disable=not options.progress,
-        )
-    )
+    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs)
+    quiet = not options.progress
+    fitted = dict(tqdm(results, total=len(jobs), desc="domains", disable=quiet))
+    found = [fitted[number] for number in range(len(jobs))]
     parts = torch.tensor([row[1:] for row in found], dtype=torch.double)
     outcome = torch.tensor([[mean, std] for _, mean, std in prepared], dtype=torch.double)
     return DomainEstimates(
@@ -246,6 +246,7 @@ def _prepare(
     return tasks, *typical
 
 
+@single_threaded_scipy()
 def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:

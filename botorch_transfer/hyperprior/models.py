@@ -45,8 +45,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.distributions import log_density_prior
-from botorch_transfer.gp.hyperpriors import Hyperparameter, start_and_bounds
+from botorch_transfer.gp.hyperpriors import Hyperparameter, log_density_prior, start_and_bounds
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.hyperprior.estimates import HyperparameterDraws
 from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
@@ -134,7 +133,6 @@ class HyperpriorModel(ModularTransferGP):
     """Base class of models whose source knowledge is in their hyperparameters alone."""
 
     prior_class = Hyperprior
-    has_source_covariance = False
 
     prior: Hyperprior
 
@@ -146,7 +144,7 @@ class HyperpriorGP(HyperpriorModel):
     for each input. The source domains enter through the hyperpriors, a Normal and Gammas. These are
     registered as GPyTorch's are, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq.
     6). The Gammas count by the density of the logarithm, see
-    :class:`~botorch_transfer.gp.distributions.LogDensityGammaPrior`: a hyperparameter of which
+    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`: a hyperparameter of which
     the data say nothing stays at its hyperprior's mean. Use it where the target has another search
     space than all earlier tasks, even of another dimension.
 
@@ -183,6 +181,7 @@ class HyperpriorGP(HyperpriorModel):
         LogDensityGammaPrior()
     """
 
+    label = "MPHD"
     mean_module: ConstantMean
 
     def __init__(
@@ -352,6 +351,7 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         True
     """
 
+    label = "HyperBO+"
     _is_ensemble = True
 
     prior: Hyperprior

@@ -23,7 +23,7 @@ from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
 from botorch_transfer.gp.optimize import FlatParameters, adam_steps
-from botorch_transfer.hyperbo.parts import freeze
+from botorch_transfer.gp.state import freeze
 
 
 class ContextNetwork(Module):
@@ -79,15 +79,6 @@ class ContextNetwork(Module):
     def context_size(self) -> int:
         """The number ``s`` of numbers in a context."""
         return self.offset.shape[-1]
-
-    def freeze(self) -> ContextNetwork:
-        """Turns the weights into buffers, so that nothing is fitted and copies can share them.
-
-        Returns:
-            The network itself.
-        """
-        freeze(self)
-        return self
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the network.
@@ -292,4 +283,5 @@ def fit_network(
     for _ in adam_steps(adam, evaluate, range(options.num_steps)):
         pass
     flat.release()
-    return network.freeze()
+    freeze(network)
+    return network

@@ -28,14 +28,17 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.gp.distributions import (
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperparameter,
     describe_prior,
     fit_gamma,
     fit_normal,
     log_density_prior,
     make_prior,
+    start_and_bounds,
 )
-from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, start_and_bounds
+from botorch_transfer.gp.state import freeze
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.gp.tasks import OutcomeScale, check_choice
 from botorch_transfer.hyperprior.estimates import DomainEstimates, HyperparameterDraws
@@ -574,7 +577,8 @@ class Hyperprior(TransferPrior):
         if config["network"] is not None:
             state = with_prefix(tensors, "network.")
             contexts, base = state["offset"].unsqueeze(0), state["base"]
-            network = ContextNetwork(contexts, base, **config["network"]).freeze()
+            network = ContextNetwork(contexts, base, **config["network"])
+            freeze(network)
             network.load_state_dict(state)
         options = config["default_contexts"], config["outcome_scale"], input_transform
         return cls(config["kind"], config["kernel"], priors, network, estimates, *options)

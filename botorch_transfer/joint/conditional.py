@@ -33,10 +33,17 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
 from botorch_transfer.gp.conditioned import Conditioned
 from botorch_transfer.gp.likelihood import log_density
-from botorch_transfer.gp.state import NamedState, own_buffers, select_batch, shallow_copy
+from botorch_transfer.gp.state import (
+    Cache,
+    NamedState,
+    collapse_batch,
+    own_buffers,
+    same_inputs,
+    select_batch,
+    shallow_copy,
+)
 from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints
 
 

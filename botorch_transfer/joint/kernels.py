@@ -28,15 +28,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self, cast
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator import to_dense
 from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
 from botorch_transfer.gp.combine import TaskWeights
-from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.stationary import evaluate
 
 
 @dataclass(frozen=True)
@@ -257,28 +255,6 @@ class CoregionalizationKernel(Kernel):
         return twin
 
 
-def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Evaluates a kernel at once, without GPyTorch's lazy tensors.
-
-    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
-    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
-
-    Args:
-        kernel: The kernel.
-        x1: A ``batch_shape x n1 x d`` tensor of inputs.
-        x2: A ``batch_shape x n2 x d`` tensor of inputs.
-        diag: Whether to return ``k(x1_i, x2_i)`` only.
-
-    Returns:
-        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
-    """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
-        return stationary.between(x1, x2, diag)
-    with gpytorch.settings.lazily_evaluate_kernels(False):
-        return to_dense(kernel(x1, x2, diag=diag))
-
-
 def _part(size: int, rows: slice) -> slice:
     """The same rows of a tensor that may hold one value for all of them."""
     return slice(None) if size == 1 else rows
@@ -288,27 +264,8 @@ INDEPENDENCE = 0.1
 """The ``ε`` of the start ``11ᵀ + εI``: every task's own share of its variance."""
 
 
-class LinearCoregionalizationKernel(CoregionalizationKernel):
-    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
-
-    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
-    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
-
-    Args:
-        data_kernels: ``Q`` kernels of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of each factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
-        >>> kernel.task_covariances().shape
-        torch.Size([2, 2, 2])
-    """
+class _FreeCoregionalizationKernel(CoregionalizationKernel):
+    """Base class of kernels with a free positive semi-definite matrix for each data kernel."""
 
     raw_factors: Parameter
 
@@ -331,7 +288,30 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
         return self.raw_factors
 
 
-class IntrinsicCoregionalizationKernel(LinearCoregionalizationKernel):
+class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
+    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+
+    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
+    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
+
+    Args:
+        data_kernels: ``Q`` kernels of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of each factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
+        >>> kernel.task_covariances().shape
+        torch.Size([2, 2, 2])
+    """
+
+
+class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
     r"""``W_ij k(x, x')`` with one free positive semi-definite matrix.
 
     This is the kernel of MTKGP, and of BoTorch's ``MultiTaskGP``. The matrix starts at
@@ -422,7 +402,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
 
 class _IndependentSourcesKernel(CoregionalizationKernel):
-    """A kernel for each task; sources share their kernels with the target, not with each other.
+    """Base class of kernels whose sources share theirs with the target, not with each other.
 
     Args:
         data_kernels: A kernel for each task, target last.

@@ -2,12 +2,12 @@ r"""Joint models: one GP over source and target tasks, used as a model of the ta
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
 an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
-data (``kernels.source_conditional``): its own likelihood is the first term, and the second is added
+data (``joint.conditional``): its own likelihood is the first term, and the second is added
 as a loss term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
 ``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
-``kernels.coregionalization``). Read it to choose among them, and for how all of them are
+``joint.kernels``). Read it to choose among them, and for how all of them are
 conditioned and fitted.
 
 .. [Tighineanu2022hierarchical]
@@ -30,6 +30,7 @@ from typing import Any, cast
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
@@ -40,7 +41,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import check_target
+from botorch_transfer.arguments import check_target, refuse_noise
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.data.datasets import check_joint_size, evenly_spaced, joint_bytes
 from botorch_transfer.gp.combine import TaskWeights
@@ -53,6 +54,7 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
     weight_prior,
 )
+from botorch_transfer.gp.paths import MIN_FEATURES, model_paths
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -71,7 +73,9 @@ from botorch_transfer.joint.conditional import (
 )
 from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
+from botorch_transfer.joint.paths import JointPath
 from botorch_transfer.model import TargetGP
+from botorch_transfer.prior import TransferPrior
 
 MAX_RESTARTS = 2
 """The default number of further starts of a fit, where memory allows it: each repeats the model."""
@@ -86,6 +90,9 @@ class JointTransferGP(TargetGP):
     p(y_s)`` in those of the sources.
 
     Args:
+        prior: The source tasks, a sequence or a mapping from names: each a
+            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
+            ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the one that
             ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
             target's are in the units of the scaled sources already.
@@ -97,7 +104,6 @@ class JointTransferGP(TargetGP):
             wrong, or ``max_points`` less than the number of source tasks.
     """
 
-    source_argument = "source_data"
     max_fit_iterations = 200  # along the flat ridges of free matrices, a fit would not end
     covar_module: SourceConditionalKernel
 
@@ -105,7 +111,7 @@ class JointTransferGP(TargetGP):
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        prior: Sequence[SourceData] | Mapping[str, SourceData],
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_modules: Sequence[Kernel] | None = None,
@@ -118,7 +124,13 @@ class JointTransferGP(TargetGP):
         max_points: int | None = None,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
-        datasets = _thinned(as_datasets(source_data), max_points)
+        refuse_noise(prior)
+        if isinstance(prior, TransferPrior):
+            raise TypeError(
+                f"{type(self).__name__} is fitted together with its source tasks: give the source "
+                f"data, not a {type(prior).__name__}."
+            )
+        datasets = _thinned(as_datasets(prior), max_points)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
         self._hyperpriors = hyperpriors
@@ -215,6 +227,23 @@ class JointTransferGP(TargetGP):
             # An operator, because a tensor would be factorized at once, without the noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
+
+    def prior_paths(
+        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the target's prior, given the source data.
+
+        Args:
+            sample_shape: The shape of the draws.
+            num_features: The number of random features.
+            **kwargs: ``map_generator``, which makes feature maps of kernels.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        share = max(num_features // len(self.covar_modules) // 2 * 2, MIN_FEATURES)
+        path = JointPath(self.conditional, sample_shape, share, **kwargs)
+        return model_paths(self, {"joint": path})
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
@@ -363,48 +392,14 @@ def _affordable_restarts(
     return int(max(0, min(MAX_RESTARTS, starts - 1)))
 
 
-class LinearCoregionalizationGP(JointTransferGP):
-    r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
-
-    .. code-block:: text
-
-        k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
-
-    with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
-    It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
-    one or two source tasks with many evaluations, and a target with a few dozen. The cost is that
-    of one GP on the evaluations of all tasks.
-
-    Args:
-        covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
-            each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
-            kernels apart.
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
-        input_transform: A frozen transform of all tasks' inputs.
-        rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
-
-    Raises:
-        InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, the rank out of range or the
-            number of kernels wrong.
-
-    Example:
-        >>> X = torch.rand(30, 2, dtype=torch.double)
-        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
-        >>> train_X = torch.rand(4, 2, dtype=torch.double)
-        >>> model = LinearCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
-        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        >>> model.task_covariances.shape
-        torch.Size([2, 2, 2])
-    """
+class _FreeCoregionalizationGP(JointTransferGP):
+    """Base class of the joint models with free matrices between tasks."""
 
     def __init__(
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        prior: Sequence[SourceData] | Mapping[str, SourceData],
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_modules: Sequence[Kernel] | None = None,
@@ -423,13 +418,49 @@ class LinearCoregionalizationGP(JointTransferGP):
         super().__init__(
             train_X,
             train_Y,
-            source_data,
+            prior,
             train_Yvar,
             *modules,
             *options,
             hyperpriors="paper",
             max_points=max_points,
         )
+
+
+class LinearCoregionalizationGP(_FreeCoregionalizationGP):
+    r"""MTGP [Tighineanu2022hierarchical]_: the linear model of coregionalization.
+
+    .. code-block:: text
+
+        k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
+
+    with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
+    It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
+    one or two source tasks with many evaluations, and a target with a few dozen. The cost is that
+    of one GP on the evaluations of all tasks.
+
+    Args:
+        covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
+            each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
+            kernels apart.
+        rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
+
+    Raises:
+        InputDataError: If data are invalid, or too large for a joint model.
+        ValueError: If the transform is not frozen, the scale unknown, the rank out of range or the
+            number of kernels wrong.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = LinearCoregionalizationGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.task_covariances.shape
+        torch.Size([2, 2, 2])
+    """
+
+    label = "MTGP"
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -452,7 +483,7 @@ class LinearCoregionalizationGP(JointTransferGP):
         return self.conditional.kernel.task_covariances()
 
 
-class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
+class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
     r"""MTKGP [Tighineanu2022hierarchical]_: the intrinsic model of coregionalization.
 
     .. code-block:: text
@@ -467,10 +498,6 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
     Args:
         covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
             with a lengthscale for each input.
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
-        input_transform: A frozen transform of all tasks' inputs.
         rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
 
     Raises:
@@ -487,6 +514,8 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
         tensor([[1.1000, 1.0000],
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
+
+    label = "MTKGP"
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -510,7 +539,7 @@ class IntrinsicCoregionalizationGP(LinearCoregionalizationGP):
     @property
     def task_covariances(self) -> Tensor:
         """The matrix ``W``, a ``batch_shape x T x T`` tensor."""
-        return super().task_covariances.squeeze(-3)
+        return self.conditional.kernel.task_covariances().squeeze(-3)
 
 
 def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
@@ -531,13 +560,9 @@ class JointHierarchicalGP(JointTransferGP):
     trained task after task.
 
     Args:
-        source_data: The source tasks, in order, a sequence or a mapping from names: each a
+        prior: The source tasks, in order, a sequence or a mapping from names: each a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
-        input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -554,6 +579,8 @@ class JointHierarchicalGP(JointTransferGP):
         tensor(...
     """
 
+    label = "HGP"
+
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
@@ -566,7 +593,7 @@ class JointHierarchicalGP(JointTransferGP):
 
 
 class _IndependentSourcesGP(JointTransferGP):
-    """A joint model whose source tasks are independent, and weighted in the target."""
+    """Base class of the joint models with independent sources, weighted in the target."""
 
     @property
     def weights(self) -> Tensor:
@@ -593,10 +620,6 @@ class WeightedSourceGP(_IndependentSourcesGP):
     faster, modular alternative.
 
     Args:
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
-        input_transform: A frozen transform of all tasks' inputs.
         normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
             covariance whatever its weight.
 
@@ -615,11 +638,13 @@ class WeightedSourceGP(_IndependentSourcesGP):
         tensor([...
     """
 
+    label = "WSGP"
+
     def __init__(
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Sequence[SourceData] | Mapping[str, SourceData],
+        prior: Sequence[SourceData] | Mapping[str, SourceData],
         train_Yvar: Tensor | None = None,
         likelihood: Likelihood | None = None,
         covar_modules: Sequence[Kernel] | None = None,
@@ -636,7 +661,7 @@ class WeightedSourceGP(_IndependentSourcesGP):
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
         options = (task_feature, max_bytes, outcome_scale, hyperpriors)
         super().__init__(
-            train_X, train_Y, source_data, train_Yvar, *modules, *options, max_points=max_points
+            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
         )
 
     def _coregionalization(
@@ -658,12 +683,6 @@ class JointScaMLGP(_IndependentSourcesGP):
     fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
     tasks.
 
-    Args:
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
-        input_transform: A frozen transform of all tasks' inputs.
-
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
@@ -678,6 +697,8 @@ class JointScaMLGP(_IndependentSourcesGP):
         >>> model.weights
         tensor([...
     """
+
+    label = "ScaML-GP, joint"
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

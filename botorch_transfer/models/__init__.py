@@ -1,7 +1,7 @@
 """BoTorch models whose prior comes from source tasks."""
 
 from botorch_transfer import pathwise  # noqa: F401  (registers the samplers)
-from botorch_transfer.guarded import GuardedTransferGP
+from botorch_transfer.average import GuardedTransferGP, TransferGP
 from botorch_transfer.hierarchy.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
@@ -19,7 +19,6 @@ from botorch_transfer.joint.models import (
 from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.sources.ensembles import RankWeightedGP, TwoStageTransferGP
 from botorch_transfer.sources.scaml import ScaMLGP
-from botorch_transfer.transfer import TransferGP
 
 __all__ = [
     "BoostedHierarchicalGP",

@@ -29,11 +29,9 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.distributions import log_moments
-from botorch_transfer.gp.hyperpriors import GPHyperparameters
+from botorch_transfer.gp.hyperpriors import GPHyperparameters, log_moments
 from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
-from botorch_transfer.gp.optimize import minimize_batched
-from botorch_transfer.gp.parallel import single_threaded_scipy
+from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.population.kernel import centred, centred_gradient, reference_rows
 

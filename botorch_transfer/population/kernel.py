@@ -30,13 +30,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.cache import collapse_batch
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.likelihood import cholesky_or_nan
-from botorch_transfer.gp.state import select_batch
-from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.joint.kernels import evaluate
+from botorch_transfer.gp.state import collapse_batch, select_batch
+from botorch_transfer.gp.stationary import Stationary, evaluate
 
 MAX_REFERENCE = 64
 """Over how many inputs the mean of a task's own function is taken, at most."""

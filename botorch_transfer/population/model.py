@@ -2,8 +2,8 @@ r"""PopulationGP: a further task of a hierarchical GP over the sources, with not
 
 The source tasks say what they have in common, and how far a task is from that. A new task needs
 nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
-The posterior of what the sources share is in ``kernels.population``, its fit in
-``pretraining.population``.
+The posterior of what the sources share is in ``population.kernel``, its fit in
+``population.fit``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -26,14 +27,22 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distributions import LogDensityLogNormalPrior
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
     Hyperpriors,
+    LogDensityLogNormalPrior,
     residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
+from botorch_transfer.gp.paths import (
+    CentredPath,
+    ModelPath,
+    ScaledPath,
+    SourcePath,
+    kernel_paths,
+    model_paths,
+)
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
 from botorch_transfer.population.prior import SourcePopulation
@@ -101,6 +110,7 @@ class PopulationGP(SourcePosteriorGP):
         torch.Size([30, 1])
     """
 
+    label = "population"
     prior_class = SourcePopulation
     prior: SourcePopulation
     covar_module: PopulationKernel
@@ -162,10 +172,30 @@ class PopulationGP(SourcePosteriorGP):
         """The moments of the target's scale and level."""
         return self.covar_module.scale
 
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The kernel ``k`` of the target's own function."""
-        return self.covar_module.residual
+    def prior_paths(
+        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the prior: of random level and scale, common function and own function.
+
+        Args:
+            sample_shape: The shape of the draws.
+            num_features: The number of random features.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        size: Any = {"sample_shape": sample_shape, "num_features": num_features}
+        shape, factor = sample_shape + self.batch_shape, self.scale.mean_square.sqrt()
+        own = kernel_paths(self, self.residual_covar_module, **size, **kwargs)
+        own = CentredPath(own, self.prior.gps.reference.to(self.train_targets))
+        sources = SourcePath(self.prior.gps, None, shape, num_features)
+        paths = {
+            "mean": PopulationMeanPath(self.covar_module, sample_shape),
+            "residual": ScaledPath(own, factor),
+            "sources": ScaledPath(sources, factor),
+        }
+        return model_paths(self, paths)
 
     @torch.no_grad()
     def update_scale(self) -> None:
@@ -234,6 +264,37 @@ class PopulationGP(SourcePosteriorGP):
 
     def _after_fit(self) -> None:
         self.update_scale()
+
+
+class PopulationMeanPath(ModelPath):
+    """Draws of ``a + b μ(x)``, of random level and scale: two normal numbers each.
+
+    Args:
+        kernel: The target's kernel, which knows ``μ`` and the moments.
+        sample_shape: The sample shape.
+    """
+
+    slope: Tensor
+    level: Tensor
+
+    def __init__(self, kernel: PopulationKernel, sample_shape: torch.Size) -> None:
+        super().__init__()
+        self.common, scale = kernel.common, kernel.scale
+        z = scale.mean.new_empty(2, *sample_shape, *kernel.batch_shape).normal_()
+        self.register_buffer("slope", (scale.mean + scale.variance.sqrt() * z[0]).detach())
+        self.register_buffer("level", (scale.level_variance.sqrt() * z[1]).detach())
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)
 
 
 class _PriorAround(LogDensityLogNormalPrior):

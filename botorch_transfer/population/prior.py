@@ -2,7 +2,7 @@
 
 Read it for what :class:`~.models.PopulationGP` is built on: one GP for all source tasks, given the
 data of all of them, and how the scales and levels of the tasks differ. The fit is in ``fit``, the
-posterior in ``kernels.population``.
+posterior in ``population.kernel``.
 """
 
 from __future__ import annotations

@@ -16,11 +16,13 @@ for weights of your own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import PathDict, SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -37,9 +39,16 @@ from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, Hyperpriors
+from botorch_transfer.gp.paths import (
+    MeanPath,
+    ScaledPath,
+    SourcePath,
+    centred_posterior_paths,
+    kernel_paths,
+    model_paths,
+)
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 
 MAX_ELEMENTS = 2**22
@@ -66,8 +75,8 @@ class EnsembleGP(SourcePosteriorGP):
     """
 
     prior: SourceGPs
-
-    transfer_report = transfer_report
+    has_source_covariance: ClassVar[bool] = True
+    """Whether the sources' posterior covariance is a part of the ensemble's."""
 
     def target_hyperparameters_for(
         self, prior: ConditionedPrior, hyperpriors: Hyperpriors
@@ -132,6 +141,55 @@ class EnsembleGP(SourcePosteriorGP):
         covariance = evaluated(mvn.lazy_covariance_matrix) * own.unsqueeze(-1).square()
         covariance = covariance + evaluated(self.source_covar_module(X))
         return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def prior_paths(
+        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
+    ) -> PathDict:
+        """Draws from the ensemble's prior: its mean plus centred draws of the members.
+
+        Args:
+            sample_shape: The shape of the draws.
+            num_features: The number of random features.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        size: Any = {"sample_shape": sample_shape, "num_features": num_features}
+        paths = {"own": kernel_paths(self, self.covar_module, **size, **kwargs)}
+        if self.has_source_covariance:
+            shape = sample_shape + self.batch_shape
+            paths["sources"] = SourcePath(
+                self.prior.gps, self.ensemble_weights, shape, num_features
+            )
+        return self._sum_of_members(paths, prior=True)
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the ensemble's posterior: its mean plus centred draws of the members.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Ignored.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        prior_paths = prior_sampler(model=self, sample_shape=sample_shape)
+        if self.num_target_points == 0:
+            return prior_paths
+        own = centred_posterior_paths(self, prior_paths["own"].path)
+        return self._sum_of_members({**dict(prior_paths.items()), "own": own}, prior=False)
+
+    def _sum_of_members(self, paths: dict[str, SamplePath], prior: bool) -> PathDict:
+        """Adds up the ensemble's mean and the centred draws of its members."""
+        weight = self.target_weight
+        if not self.has_source_covariance:
+            weight = torch.ones_like(weight)
+        own = ScaledPath(paths["own"], weight)
+        return model_paths(self, {**paths, "own": own, "mean": MeanPath(self, prior)})
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()
@@ -235,6 +293,8 @@ class RankWeightedGP(EnsembleGP):
         >>> model.weights.shape
         torch.Size([2])
     """
+
+    label = "RGPE"
 
     def __init__(
         self,
@@ -443,6 +503,7 @@ class TwoStageTransferGP(EnsembleGP):
         torch.Size([20, 1])
     """
 
+    label = "SGPT"
     has_source_covariance = False
 
     def __init__(

@@ -85,8 +85,8 @@ class SourceGPs(ConditionedPrior):
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            **options: See :class:`~.map_fit.MAPOptions`: ``num_restarts``, ``max_iter``, ``seed``,
-                ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
+            **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``,
+                ``seed``, ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.

@@ -1,7 +1,7 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
-The sum is implemented in ``kernels.weighted_sum``; hyperpriors and starting values, cautious ones
-and those of the paper, are in ``hyperpriors.spec``.
+The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones
+and those of the paper, are in ``gp.hyperpriors``.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -10,10 +10,10 @@ and those of the paper, are in ``hyperpriors.spec``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -28,7 +28,6 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.conditioned_prior import ConditionedPrior
-from botorch_transfer.gp.cache import Cache
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -36,12 +35,12 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
     weight_prior,
 )
+from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import TransferPrior
-from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.screening import screened_tasks
 
@@ -63,11 +62,11 @@ class ScaMLGP(SourcePosteriorGP):
     inputs, a source with the sign turned weighed .14 after twenty points, a helpful one .77.
     Where the history may mislead, take :class:`TransferGP` or :class:`GuardedTransferGP`.
 
-    Of more than ``max_sources`` tasks it uses only those that explain the target's outcomes best,
+    Of more than ``max_sources`` tasks it selects those that explain the target's outcomes best,
     each by itself (``screening.screened_tasks``). The weights of the others are exactly zero, and
-    they take no time. The choice is made when the model is built and again by each fit, and kept in
+    they take no time. Tasks are selected when the model is built and again by each fit, and kept in
     between: by conditioning, fantasies and leave-one-out predictions. Without target points all
-    tasks are used.
+    tasks are used. A batch of models selects the same tasks for all its members.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
@@ -92,12 +91,11 @@ class ScaMLGP(SourcePosteriorGP):
         tensor([...
     """
 
+    label = "ScaML-GP"
     prior: SourceGPs
     task_weights: TaskWeights
     # No part of the state; pickles of earlier versions have none.
     _learned: tuple[Hyperprior, ...] = ()
-
-    transfer_report = transfer_report
 
     def __init__(
         self,
@@ -148,23 +146,22 @@ class ScaMLGP(SourcePosteriorGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        number = prior.num_tasks
-        most = number if self._max_sources is None else min(self._max_sources, number)
+        most = min(self._max_sources or prior.num_tasks, prior.num_tasks)
         hyperprior = weight_prior(self._hyperpriors, most)
-        weights = TaskWeights(number, batch_shape, hyperprior, can_leave_out=most < number)
+        weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
         return WeightedSumMean(prior.gps, weights), kernel
 
     def _add_parts(self) -> None:
         self.task_weights = cast(TaskWeights, self.mean_module.task_weights)
-        self._choose_sources()
+        self._select_sources()
 
     @torch.no_grad()
-    def _choose_sources(self) -> None:
-        """Leaves out source tasks if there are many, and target points that tell which."""
+    def _select_sources(self) -> None:
+        """Selects source tasks if there are many, and target points that tell which."""
         (X,), Y = self.train_inputs, self.train_targets
-        if not self.task_weights.can_leave_out or Y.numel() == 0:
+        if not self._has_too_many_sources or Y.numel() == 0:
             return
         # The default residual at its start, whatever the present hyperparameters: the same data
         # have the same choice.
@@ -178,47 +175,59 @@ class ScaMLGP(SourcePosteriorGP):
         )
         most = cast(int, self._max_sources)
 
-        def choose(points: Tensor) -> Tensor:
-            chosen = []
-            for member in points.reshape(-1, *points.shape[-2:]):
-                X, (Y, noise) = member[:, :-2], member[:, -2:].mT
-                covariance = residual.between(X, X) + noise.diag()
-                chosen.append(screened_tasks(self.prior.gps, X, Y, covariance, most))
-            return torch.stack(chosen).reshape(*points.shape[:-2], -1)
+        def select(points: Tensor) -> Tensor:
+            X, Y, noise = points[..., :-2], points[..., -2], points[..., -1]
+            covariance = residual.between(X, X) + noise.diag_embed()
+            return screened_tasks(self.prior.gps, X, Y, covariance, most)
 
         points = torch.cat([self.transform_inputs(X), torch.stack([Y, noise], dim=-1)], dim=-1)
-        self.task_weights.choose(self._choice(choose, points, self.prior.gps.alpha))
+        self.task_weights.select(self._choice(select, points, self.prior.gps.alpha))
 
-    @contextmanager
-    def _being_fitted(self) -> Iterator[None]:
-        """Chooses the source tasks; the parameters are of these for a while."""
-        if self.task_weights.raw_weights.requires_grad:
-            self._choose_sources()
-        with self.task_weights.without_left_out():
-            yield
+    @property
+    def _has_too_many_sources(self) -> bool:
+        return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
-    def _values_of(self, mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
-        values = super()._values_of(mll, previous)
-        weights = cast(ScaMLGP, previous).task_weights.raw_weights.detach()
-        for name, parameter in mll.named_parameters():
-            if name in values and parameter is self.task_weights.raw_weights:
-                values[name] = self.task_weights.of_counting(weights)
-        return values
+    def custom_fit(
+        self,
+        mll: ExactMarginalLogLikelihood,
+        *args: Any,
+        previous: TargetGP | None = None,
+        **kwargs: Any,
+    ) -> ExactMarginalLogLikelihood:
+        """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: As in :meth:`TargetGP.custom_fit`.
+            previous: An earlier model, see there. Its weights are a start of the tasks that both
+                have selected.
+            **kwargs: As there.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        weights = self.task_weights
+        if weights.raw_weights.requires_grad:
+            self._select_sources()
+        if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
+            previous = deepcopy(previous)
+            previous.task_weights.select(weights.tasks)
+        return super().custom_fit(mll, *args, previous=previous, **kwargs)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
-        gps, _ = self.task_weights.chosen(self.prior.gps)
+        gps, _ = self.task_weights.selected(self.prior.gps)
         return gps.sharing(X)
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those left out."""
-        return self.task_weights.weights
+        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those not selected."""
+        return self.task_weights.all_weights
 
     @weights.setter
     def weights(self, value: Tensor) -> None:
-        self.task_weights.weights = value
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The residual kernel ``k_t``."""
-        return self.covar_module.kernels[0]
+        weights = self.task_weights
+        value = torch.as_tensor(value).to(weights.raw_weights)
+        value = value.expand(*weights.batch_shape, weights.num_tasks)
+        counts = value.reshape(-1, weights.num_tasks).any(dim=0) | (not self._has_too_many_sources)
+        weights.select(counts.nonzero().squeeze(-1))
+        weights.weights = value[..., counts]

@@ -44,39 +44,45 @@ def screened_tasks(
 
         ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
 
-    Ties, for instance of tasks that know nothing of the target's points, are decided by the tasks'
+    averaged over the members of a batch of targets, which share their source tasks. Ties, for
+    instance of tasks that know nothing of the target's points, are decided by the tasks'
     data. So the choice does not depend on the order of the tasks.
 
     Args:
         gps: The source GPs.
-        X: An ``n x d`` tensor of target inputs, transformed.
-        Y: An ``n`` tensor of target outcomes, in the units of the GPs.
-        residual: The ``n x n`` covariance ``R``.
+        X: A ``batch_shape x n x d`` tensor of target inputs, transformed.
+        Y: A ``batch_shape x n`` tensor of target outcomes, in the units of the GPs.
+        residual: The ``batch_shape x n x n`` covariance ``R``.
         number: How many tasks to choose.
 
     Returns:
-        ``M`` flags, so many of them set; all if there are no more tasks.
+        Their indices, ascending; all if there are no more tasks.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
         >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], 0.01 * ones)
-        >>> screened_tasks(gps, X[0], X[0].sum(-1), 0.1 * torch.eye(10).double(), 2).sum()
-        tensor(2)
+        >>> screened_tasks(gps, X[0], X[0].sum(-1), 0.1 * torch.eye(10).double(), 2).shape
+        torch.Size([2])
     """
-    X, Y, residual = X.double(), Y.double(), residual.double()
-    rows = _typical_rows(X, Y)
-    X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
-    size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
-    chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
-    evidence = torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
+    n, d = X.shape[-2:]
+    members = zip(X.reshape(-1, n, d), Y.reshape(-1, n), residual.reshape(-1, n, n), strict=True)
+    evidence = torch.stack([_log_evidence_of_all(gps, *member) for member in members]).mean(dim=0)
     order = torch.arange(gps.num_tasks, device=X.device)
     for key in (gps.train_X.sum(dim=-1), gps.train_Y):
         values = (key * gps.mask).sum(dim=-1)
         order = order[values[order].argsort(stable=True)]
     by_evidence = evidence.round(decimals=_DECIMALS)[order].argsort(descending=True, stable=True)
-    chosen = torch.zeros(gps.num_tasks, dtype=torch.bool, device=X.device)
-    chosen[order[by_evidence[:number]]] = True
-    return chosen
+    return order[by_evidence[:number]].sort().values
+
+
+def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
+    """The log evidence of each task, an ``M`` tensor; some tasks are evaluated after the other."""
+    X, Y, residual = X.double(), Y.double(), residual.double()
+    rows = _typical_rows(X, Y)
+    X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
+    size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
+    chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
+    return torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
 
 
 def _typical_rows(X: Tensor, Y: Tensor) -> Tensor:

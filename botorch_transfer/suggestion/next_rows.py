@@ -21,6 +21,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
+from botorch_transfer.average import TransferGP
 from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.outcomes import (
@@ -38,7 +39,6 @@ from botorch_transfer.suggestion.reading import (
     read_tables,
 )
 from botorch_transfer.suggestion.search import maximize
-from botorch_transfer.transfer import TransferGP
 
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""

@@ -10,16 +10,8 @@ from botorch_transfer.test_functions.families import (
     HartmannFamily,
     TaskFamily,
 )
-from botorch_transfer.test_functions.super_datasets import (
-    LARGE_SUPER_DATASET,
-    SMALL_SUPER_DATASET,
-    SuperDataset,
-    SuperDatasetFamily,
-)
 
 __all__ = [
-    "LARGE_SUPER_DATASET",
-    "SMALL_SUPER_DATASET",
     "AlpineFamily",
     "BraninFamily",
     "ForresterFamily",
@@ -27,7 +19,5 @@ __all__ = [
     "Hartmann3Family",
     "Hartmann6Family",
     "HartmannFamily",
-    "SuperDataset",
-    "SuperDatasetFamily",
     "TaskFamily",
 ]

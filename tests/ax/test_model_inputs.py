@@ -105,7 +105,7 @@ def test_noise_is_known_of_all_points_or_inferred():
 
 
 def test_options_of_any_generator_do():
-    for options in ({"source_data": SOURCES}, {"prior": SOURCES}):
+    for options in ({"prior": SOURCES},):
         inputs = transfer_model_inputs(ScaMLGP, target(), SPACE, options)
         assert inputs["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):

@@ -23,12 +23,12 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
+from botorch_transfer.average import GuardRule
 from botorch_transfer.ax import TransferGenerators, adapter, registration
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.ax.units import StandardizeByHistory
-from botorch_transfer.guarded import GuardRule
 from botorch_transfer.model import TargetGP
 from tests.ax.signatures import parameters
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from botorch_transfer.gp.cache import Cache, collapse_batch, same_inputs
+from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs
 from tests.gp.padded import points
 
 

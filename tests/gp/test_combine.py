@@ -10,9 +10,9 @@ from torch import Tensor
 
 from botorch_transfer.gp import combine as weighted_sum
 from botorch_transfer.gp import conditioned
-from botorch_transfer.gp.cache import Cache
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.state import Cache
 from tests.gp.padded import condition, draw_tasks, points
 
 TASKS = draw_tasks([5, 2, 7], 2, "matern52")

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from botorch_transfer.gp.distributions import (
+from botorch_transfer.gp.hyperpriors import (
     BROAD_SHAPE,
     MAX_SHAPE,
     LogDensityGammaPrior,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import joblib
@@ -25,6 +26,7 @@ from botorch_transfer.gp.fit import (
 )
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.memo import Memo
 from botorch_transfer.pretraining import MAPOptions, clear_memos
 from tests.gp.padded import KERNELS, points
 from tests.gp.single_task import build_mll, doubles, negative_log_posterior, set_theta
@@ -594,3 +596,24 @@ def test_fit_on_a_device(device: str) -> None:
     assert result.lengthscale.device.type == device
     moved = MAPResult(**{name: tensor.cpu() for name, tensor in vars(result).items()})
     check_equal(moved, fit(), tolerance=1e-4)
+
+
+def test_threads_side_by_side():
+    """Each with PyTorch on one thread; the caller's number stays as it is."""
+    before = torch.get_num_threads()
+    both_run = threading.Barrier(2, timeout=60)
+
+    def work(value):
+        both_run.wait()
+        return value, torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    try:
+        jobs = [(value,) for value in range(4)]
+        found = dict(Memo(size=9).run("work", map_fit._on_one_thread(work), jobs, 2, "threading"))
+        assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor() as later:  # threads begin with what was set last
+            assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert found == {value: (value, 1) for value in range(4)}

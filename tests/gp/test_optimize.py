@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from threading import Event, Thread
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch.nn import Linear, Parameter
 
 from botorch_transfer.data import as_datasets
@@ -16,6 +21,7 @@ from botorch_transfer.gp.optimize import (
     adam_steps,
     lbfgs_steps,
     minimize_batched,
+    single_threaded_scipy,
 )
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.objectives import SourceLoss
@@ -271,3 +277,80 @@ def test_batched_lbfgs_within_bounds():
     torch.testing.assert_close(value, torch.tensor([0.0, 0.0, 0.25, torch.inf]).double())
     assert evaluated[0] == [0, 1, 2, 3]
     assert 0 not in evaluated[-1]  # what has converged is left out
+
+
+PROGRAM = """
+import resource, torch
+from botorch_transfer.gp.optimize import keep_freed_memory
+
+def evaluate():
+    return [torch.ones(2**19, dtype=torch.double) for _ in range(10)]  # 40 MiB, 10,240 pages
+
+def page_faults():
+    evaluate()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        evaluate()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(page_faults())
+keep_freed_memory()
+print(page_faults())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc's allocator")
+def test_pages_are_paid_for_once_and_not_each_time() -> None:
+    # With settings of its own, as dask makes them, the allocator does not adapt.
+    environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    command = [sys.executable, "-c", PROGRAM]
+    run = subprocess.run(command, capture_output=True, check=True, env=environment)
+    each_time, once = map(int, run.stdout.split())
+    assert once < each_time / 10
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_limits_are_given_back() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        with single_threaded_scipy():
+            assert blas_threads() == {1}
+            with single_threaded_scipy():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_limits_are_given_back_after_an_error() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        with pytest.raises(ZeroDivisionError), single_threaded_scipy():
+            raise ZeroDivisionError
+        assert blas_threads() == {2}
+        with single_threaded_scipy():
+            assert blas_threads() == {1}
+
+
+def test_limits_are_given_back_where_fits_overlap() -> None:
+    # The first one in is the first one out.
+    first_in, second_in, first_out = Event(), Event(), Event()
+
+    def first() -> None:
+        with single_threaded_scipy():
+            first_in.set()
+            second_in.wait()
+        first_out.set()
+
+    def second() -> None:
+        first_in.wait()
+        with single_threaded_scipy():
+            second_in.set()
+            first_out.wait()
+
+    before, threads = blas_threads(), [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert blas_threads() == before

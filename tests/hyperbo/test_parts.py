@@ -10,9 +10,9 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior
 
-from botorch_transfer.gp.state import shallow_copy
+from botorch_transfer.gp.state import freeze, shallow_copy, thaw
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
-from botorch_transfer.hyperbo.parts import MIN_NOISE, GPParts, freeze, spread, thaw
+from botorch_transfer.hyperbo.parts import MIN_NOISE, GPParts, spread
 
 
 def shared():

@@ -18,7 +18,7 @@ from gpytorch.priors import GammaPrior
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, clear_memos
-from tests.pretraining.pretrained import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
+from tests.hyperbo.pretrained_priors import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
 @pytest.fixture(params=PRESETS)

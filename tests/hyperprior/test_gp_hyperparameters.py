@@ -15,8 +15,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import Hyperprior, ScaMLGP, SourceGPs, SourcePopulation
-from botorch_transfer.gp.distributions import LogDensityGammaPrior, LogDensityLogNormalPrior
-from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperparameter,
+    LogDensityGammaPrior,
+    LogDensityLogNormalPrior,
+)
 from botorch_transfer.hyperprior.models import HyperpriorGP, hyperprior_noise
 from botorch_transfer.hyperprior.prior import LEAST_NOISE
 from botorch_transfer.population.fit import PopulationObjective

@@ -18,7 +18,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.gp.distributions import LogDensityGammaPrior
+from botorch_transfer.gp.hyperpriors import LogDensityGammaPrior
 from botorch_transfer.hyperprior.models import hyperprior_kernel, hyperprior_mean, hyperprior_noise
 from botorch_transfer.hyperprior.network import ContextGammaPrior
 from botorch_transfer.pretraining import NetworkOptions

@@ -7,7 +7,6 @@ and what only BoTorch's code does with a model runs on ``MINIMAL``, the base cla
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,9 +106,9 @@ class ModelCase:
         return self.model_class.__name__ + self.label
 
     @property
-    def source_argument(self) -> str:
-        """The constructor's name for the source tasks."""
-        return list(inspect.signature(self.model_class).parameters)[2]
+    def takes_prior(self) -> bool:
+        """Whether the third argument may be a prior; joint models take source data only."""
+        return self.pretrain is not _source_data
 
     @cache  # noqa: B019  (cases live as long as the tests do)
     def prior(
@@ -326,14 +325,14 @@ class MinimalGP(TargetGP):
         self,
         train_X: Tensor,
         train_Y: Tensor,
-        source_data: Mapping[str, tuple[Tensor, Tensor]],
+        prior: Mapping[str, tuple[Tensor, Tensor]],
         train_Yvar: Tensor | None = None,
         outcome_transform: Any = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
         batch_shape = train_X.shape[:-2]
         if outcome_transform is DEFAULT:
-            outcomes = torch.cat([Y for _, Y in source_data.values()])
+            outcomes = torch.cat([Y for _, Y in prior.values()])
             outcome_transform = PooledStandardize(outcomes, batch_shape=batch_shape)
         base_kernel = RBFKernel(ard_num_dims=2, batch_shape=batch_shape)
         super().__init__(

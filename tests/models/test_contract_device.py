@@ -104,7 +104,7 @@ def step(case, family, folder):
     other = case.build(train_X, train_Y, prior)
     other.load_state_dict(torch.load(path))
     results |= moments("loaded state", other.posterior(X))
-    if case.source_argument == "prior":
+    if case.takes_prior:
         loaded = {}
         for name, each in priors_of(prior).items():
             each.save(path)
@@ -167,7 +167,7 @@ def test_models_move(case, there):
         assert {tensor.device.type for tensor in tensors} == {second.device}
         ours = model.posterior(second.inputs(3, seed=95)).mean
         torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-8 * SCALE)
-    if case.source_argument == "prior":
+    if case.takes_prior:
         for name, prior in priors.items():
             buffers = [buffer for each in priors_of(prior).values() for buffer in each.buffers()]
             assert {buffer.device.type for buffer in buffers} == {name}
@@ -220,7 +220,7 @@ def test_tasks_cost_no_waits(case, there):
     assert all(few[name] <= MOST[name] * plain[name] for name in few), (few, plain)
 
 
-@where(lambda case: case.representative and case.source_argument == "prior")
+@where(lambda case: case.representative and case.takes_prior)
 def test_tasks_cost_no_waits_in_a_fit_in_closed_form(case, there, monkeypatch):
     evaluate, counts = TargetObjective.__call__, {2: set(), 4: set()}
     for num_tasks, found in counts.items():

@@ -104,7 +104,7 @@ def test_a_fitted_model_is_at_an_optimum(case):
             parameter.copy_(kept)
 
 
-@where(lambda case: case.source_argument == "prior")
+@where(lambda case: case.takes_prior)
 def test_fit_leaves_the_prior_as_it_is(case):
     priors = ModuleList(priors_of(case.prior()).values())
     before = snapshot(priors)

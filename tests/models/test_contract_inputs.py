@@ -41,7 +41,7 @@ def test_no_argument_is_keyword_only(case):
     assert specification.kwonlyargs == []
     assert specification.varkw is None
     assert specification.args[1:3] == ["train_X", "train_Y"]
-    assert specification.args[3] in ("prior", "source_data")
+    assert specification.args[3] == "prior"
     for name in ("train_Yvar", "likelihood", "outcome_transform", "input_transform"):
         assert name in specification.args
 
@@ -60,7 +60,7 @@ def test_from_a_supervised_dataset(case, n, known_noise):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.2) if known_noise else None
     arguments = case.model_class.construct_inputs(
-        dataset(X, Y, "target", noise), **{case.source_argument: case.prior()}
+        dataset(X, Y, "target", noise), prior=case.prior()
     )
     model = case.model_class(**arguments, **case.options)
     expected = case.build(X, Y, train_Yvar=noise).posterior(TEST_X)
@@ -68,12 +68,10 @@ def test_from_a_supervised_dataset(case, n, known_noise):
 
 
 def test_raw_source_data(case, monkeypatch):
-    """Under either name, whatever the constructor calls them."""
-    name = {"prior": "source_data", "source_data": "prior"}[case.source_argument]
     monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
     sources = FAMILY.sources()
     X, Y = FAMILY.target(3)
-    arguments = case.model_class.construct_inputs(dataset(X, Y, "target"), **{name: sources})
+    arguments = case.model_class.construct_inputs(dataset(X, Y, "target"), prior=sources)
     model = case.model_class(**arguments, **case.options)
     direct = case.model_class(X, Y, sources, **case.options)
     assert_same_posterior(model.posterior(TEST_X), direct.posterior(TEST_X), rtol=1e-12)
@@ -115,9 +113,9 @@ def test_target_outcome_name_says_which_task_is_the_target(representative):
 
 
 def test_prior_goes_before_the_sources_inside(representative):
-    given = {representative.source_argument: representative.prior()}
+    given = {"prior": representative.prior()}
     arguments = representative.model_class.construct_inputs(multi_task(True), **given)
-    assert arguments[representative.source_argument] is representative.prior()
+    assert arguments["prior"] is representative.prior()
     representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
 
@@ -135,7 +133,7 @@ def test_known_noise_in_a_multi_task_dataset(representative):
 
 def test_categorical_features_are_accepted(representative):
     X, Y = FAMILY.target(3)
-    given = {representative.source_argument: representative.prior()}
+    given = {"prior": representative.prior()}
     arguments = representative.model_class.construct_inputs(
         dataset(X, Y, "target"), categorical_features=[1], **given
     )
@@ -158,7 +156,7 @@ def test_no_sources_are_refused(representative):
 )
 def test_raw_inputs(case, n, said_twice):
     X, Y = FAMILY.target(n)
-    joint = case.source_argument == "source_data"
+    joint = not case.takes_prior
     options = {"input_transform": raw_transform()} if said_twice or joint else {}
     model = case.build(to_raw(X), Y, case.raw_prior(), **options)
     expected = case.build(X, Y).posterior(TEST_X)
@@ -167,7 +165,7 @@ def test_raw_inputs(case, n, said_twice):
     assert_same_posterior(model.posterior(to_raw(TEST_X)), expected, rtol=1e-5, atol=1e-6)
 
 
-@where(lambda case: case.source_argument == "prior")  # joint models transform their sources, too
+@where(lambda case: case.takes_prior)  # joint models transform their sources, too
 def test_transform_of_a_model_whose_prior_lives_in_the_cube(case):
     X, Y = FAMILY.target(4)
     model = case.build(to_raw(X), Y, input_transform=raw_transform())
@@ -190,7 +188,7 @@ def test_a_transform_with_parameters_is_refused(representative):
 
 
 # The search space of a model of any dimension may be another one, with a transform of its own.
-@where(lambda case: case.source_argument == "prior" and not case.any_dim)
+@where(lambda case: case.takes_prior and not case.any_dim)
 def test_a_conflicting_transform_is_refused(case):
     X, Y = FAMILY.target(4)
     other = raw_transform(2 * RAW_BOUNDS)
@@ -237,7 +235,7 @@ def test_a_task_column_that_is_not_there_is_refused(representative):
 
 
 @pytest.mark.gaussian
-@where(lambda case: case.source_argument == "prior")  # joint models take covar_modules
+@where(lambda case: case.takes_prior)  # joint models take covar_modules
 def test_a_residual_kernel_of_the_users_own(case):
     kernel = MaternKernel(ard_num_dims=2).double()
     model = case.target(4, covar_module=kernel)

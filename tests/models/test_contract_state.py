@@ -235,7 +235,7 @@ def test_batch_cross_validation(case, known_noise, fit):
         ExactMarginalLogLikelihood,
         folds,
         fit_args=FITS[fit],
-        model_init_kwargs={case.source_argument: case.prior(), **case.options},
+        model_init_kwargs={"prior": case.prior(), **case.options},
     )
     assert results.posterior.mean.shape == (5, 1, 1)
     for fold in range(5):

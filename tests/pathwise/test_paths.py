@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from botorch_transfer import GuardedTransferGP
-from botorch_transfer.pathwise import MeanPath, ScaledPath, centred_posterior_paths, kernel_paths
+from botorch_transfer.gp.paths import MeanPath, ScaledPath, centred_posterior_paths, kernel_paths
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()

@@ -24,7 +24,8 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.pathwise import AveragedPath, MeanPath
+from botorch_transfer.gp.paths import MeanPath
+from botorch_transfer.pathwise import AveragedPath
 from tests import members
 from tests.families import ShiftedSines
 from tests.models.contract import bounds

@@ -11,15 +11,15 @@ from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.gp.combine import TaskWeights
+from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
 from botorch_transfer.hierarchy.prior import Propagate
-from botorch_transfer.hyperbo.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
-from botorch_transfer.pathwise import (
-    MIN_FEATURES,
-    JointPath,
+from botorch_transfer.hyperbo.features import (
+    BiasedLinearKernel,
+    FeatureKernel,
+    FeatureNetwork,
     LinearFeatureMap,
-    SourcePath,
-    UnbiasedPath,
 )
+from botorch_transfer.joint.paths import JointPath
 from tests.families import ShiftedSines
 from tests.gp.padded import KERNELS, condition, draw_tasks, points
 from tests.hierarchy.twin import SIZES, stack
@@ -179,7 +179,7 @@ def test_deviations_of_unbiased_draws(n):
     for model in models:
         torch.manual_seed(0)
         paths.append(draw_matheron_paths(model, torch.Size([3])))
-    assert isinstance(paths[1], UnbiasedPath)
+    assert isinstance(paths[1], RescaledPath)
     mean = models[0].posterior(pretrained_models.TEST_X).mean.squeeze(-1)
     factor = (NUM_TASKS / (NUM_TASKS - 1 - n)) ** 0.5
     exact, scaled = (path(pretrained_models.TEST_X) - mean for path in paths)

@@ -16,8 +16,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
 from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.modular import resolve_prior
-from botorch_transfer.pathwise import PopulationMeanPath
 from botorch_transfer.population import model as module
+from botorch_transfer.population.model import PopulationMeanPath
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments

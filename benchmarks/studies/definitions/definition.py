@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.studies.methods.registry import Acquisition
+from benchmarks.studies.methods.registry import Acquisition, FittingName
 from benchmarks.studies.problems import ProblemSource
 from benchmarks.studies.run import Budget
 
 MODULAR = ("ScaML-GP", "guarded", "RGPE", "SGPT", "MHGP", "BHGP", "SHGP")
 PRETRAINED = ("H-NLL", "FSBO", "ABLR")
-COMPETITORS = ("STBOH", "GC3P", "RM-GP-UCB")
-EMBEDDED = ("MIMO", "RFGP")
 BASELINES = ("plain GP", "best of history", "random search")
 JOINT = ("WSGP", "HGP", "MTKGP", "MTGP", "ScaML-GP, joint", "multi-task GP")
 
@@ -31,9 +29,11 @@ class Definition:
         methods: The names of the methods, those that a report is compared with included.
         seeds: The number of seeds.
         acquisition: The acquisition function of all models.
-        regret: What regret is, and its unit.
+        fitting: How models are fitted.
         scale: What normalized regret is a share of: the distance from the best value to the
             `"worst"`, or to the `"median"` where the worst says nothing.
+        at_most: The largest normalized regret that counts.
+        groups: Suites that are reported together, by the group's name.
         needs_data: Whether the tables are needed.
     """
 
@@ -44,6 +44,8 @@ class Definition:
     methods: Sequence[str]
     seeds: int
     acquisition: Acquisition = "log_ei"
-    regret: str = "regret"
+    fitting: FittingName = "thrifty"
     scale: Literal["worst", "median"] = "median"
+    at_most: float | None = None
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     needs_data: bool = False

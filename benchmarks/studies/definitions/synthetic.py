@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks.studies.definitions.definition import (
     BASELINES,
-    COMPETITORS,
     JOINT,
     MODULAR,
     PRETRAINED,
@@ -61,7 +60,7 @@ def _study(
 HIERARCHICAL, SCAML = "the hierarchical models' paper", "ScaML-GP's paper"
 # Joint models of eight tasks are not in ScaML-GP's study; networks need more than one task.
 FEW_SOURCES = (*MODULAR, *JOINT, *BASELINES)
-MANY_SOURCES = (*MODULAR, *PRETRAINED, *COMPETITORS, *BASELINES)
+MANY_SOURCES = (*MODULAR, *PRETRAINED, *BASELINES)
 
 SYNTHETIC = {
     "branin-1": _study(

@@ -1,8 +1,7 @@
 """The methods that studies compare: each suggests the next point to evaluate.
 
-`registry` has all of them by name. A transfer model of the package joins with one line there; a
-competitor of another kind is a class with `suggest` (see `base.Method`) in a file of its own, and
-one line.
+`registry` has all of them by name. A transfer model of the package joins with one line there;
+anything else is a class with `suggest` (see `base.Method`), and one line.
 """
 
 from benchmarks.studies.methods.acquisitions import Acquire, log_ei_or_ucb, upper_bound

@@ -67,7 +67,7 @@ class BayesianOptimization:
 
     Args:
         build: Builds the model of `X` (`n x d`), `Y` (`n x 1`, finite) and the problem.
-        acquire: Builds the acquisition of the fitted model and `Y`.
+        acquire: Builds the acquisition of the fitted model.
         initial_design: Whether the model needs the shared first points; without, it has to work
             with no target data at all.
         fitting: How the model is fitted.
@@ -79,19 +79,22 @@ class BayesianOptimization:
     initial_design: bool
     fitting: Fitting = THOROUGH
     settings: str = ""
+    fitted: SingleTaskGP | None = field(default=None, init=False, repr=False, compare=False)
+    """The model of the last suggestion."""
     _last: _Fit | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What belongs to a run stays where the run is.
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "fitted": None, "_last": None}
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Fits the model and maximizes the acquisition; failures count as the worst value yet."""
         usable_X, usable_Y = with_failures_worst(X, Y)
         if self.initial_design and len(usable_Y) == 0:
             return RandomSearch().suggest(problem, X, Y, seed)
-        model = self.model(problem, usable_X, usable_Y)
-        return problem.maximize(self.acquire(model, usable_Y), X, seed)
+        self.fitted = self.model(problem, usable_X, usable_Y)
+        acquisition = self.acquire(self.fitted, usable_Y, problem.reference(X))
+        return problem.maximize(acquisition, X, seed)
 
     def model(self, problem: Problem, X: Tensor, Y: Tensor) -> SingleTaskGP:
         """The model of the data, fitted or, if it is too early, with the last fit's values."""

@@ -6,13 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.competitors import (
-    CopulaProcess,
-    HandTunedGP,
-    RandomFeatureGP,
-    RobustMetaUCB,
-    SharedSubnetworks,
-)
 from benchmarks.studies.methods.acquisitions import (
     COMMON,
     Acquire,
@@ -22,7 +15,6 @@ from benchmarks.studies.methods.acquisitions import (
 )
 from benchmarks.studies.methods.base import Method
 from benchmarks.studies.methods.baselines import HistoryReplay, RandomSearch
-from benchmarks.studies.methods.competitors import CompetitorMethod
 from benchmarks.studies.methods.models import (
     learned_hyperprior,
     multi_task_gp,
@@ -55,7 +47,7 @@ from botorch_transfer import (
     WeightedSourceGP,
 )
 
-Acquisition = Literal["log_ei", "ucb", "paper"]
+Acquisition = Literal["log_ei", "mean_log_ei", "ucb", "paper"]
 FittingName = Literal["thorough", "thrifty"]
 
 
@@ -82,8 +74,7 @@ class Model:
             self.paper if acquisition == "paper" else COMMON[acquisition],
             self.initial_design,
             self._fitting(fitting),
-            # What was the only way at first has no name: runs of that time are found again.
-            settings="" if (acquisition, fitting) == DEFAULTS else f"{acquisition} {fitting}",
+            settings=f"{acquisition} {fitting}",
         )
 
     def _fitting(self, name: FittingName) -> Fitting:
@@ -91,8 +82,6 @@ class Model:
             return THOROUGH
         return THRIFTY_JOINT if self.joint else THRIFTY
 
-
-DEFAULTS: tuple[Acquisition, FittingName] = ("log_ei", "thorough")
 
 MODELS: dict[str, Model] = {
     "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
@@ -122,28 +111,23 @@ MODELS: dict[str, Model] = {
 """Models by the methods' names in the papers."""
 
 OTHERS: dict[str, Method] = {
-    "STBOH": CompetitorMethod(HandTunedGP),
-    "GC3P": CompetitorMethod(CopulaProcess),
-    "RM-GP-UCB": CompetitorMethod(RobustMetaUCB),
-    "MIMO": CompetitorMethod(SharedSubnetworks),
-    "RFGP": CompetitorMethod(RandomFeatureGP),
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
 }
-"""Methods that are no model with an acquisition function of BoTorch's, competitors included."""
+"""Methods that are no model with an acquisition function."""
 
 
 def methods(
     names: Sequence[str] | None = None,
-    acquisition: Acquisition = DEFAULTS[0],
-    fitting: FittingName = DEFAULTS[1],
+    acquisition: Acquisition = "log_ei",
+    fitting: FittingName = "thorough",
 ) -> dict[str, Method]:
     """Looks methods up.
 
     Args:
         names: Their names; all by default.
-        acquisition: The acquisition function of all models: LogEI (UCB while there are no values),
-            UCB, or each paper's own.
+        acquisition: The acquisition function of all models: LogEI (while there are no values, UCB
+            or the posterior mean), UCB, or each paper's own.
         fitting: How models are fitted: as by default, at every step, or with fewer starts,
             iterations and fits.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,17 @@ from benchmarks.studies.metrics import (
     evaluations_to_reach,
     first_quarter,
 )
-from benchmarks.studies.statistics import mean_ranks, of_cases, ratio_of_means
+from benchmarks.studies.problems import suite_of
+from benchmarks.studies.statistics import (
+    Estimate,
+    critical_difference,
+    friedman,
+    geometric_mean,
+    mean_ranks,
+    of_cases,
+    ratio_of_means,
+    ratios,
+)
 
 
 def regret_table(regret: pd.DataFrame, at: Sequence[int], reference: str | None = None) -> str:
@@ -66,30 +77,95 @@ def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
     return markdown_table(["method", *(f"after {n}" for n in at)], rows)
 
 
-def median_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
-    """Medians over runs, with the 20th and the 80th percentile.
+def rank_sentence(values: pd.DataFrame) -> str:
+    """Says what Friedman's and Nemenyi's tests find.
 
     Args:
-        regret: One row a run, as `metrics.complete` gives it.
-        at: The numbers of evaluations.
+        values: One row a problem and seed, one column a method; less is better.
 
     Returns:
-        A markdown table, one row a method, the best at the end first.
+        A sentence.
     """
-    by_method = regret.groupby("method", sort=False)
-    low, median, high = (by_method.quantile(share) for share in (0.2, 0.5, 0.8))
-    order = pd.concat([median[at[-1]], average(regret)[at[-1]]], axis=1, keys=["m", "a"])
-    rows = [
-        [
-            str(method),
-            *(
-                f"{median.loc[method, n]:.3f} [{low.loc[method, n]:.3f}, {high.loc[method, n]:.3f}]"
-                for n in at
-            ),
+    cases_of = of_cases(values)
+    ranks, cases = mean_ranks(cases_of), len(cases_of)
+    unit = "cases" if cases_of is values else "targets, means over their seeds"
+    difference = critical_difference(len(ranks), cases)
+    first = ranks[ranks <= ranks.iloc[0] + difference].index
+    best = ", ".join(f"{name} {ranks[name]:.1f}" for name in first)
+    return (
+        f"Mean ranks of the areas over {cases} {unit} (Friedman's p = {friedman(cases_of):.1g}): "
+        f"two methods differ if their ranks do by {difference:.1f} (Nemenyi, 5 %). Not told apart "
+        f"from the first: {best}."
+    )
+
+
+def suite_table(values: pd.DataFrame, reference: str, groups: Mapping[str, Sequence[str]]) -> str:
+    """Compares methods with a reference, suite by suite and in the geometric mean of groups.
+
+    Args:
+        values: One row a problem and seed, one column a method; NaN where a run is not finished.
+        reference: The method to compare with.
+        groups: The suites of each group.
+
+    Returns:
+        A markdown table, one column a method: ratios of means on the cases that both methods have
+        finished. Of suites with the standard error of a paired bootstrap, of groups with 95 %
+        intervals and in parentheses the number of suites if not all are there.
+    """
+    suites = values.index.get_level_values("problem").map(suite_of)
+    told = [name for members in groups.values() for name in members if name in set(suites)]
+    order = dict.fromkeys([*told, *suites])
+    compared = [str(name) for name in values if name != reference]
+    found: dict[str, dict[str, Estimate]] = {name: {} for name in compared}
+    for suite in order:
+        for name in compared:
+            both = values.loc[suites == suite, [name, reference]].dropna()
+            if len(both):
+                # Suites are resampled independently of each other, methods of a suite alike.
+                seed = zlib.crc32(suite.encode())
+                found[name][suite] = ratios(both, reference, seed)[name]
+    rows = [[suite, *(_of_suite(found[name].get(suite)) for name in compared)] for suite in order]
+    for group, members in groups.items():
+        cells = [
+            _of_group([of[suite] for suite in members if suite in of], len(members))
+            for of in found.values()
         ]
-        for method in order.sort_values(["m", "a"], kind="stable").index
-    ]
-    return markdown_table(["method", *(f"after {n}" for n in at)], rows)
+        rows += [[f"**{group}**", *cells]] if any(cells) else []
+    return markdown_table(["suite", *compared], rows)
+
+
+def _of_suite(ratio: Estimate | None) -> str:
+    return "" if ratio is None else f"{ratio.value:.2f} ± {ratio.standard_error:.2f}"
+
+
+def _of_group(found: Sequence[Estimate], size: int) -> str:
+    if not found:
+        return ""
+    mean = geometric_mean(found)
+    low, high = mean.interval
+    some = f" ({len(found)})" if len(found) < size else ""
+    return f"{mean.value:.2f} [{low:.2f}, {high:.2f}]{some}"
+
+
+def calibration_table(results: pd.DataFrame) -> str:
+    """Lays out how honest predictions of unseen outcomes are.
+
+    Args:
+        results: The table of `run_study`.
+
+    Returns:
+        A markdown table, one row a suite and method: medians over runs of the z-scores' root mean
+        square, and of the per cent of outcomes inside 90 % bands, by the number of points.
+    """
+    rows_of = results.dropna(subset="z")
+    rows_of = rows_of.assign(
+        suite=rows_of["problem"].map(suite_of), points=rows_of["evaluation"] - 1
+    )
+    medians = rows_of.groupby(["suite", "method", "points"], sort=False)[["z", "covered"]].median()
+    cells = medians["z"].map("{:.2f}".format) + medians["covered"].map(", {:.0%}".format)
+    table = cells.unstack("points", fill_value="").sort_index(axis=1)
+    rows = [[*names, *table.loc[names]] for names in table.index]
+    return markdown_table(["suite", "method", *(f"{n} points" for n in table)], rows)
 
 
 def comparison_table(regret: pd.DataFrame, reference: str) -> str:

@@ -1,4 +1,4 @@
-"""A whole report: tables in `README.md`, pictures beside it."""
+"""A whole report: tables in `README.md`, a picture beside it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.studies.claims import FEW, claims_list
-from benchmarks.studies.definitions.claims import CLAIMS
-from benchmarks.studies.definitions.definition import COMPETITORS, EMBEDDED, PRETRAINED
+from benchmarks.studies.definitions.definition import PRETRAINED
 from benchmarks.studies.estimate import core_hours
 from benchmarks.studies.methods.models import PRETRAINING_STEPS
 from benchmarks.studies.metrics import areas, complete, failures, normalized, regrets
-from benchmarks.studies.report.curves import mean_figure, median_figure, regret_figure
-from benchmarks.studies.report.groups import chosen
-from benchmarks.studies.report.profiles import profile_figure
-from benchmarks.studies.report.ranks import rank_figure, rank_sentence
+from benchmarks.studies.report.curves import regret_figure
 from benchmarks.studies.report.tables import (
+    calibration_table,
     comparison_table,
     cost_table,
     mean_table,
-    median_table,
+    rank_sentence,
+    suite_table,
 )
-from benchmarks.studies.study import RESULTS
+from benchmarks.studies.study import ABOUT, RESULTS
 
-REFERENCE = "plain GP"
-ABOUT = "study.json"
+REFERENCE, SECOND_REFERENCE = "plain GP", "ScaML-GP"
 AT = (1, 3, 5, 10, 20, 30, 40)
-MAX_PANELS = 8
-"""Of more problems there is no picture for each."""
+AFTER = 10
 NORMALIZED = {
     "worst": "normalized regret (0: the best value, 1: the worst)",
     "median": "normalized regret (0: the best value, 1: the median of random points)",
 }
 ACQUISITIONS = {
     "log_ei": "LogEI for all models, UCB before the first value",
+    "mean_log_ei": "LogEI for all models, the posterior mean before the first value",
     "ucb": "UCB, three standard deviations, for all models",
     "paper": "each paper's own acquisition",
 }
+COST_NOTE = (
+    "Medians. The first step pre-trains; what several methods pre-train alike counts for the one "
+    "that came first. Seconds are the wall clock's, on a machine that may have had other work."
+)
 
 
 def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) -> str:
@@ -48,7 +48,7 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
 
     Args:
         folder: The study's folder, with `results.parquet` and `study.json`.
-        out: Where to write `README.md` and its pictures.
+        out: Where to write `README.md` and its picture.
         methods: Only these methods; all by default.
 
     Returns:
@@ -65,119 +65,74 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
     found = set(results["method"])
     if REFERENCE not in found or len(found) == 1:
         raise ValueError(f"Methods are compared with the {REFERENCE}: run it, too, and another.")
-    raw = complete(regrets(results))
-    if raw.empty:
+    every = normalized(regrets(results), results, about["scale"], about["at_most"])
+    regret = complete(every)
+    if regret.empty:
         raise ValueError(f"No case in {folder} has been finished by all methods: run it further.")
-    regret = complete(normalized(regrets(results), results, about["scale"]))
-    text = "\n\n".join(_sections(about, results, raw, regret)) + "\n"
+    sections = [f"# {about['title']}", _introduction(about, results, regret)]
+    sections += _comparisons(about, every, regret)
+    if "z" in results and results["z"].notna().any():
+        sections += [
+            "## Calibration\n\nRoot mean square z-score of unseen points, noise included, and per "
+            "cent of them inside 90 % bands, by number of points seen; medians over runs.",
+            calibration_table(results),
+        ]
+    sections += ["## What a step costs", cost_table(results), COST_NOTE]
+    text = "\n\n".join(sections) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     (out / "README.md").write_text(text, encoding="utf-8")
-    _draw(about, raw, regret, out)
+    regret_figure(regret, out / "regret.png", about["title"], "normalized regret")
     return text
 
 
-def _sections(
-    about: dict[str, Any], results: pd.DataFrame, raw: pd.DataFrame, regret: pd.DataFrame
-) -> list[str]:
+def _comparisons(about: dict[str, Any], every: pd.DataFrame, regret: pd.DataFrame) -> list[str]:
     last = int(regret.columns[-1])
     at = [*(n for n in AT if n < last), last]
-    area = areas(regret)
-    sections = [f"# {about['title']}", _introduction(about, results, regret)]
-    verdicts = claims_list(CLAIMS.get(about["name"], ()), regret)
-    if verdicts:
-        sections += ["## Claims", verdicts, CLAIM_NOTE]
-    sections += [
+    sections = [
         f"## Against the {REFERENCE}",
         comparison_table(regret, REFERENCE),
-        rank_sentence(area),
-        "![Mean ranks with critical differences](ranks.png)",
+        rank_sentence(areas(regret)),
+    ]
+    if about["groups"]:
+        area, after = areas(every), every[min(AFTER, last)].unstack("method")[[*areas(every)]]
+        sections += [
+            f"## Suite by suite\n\nAreas over the {REFERENCE}'s:",
+            suite_table(area, REFERENCE, about["groups"]),
+            f"Regrets after {AFTER} evaluations over the {REFERENCE}'s:",
+            suite_table(after, REFERENCE, about["groups"]),
+        ]
+        if SECOND_REFERENCE in area:
+            sections += [
+                f"Areas over those of {SECOND_REFERENCE}:",
+                suite_table(area, SECOND_REFERENCE, about["groups"]),
+            ]
+    return [
+        *sections,
         f"## Regret\n\nMean ± standard error of the {NORMALIZED[about['scale']]}:",
         mean_table(regret, at),
-        "![Mean regret curves](mean.png)",
-        "Median over runs [20th, 80th percentile]:",
-        median_table(regret, at),
-        "![Median regret curves](median.png)",
-        "![Shares of runs that are good enough](profiles.png)",
+        "![Mean regret curves](regret.png)",
     ]
-    if _has_panels(raw):
-        sections.append(f"![{about['regret']}, some methods problem by problem](problems.png)")
-    sections += ["## What a step costs", cost_table(results), COST_NOTE]
-    return sections
-
-
-COST_NOTE = (
-    "Medians. The first step pre-trains; what several methods pre-train alike counts for the one "
-    "that came first. Seconds are the wall clock's, on a machine that may have had other work."
-)
-CLAIM_NOTE = (
-    "Claims are those of the papers, unless they say whose they are; some were made of other data. "
-    'Ratios of mean areas under the normalized regret curves, below 1 (1.05 for "joint best" and '
-    '"as good as") where a claim holds, with 95 % intervals of a paired bootstrap over targets and '
-    'then their seeds. "Rather" is said where the mean points that way, and the interval does not '
-    f"exclude the opposite, or there are fewer than {FEW} targets. Intervals of about ten targets "
-    "are somewhat short (nine of ten cover, not nineteen of twenty), and of many comparisons some "
-    "are decided by chance: none is corrected for their number."
-)
-COMPETITORS_NOTE = (
-    "{}: this project's readings of their papers (`benchmarks/competitors` says what is its own), "
-    "not the authors' programs, with their papers' acquisition functions, and fitted anew at every "
-    "step."
-)
-PRETRAINING_NOTE = (
-    "{}: pre-trained in {} steps of Adam; the papers take many times more, on many times more data."
-)
 
 
 def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataFrame) -> str:
+    names = regret.index.unique("method")
     problems, seeds = (regret.index.unique(name).size for name in ("problem", "seed"))
-    cases = len(regret) // regret.index.unique("method").size
+    cases = len(regret) // names.size
     shown = results[pd.MultiIndex.from_frame(results[[*regret.index.names]]).isin(regret.index)]
     lines = [
         f"Setting: {about['source']}. {problems} target(s), {seeds} seed(s), {cases} cases that "
-        f"all {regret.index.unique('method').size} methods have finished; {about['evaluations']} "
-        f"evaluations a run, the first {about['initial']} of methods without a prior being shared. "
-        f"{ACQUISITIONS[about['acquisition']]}; models fitted by the "
-        f'"{about["fitting"]}" rule.',
-        "",
-        f"{core_hours(shown):.2f} core-hours; {', '.join(sorted(set(shown['versions'])))}. "
-        f"{_origin(about, results)}",
+        f"all {names.size} methods have finished; {about['evaluations']} evaluations a run, the "
+        f"first {about['initial']} of methods without a prior being shared. "
+        f'{ACQUISITIONS[about["acquisition"]]}; models fitted by the "{about["fitting"]}" rule.',
+        f"{core_hours(shown):.2f} core-hours; {', '.join(sorted(set(shown['versions'])))}.",
+        "Run by:\n\n" + "\n".join(f"    {command}" for command in about["commands"]),
     ]
-    notes = (
-        ((*COMPETITORS, *EMBEDDED), COMPETITORS_NOTE),
-        ((*PRETRAINED, "H-EKL"), PRETRAINING_NOTE),
-    )
-    for names, note in notes:
-        if told := [name for name in names if name in regret.index.unique("method")]:
-            lines += ["", note.format(", ".join(told), PRETRAINING_STEPS)]
+    if told := [name for name in (*PRETRAINED, "H-EKL") if name in names]:
+        lines.append(
+            f"{', '.join(told)}: pre-trained in {PRETRAINING_STEPS} steps of Adam; the papers take "
+            "many times more, on many times more data."
+        )
     failed = failures(results)
-    ended = [f"{count} run(s) of {name}" for name, count in failed[failed > 0].items()]
-    if ended:
-        lines += ["", f"Ended by an error, their last value kept: {', '.join(ended)}."]
-    return "\n".join(lines)
-
-
-def _origin(about: dict[str, Any], results: pd.DataFrame) -> str:
-    """What made the runs; of a folder that grew in several ways, how many of them are there."""
-    told = f"Run, or gone on with, by `{about['command']}`"
-    extent = about.get("extent")
-    if extent is None:  # a folder of an earlier revision
-        return f"{told}."
-    asked = extent["tasks"] * extent["seeds"] * results["method"].nunique()
-    there = len(results[["problem", "method", "seed"]].drop_duplicates())
-    missing = f"; {there} of the {asked} runs that it asks for are there" if there < asked else ""
-    return f"{told}{missing}."
-
-
-def _draw(about: dict[str, Any], raw: pd.DataFrame, regret: pd.DataFrame, out: Path) -> None:
-    title, label = about["title"], "normalized regret"
-    mean_figure(regret, out / "mean.png", title, label)
-    median_figure(regret, out / "median.png", title, label)
-    profile_figure(regret, out / "profiles.png", title)
-    rank_figure(areas(regret), out / "ranks.png", title)
-    if _has_panels(raw):
-        shown = raw[raw.index.isin(chosen(list(raw.index.unique("method"))), level="method")]
-        regret_figure(shown, out / "problems.png", title, about["regret"])
-
-
-def _has_panels(raw: pd.DataFrame) -> bool:
-    return 1 < raw.index.unique("problem").size <= MAX_PANELS
+    if ended := [f"{count} run(s) of {name}" for name, count in failed[failed > 0].items()]:
+        lines.append(f"Ended by an error, their last value kept: {', '.join(ended)}.")
+    return "\n\n".join(lines)

@@ -33,13 +33,12 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("# Toy\n")
     assert "2 target(s), 2 seed(s), 4 cases" in printed
-    assert "are there" not in printed
     out = folder / "report"
     assert (out / "README.md").read_text() + "\n" == printed
     for line in printed.splitlines():
         if line.startswith("!["):
             assert (out / line.split("](")[1][:-1]).stat().st_size > 5_000
-    assert printed.count("![") == 5
+    assert printed.count("![") == 1
     assert "nan" not in printed
 
     program.main(["report", str(folder), "--methods", "plain GP", "random search"])
@@ -49,34 +48,31 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
 def test_report_says_how_to_repeat_the_study(tmp_path):
     options = ["--out", str(tmp_path), "--data", str(tmp_path), "--quiet", "--no-estimate"]
     chosen = ["--seeds", "2", "--tasks", "1", "--methods", "plain GP", "random search"]
-    program.main(["run", "svm", *options, *chosen])
-    told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
+    for _ in range(2):
+        program.main(["run", "svm", *options, *chosen])
+    (told,) = json.loads((tmp_path / program.ABOUT).read_text())["commands"]
     assert told == (
         "python -m benchmarks.studies run svm --seeds 2 --tasks 1 "
         "--methods 'plain GP' 'random search'"
     )
     program.main([*shlex.split(told)[3:], *options])
-    assert len(list((tmp_path / "runs").glob("*.json"))) == 4
+    # The tasks have no suite, so that each is one of its own.
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 8
 
 
-def test_a_study_that_grows_keeps_what_it_has(tmp_path):
+def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
-    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
+    program.main(["run", "svm", *options, "--suites", "one", "--methods", "random search"])
     program.main(["run", "svm", *options, "--seeds", "2", "--methods", "plain GP"])
-    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
     results = pd.read_parquet(tmp_path / RESULTS)
     found = results.groupby("method")[["problem", "seed"]].nunique()
     assert found.loc["random search"].tolist() == [1, 1]
     assert found.loc["plain GP"].tolist() == [2, 2]
-    told = json.loads((tmp_path / program.ABOUT).read_text())["command"]
-    assert told.endswith("run svm --seeds 2 --methods 'plain GP' 'random search'")
-
-
-def test_report_counts_the_runs_that_are_there(tmp_path, capsys):
-    options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
-    program.main(["run", "svm", *options, "--tasks", "1", "--methods", "random search"])
-    program.main(["run", "svm", *options, "--seeds", "2", "--methods", "plain GP"])
-    results = pd.read_parquet(tmp_path / RESULTS)
+    told = json.loads((tmp_path / program.ABOUT).read_text())["commands"]
+    assert [each.split(" run svm ")[1] for each in told] == [
+        "--suites one --methods 'random search'",
+        "--seeds 2 --methods 'plain GP'",
+    ]
     results["cpu_seconds"] = 3600.0 / BUDGET.evaluations  # an hour a run
     results.to_parquet(tmp_path / RESULTS)
     capsys.readouterr()
@@ -84,19 +80,41 @@ def test_report_counts_the_runs_that_are_there(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "1 cases that all 2 methods" in printed
     assert "2.00 core-hours" in printed
-    assert "; 5 of the 8 runs that it asks for are there." in printed
+    assert all(f"    {each}\n" in printed for each in told)
     with pytest.raises(ValueError, match="compared with the plain GP: run it, too, and another"):
         program.main(["report", str(tmp_path), "--methods", "plain GP"])
 
 
-def test_a_folder_of_an_earlier_revision_goes_on(tmp_path):
-    options = ["--out", str(tmp_path), "--quiet", "--no-estimate", "--methods", "random search"]
-    program.main(["run", "svm", *options])
-    about = json.loads((tmp_path / program.ABOUT).read_text())
-    asked = about.pop("extent")
-    (tmp_path / program.ABOUT).write_text(json.dumps(about))
-    program.main(["run", "svm", *options])
-    assert json.loads((tmp_path / program.ABOUT).read_text())["extent"] == asked
+def test_suites_are_chosen_by_name(tmp_path):
+    with pytest.raises(ValueError, match="No suite is called 'three': choose of one, two"):
+        program.main(["run", "svm", "--out", str(tmp_path), "--suites", "three"])
+
+
+def test_tasks_are_the_first_of_each_suite():
+    problems = [table(name) for name in ("a: 1", "a: 2", "a: 3", "b: 1")]
+    chosen = program._chosen(problems, None, 2)
+    assert [problem.name for problem in chosen] == ["a: 1", "a: 2", "b: 1"]
+
+
+def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
+    toy = Definition(
+        "Toy",
+        "nowhere",
+        lambda folder: [table("a: one"), table("b: two", 5)],
+        BUDGET,
+        ["ScaML-GP", "plain GP", "random search"],
+        seeds=1,
+        at_most=1.0,
+        groups={"both": ["a", "b"]},
+    )
+    monkeypatch.setitem(DEFINITIONS, "svm", toy)
+    program.main(["run", "svm", "--out", str(tmp_path), "--quiet", "--no-estimate"])
+    capsys.readouterr()
+    program.main(["report", str(tmp_path)])
+    printed = capsys.readouterr().out
+    for text in ("Areas over the plain GP's:", "after 10 evaluations", "over those of ScaML-GP:"):
+        assert text in printed
+    assert printed.count("| **both**") == 3
 
 
 @pytest.mark.parametrize("other", [["--acquisition", "ucb"], ["--fitting", "thorough"]])

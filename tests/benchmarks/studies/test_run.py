@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.studies import LiveProblem
 from benchmarks.studies.methods import HistoryReplay, RandomSearch
-from benchmarks.studies.run import Budget, revision, run, step_seed
+from benchmarks.studies.run import Budget, revision, run
 from tests.benchmarks.studies.toy import BUDGET, FEW, Unreadable, history, live, table
 
 
@@ -16,7 +16,7 @@ def points(record) -> list[list[float]]:
 
 @pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
 def test_methods_share_their_first_points(problem):
-    shared = problem.design(BUDGET.initial, step_seed(problem, 1, 0)).tolist()
+    shared = problem.design(BUDGET.initial, problem.step_seed(1, 0)).tolist()
     for name, method in FEW.items():
         first = points(run(problem, name, method, 1, BUDGET))[: BUDGET.initial]
         assert (first == shared) == method.initial_design

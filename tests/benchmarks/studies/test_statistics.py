@@ -4,7 +4,6 @@ import pytest
 
 from benchmarks.studies.statistics import (
     Estimate,
-    cliques,
     critical_difference,
     friedman,
     geometric_mean,
@@ -33,13 +32,6 @@ def test_friedman_tells_order_from_chance():
 def test_critical_difference_is_that_of_the_tables(k, q):
     # Demsar 2006, Table 5.
     assert critical_difference(k, 30) == pytest.approx(q * np.sqrt(k * (k + 1) / 180), rel=1e-3)
-
-
-def test_cliques_are_the_longest_stretches():
-    ranks = pd.Series({"a": 1.0, "b": 1.5, "c": 2.2, "d": 4.0})
-    assert cliques(ranks, 1.0) == [(1.0, 1.5), (1.5, 2.2)]
-    assert cliques(ranks, 1.3) == [(1.0, 2.2)]
-    assert cliques(ranks, 0.1) == []
 
 
 def test_ratios_have_paired_intervals():

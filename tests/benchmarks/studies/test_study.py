@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import subprocess
@@ -10,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import RandomSearch, methods
 from benchmarks.studies.metrics import regrets
 from benchmarks.studies.study import RESULTS, _groups, gather, plan, run_missing
-from benchmarks.studies.workers import workers
 from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, Unreadable, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
@@ -78,15 +77,13 @@ def test_half_written_run_is_repeated(tmp_path):
     pd.testing.assert_frame_equal(without_times(first), without_times(again))
 
 
-def test_number_of_processes_and_dask_do_not_change_results(tmp_path):
-    pytest.importorskip("distributed")
+def test_number_of_processes_does_not_change_results(tmp_path):
     few = CHEAP | methods(["plain GP"], fitting="thrifty")
     planned = Study([table()], few, [0, 1], BUDGET)
     one = run_study(planned, tmp_path / "one", n_jobs=1)
-    for name, where in {"local": {"n_jobs": 2}, "dask": {"backend": "dask"}}.items():
-        with workers(**where):
-            two = run_study(planned, tmp_path / name)
-        pd.testing.assert_frame_equal(without_times(one), without_times(two))
+    with parallel_config(n_jobs=2):
+        two = run_study(planned, tmp_path / "two")
+    pd.testing.assert_frame_equal(without_times(one), without_times(two))
 
 
 def test_seeds_are_finished_one_after_another(tmp_path):
@@ -137,24 +134,17 @@ def test_a_part_of_a_study_can_be_run_and_the_whole_gathered(tmp_path):
     first = run_study(replace(whole, seeds=[0]), tmp_path, n_jobs=1)
     run_missing(replace(whole, seeds=[1]), tmp_path, n_jobs=1)
     assert len(pd.read_parquet(tmp_path / RESULTS)) == len(first)
-    results = gather(whole, tmp_path)
+    results = gather(tmp_path)
     assert set(results["seed"]) == {0, 1}
     assert len(pd.read_parquet(tmp_path / RESULTS)) == len(results) == 2 * len(first)
 
 
-def test_runs_of_earlier_versions_are_read(tmp_path):
+def test_runs_of_two_settings_are_not_mixed(tmp_path):
     planned = study(CHEAP, seeds=1)
-    before = run_study(planned, tmp_path, n_jobs=1)
-    for path in (tmp_path / "runs").glob("*.json"):
-        record = json.loads(path.read_text())
-        for name in ("best_known", "worst", "median"):
-            del record[name]
-        for evaluation in record["evaluations"]:
-            del evaluation["observed"], evaluation["cpu_seconds"]
-        path.write_text(json.dumps(record))
-    after = run_study(planned, tmp_path, n_jobs=1)
-    assert after["observed"].tolist() == before["value"].tolist()
-    assert after["best_known"].isna().all()
+    run_study(planned, tmp_path, n_jobs=1)
+    longer = replace(planned, budget=replace(BUDGET, evaluations=6))
+    with pytest.raises(ValueError, match="has runs of other data or settings, too: take a new"):
+        run_study(longer, tmp_path, n_jobs=1)
 
 
 def test_other_settings_are_another_run(tmp_path):

@@ -67,6 +67,9 @@ class Unreadable:
 
     name: str = "unreadable"
 
+    def step_seed(self, seed, evaluation):
+        return seed
+
     def instance(self, seed, history_size):
         raise OSError("the disk broke")
 

@@ -4,6 +4,7 @@ from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
 from botorch.models import SingleTaskGP
 
 from benchmarks.studies.methods.acquisitions import (
+    log_ei_or_mean,
     log_ei_or_ucb,
     probability_of_improvement,
     upper_bound,
@@ -22,15 +23,18 @@ def test_acquisition_is_ucb_without_data_and_log_ei_with(data):
     X, Y = data
     model = SingleTaskGP(X, Y)
     for acquire in (log_ei_or_ucb, probability_of_improvement):
-        assert isinstance(acquire(model, Y[:0]), UpperConfidenceBound)
-    acquisition = log_ei_or_ucb(model, Y)
+        assert isinstance(acquire(model, Y[:0], X), UpperConfidenceBound)
+    acquisition = log_ei_or_ucb(model, Y, X)
     assert isinstance(acquisition, LogExpectedImprovement)
     assert acquisition.best_f == Y.max()
+    assert isinstance(log_ei_or_mean(model, Y, X), LogExpectedImprovement)
+    mean = log_ei_or_mean(model, Y[:0], X)(X.unsqueeze(1))
+    torch.testing.assert_close(mean, model.posterior(X).mean[:, 0])
 
 
 def test_of_an_average_it_is_the_members_improvements_averaged(data):
     model = TransferGP(*data, history())
-    found = log_ei_or_ucb(model, data[1])
+    found = log_ei_or_ucb(model, data[1], data[0])
     assert isinstance(found, AveragedImprovement)
     assert found(data[0].unsqueeze(1)).isfinite().all()
 
@@ -40,12 +44,12 @@ def test_upper_bound_is_three_deviations_above_the_mean(data):
     model = SingleTaskGP(X, Y)
     posterior = model.posterior(X.unsqueeze(1))
     bound = (posterior.mean + 3 * posterior.variance.sqrt()).flatten()
-    torch.testing.assert_close(upper_bound(model, Y)(X.unsqueeze(1)), bound)
+    torch.testing.assert_close(upper_bound(model, Y, X)(X.unsqueeze(1)), bound)
 
 
 def test_margin_of_improvement_is_in_the_model_s_units(data):
     X, Y = data
-    scaled = probability_of_improvement(SingleTaskGP(X, Y), Y)
+    scaled = probability_of_improvement(SingleTaskGP(X, Y), Y, X)
     assert scaled.best_f == pytest.approx(float(Y.max() + 0.1 * Y.std()))
-    raw = probability_of_improvement(SingleTaskGP(X, Y, outcome_transform=None), Y)
+    raw = probability_of_improvement(SingleTaskGP(X, Y, outcome_transform=None), Y, X)
     assert raw.best_f == pytest.approx(float(Y.max() + 0.1))

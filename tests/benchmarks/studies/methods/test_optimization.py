@@ -65,6 +65,9 @@ def test_copies_have_no_run_of_their_own():
     method.model(live(), X[:4], X[:4, :1])
     assert method._last is not None
     assert deepcopy(method)._last is None
+    method.suggest(live(), X[:4], X[:4, :1], seed=0)
+    assert method.fitted is not None
+    assert deepcopy(method).fitted is None
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import pytest
 
 from benchmarks.studies.metrics import complete, regrets
 from benchmarks.studies.report.tables import (
+    calibration_table,
     comparison_table,
     cost_table,
     mean_table,
-    median_table,
+    rank_sentence,
     regret_table,
+    suite_table,
 )
 from tests.benchmarks.studies.report.test_curves import FRAME
 from tests.benchmarks.studies.test_metrics import results
@@ -44,13 +46,6 @@ def test_means_have_errors_and_the_best_comes_first(regret):
     assert list(cells(mean_table(regret, at=(1, 3))))[2:] == ["ScaML-GP", "plain GP"]
     one = cells(mean_table(regret.loc[["one"]], at=(1, 3)))
     assert one["plain GP"] == ["1.500 ± 0.500", "0.250 ± 0.000"]
-
-
-def test_medians_have_bands(regret):
-    assert cells(median_table(regret, at=(1, 3)))["ScaML-GP"] == [
-        "1.500 [1.000, 2.000]",
-        "0.000 [0.000, 0.000]",
-    ]
 
 
 def test_comparison_with_a_reference():
@@ -111,3 +106,66 @@ def test_costs_leave_the_first_step_apart():
         }
     )
     assert cells(cost_table(frame))["m"] == ["1.50", "0.50", "8.00"]
+
+
+def test_the_best_ranks_are_named():
+    values = pd.DataFrame(
+        {"good": [1.0] * 20, "same": [1.0] * 20, "bad": [2.0] * 20},
+        index=pd.MultiIndex.from_product([["p"], range(20)], names=["problem", "seed"]),
+    )
+    sentence = rank_sentence(values)
+    assert "over 20 cases" in sentence
+    assert sentence.endswith("Not told apart from the first: good 1.5, same 1.5.")
+
+
+def areas_of(**runs: dict[str, list[float]]) -> pd.DataFrame:
+    """One row a target, by suite and method."""
+    columns = {
+        method: {(f"{suite}: t{t}", 0): v for t, v in enumerate(values)}
+        for suite in runs
+        for method, values in runs[suite].items()
+    }
+    table = pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    method: {(f"{suite}: t{t}", 0): v for t, v in enumerate(values)}
+                    for method, values in methods.items()
+                }
+            )
+            for suite, methods in runs.items()
+        ]
+    )
+    return table.rename_axis(index=["problem", "seed"])[list(columns)]
+
+
+def test_suites_are_compared_on_paired_runs_and_groups_by_geometric_means():
+    values = areas_of(
+        svm={"plain GP": [0.4, 0.8], "ScaML-GP": [0.1, 0.2]},
+        mlp={"plain GP": [0.5, 0.5, 0.1], "ScaML-GP": [0.5, 0.5]},
+        rf={"plain GP": [0.2]},
+    )
+    groups = {"tuning": ["svm", "mlp", "aryl"], "validation": ["rf"]}
+    found = cells(suite_table(values, "plain GP", groups))
+    assert found["suite"] == ["ScaML-GP"]
+    assert found["svm"] == ["0.25 ± 0.00"]
+    assert found["mlp"] == ["1.00 ± 0.00"]  # the third target has not been run by both
+    assert found["rf"] == [""]
+    assert found["**tuning**"] == ["0.50 [0.50, 0.50] (2)"]
+    assert "**validation**" not in found
+    whole = cells(suite_table(values, "plain GP", {"both": ["svm", "mlp"]}))
+    assert whole["**both**"] == ["0.50 [0.50, 0.50]"]
+    misled = areas_of(svm={"plain GP": [0.4, 0.8], "ScaML-GP": [0.8, 0.8]})
+    ratio, error = map(float, cells(suite_table(misled, "plain GP", {}))["svm"][0].split(" ± "))
+    assert ratio == pytest.approx(1.6 / 1.2, abs=0.01)
+    assert error > 0.1
+
+
+def test_calibration_has_medians_over_runs():
+    rows = [("svm: a", "m", 1, z, c) for z, c in ((1.0, 0.5), (3.0, 0.7), (9.0, 1.0))]
+    rows += [("mlp: a", "m", 6, 2.0, 0.25), ("mlp: a", "m", 7, np.nan, np.nan)]
+    names = ["problem", "method", "evaluation", "z", "covered"]
+    found = cells(calibration_table(pd.DataFrame(rows, columns=names)))
+    assert found["suite"] == ["method", "0 points", "5 points"]
+    assert found["svm"] == ["m", "3.00, 70%", ""]
+    assert found["mlp"] == ["m", "", "2.00, 25%"]

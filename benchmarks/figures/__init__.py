@@ -1,1 +1,0 @@
-"""Pictures of how the models work, each drawn by one command into `out/`."""

@@ -1,0 +1,45 @@
+"""Studies to develop models on: many small runs on the suites of real tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from benchmarks.studies.definitions.definition import Definition
+from benchmarks.studies.run import Budget
+from benchmarks.studies.suites import FEW_SOURCES, STRESS, TUNING, VALIDATION, Suite, problems
+
+METHODS = ("plain GP", "ScaML-GP", "RGPE", "guarded", "TransferGP")
+
+
+def _study(title: str, source: str, groups: Mapping[str, Sequence[Suite]]) -> Definition:
+    suites = [suite for group in groups.values() for suite in group]
+    return Definition(
+        title,
+        source,
+        partial(problems, suites),
+        Budget(25, initial=2),
+        METHODS,
+        seeds=1,
+        acquisition="mean_log_ei",
+        fitting="thorough",
+        scale="median",
+        at_most=1.0,
+        groups={name: [suite.full_name for suite in group] for name, group in groups.items()},
+        needs_data=True,
+    )
+
+
+DEVELOPMENT = {
+    "development": _study(
+        "Development: ten tables",
+        "five suites to choose settings on, five to confirm them on",
+        {"tuning": TUNING, "validation": VALIDATION},
+    ),
+    "few_sources": _study(
+        "One to three sources", "four of the ten tables", {"few_sources": FEW_SOURCES}
+    ),
+    "stress": _study(
+        "Misleading history", "four of the ten tables, outcomes of all sources spoiled", STRESS
+    ),
+}

@@ -1,0 +1,218 @@
+"""What is optimized: tasks of real tables, with a small history of other tasks.
+
+A suite is a table with a number of source tasks, and of evaluations of each. A run leaves one task
+out, and draws the rest by the suite's name, the target's and the seed, so that all methods meet
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.studies.problems import PoolProblem
+from benchmarks.tables import read_shared
+from botorch_transfer.memo import content_key
+
+Rows = tuple[np.ndarray, np.ndarray]
+"""Inputs, and outcomes to be maximized."""
+Spoil = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""Turns the outcomes of a source task into misleading ones."""
+
+MAX_ROWS, POOL_SIZE, MIN_ROWS = 2000, 1000, 26
+CLIPPED = 0.05
+"""The share of a task's worst outcomes that are raised to the best of them."""
+MAX_TARGETS = 16
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A table, and how much of it a run sees.
+
+    Args:
+        name: The name; draws follow from it, so suites of equal names share them.
+        table: The table's name.
+        num_sources: The number of source tasks, other ones for each target and seed.
+        num_points: The number of evaluations of each.
+        min_rows: Tasks with fewer rows are left out.
+        history: How the history is spoiled; empty if it is not.
+    """
+
+    name: str
+    table: str
+    num_sources: int
+    num_points: int
+    min_rows: int = MIN_ROWS
+    history: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other suite has."""
+        return f"{self.name}_{self.history}" if self.history else self.name
+
+
+def shuffled(y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Permutes outcomes: the history has nothing to do with the inputs any more."""
+    return generator.permutation(y)
+
+
+def flipped(y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Changes the sign of outcomes: the best inputs are said to be the worst."""
+    return -y
+
+
+SPOILED: Mapping[str, Spoil] = MappingProxyType({"shuffled": shuffled, "flipped": flipped})
+
+TUNING = (
+    Suite("svm", "svm", 10, 40),
+    Suite("mlp", "mlp", 7, 50),
+    Suite("aryl", "direct_arylation", 2, 60),
+    Suite("pmlb_gb", "pmlb/GradientBoostingClassifier", 10, 30),
+    Suite("pmlb_svc", "pmlb/SVC", 10, 30),
+)
+VALIDATION = (
+    Suite("rf", "rf", 10, 40, min_rows=100),
+    Suite("rnn", "rnn_optimizer", 8, 50),
+    Suite("fcnet", "fcnet_relu", 3, 60),
+    Suite("pmlb_rf", "pmlb/RandomForestClassifier", 10, 30),
+    Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
+)
+_BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}
+MANY_ROWS = ("svm", "mlp", "rnn", "rf")
+"""Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust."""
+FEW_SOURCES = tuple(
+    replace(_BY_NAME[name], name=f"{name}_{number}", num_sources=number)
+    for name in MANY_ROWS
+    for number in (1, 2, 3)
+)
+STRESS = {
+    history: tuple(replace(_BY_NAME[name], history=history) for name in MANY_ROWS)
+    for history in SPOILED
+}
+
+
+def tasks(suite: Suite, folder: Path) -> Mapping[str, Rows]:
+    """Reads a suite's tasks.
+
+    Args:
+        suite: The suite.
+        folder: Where the tables are.
+
+    Returns:
+        The rows of the tasks with enough of them, at most `MAX_ROWS`, bad outcomes clipped.
+    """
+    return _read(suite.table, suite.min_rows, folder)
+
+
+@cache
+def _read(table: str, min_rows: int, folder: Path) -> Mapping[str, Rows]:
+    every = read_shared(table, folder).tasks
+    enough = {name: (X.numpy(), Y[:, 0].numpy()) for name, (X, Y) in every.items()}
+    return {name: _trimmed(*rows) for name, rows in enough.items() if len(rows[1]) >= min_rows}
+
+
+def _trimmed(X: np.ndarray, y: np.ndarray) -> Rows:
+    if len(y) > MAX_ROWS:
+        kept = np.random.default_rng(0).permutation(len(y))[:MAX_ROWS]
+        X, y = X[kept], y[kept]
+    return X, np.maximum(y, np.quantile(y, CLIPPED))
+
+
+def targets(names: list[str]) -> list[str]:
+    """Chooses at most `MAX_TARGETS` targets from all over a table.
+
+    Args:
+        names: The names of all tasks.
+
+    Returns:
+        Their names, every second one first: a few of them are from all over the table, too.
+    """
+    ordered = sorted(names)
+    chosen = ordered[:: max(1, len(ordered) // MAX_TARGETS)][:MAX_TARGETS]
+    return [*chosen[::2], *chosen[1::2]]
+
+
+@dataclass(frozen=True)
+class SuiteProblem:
+    """One target of a suite.
+
+    Args:
+        suite: The suite.
+        target: The task that is optimized.
+        folder: Where the tables are.
+    """
+
+    suite: Suite
+    target: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The suite and the target."""
+        return f"{self.suite.full_name}: {self.target}"
+
+    def step_seed(self, seed: int, evaluation: int) -> int:
+        """Counts the evaluations; the draw has the run's seed."""
+        return seed if evaluation < 0 else max(evaluation - 1, 0)
+
+    def instance(self, seed: int, history_size: int | None) -> PoolProblem:
+        """Draws the sources, their evaluations and the pool; the suite says how many of them.
+
+        Spoiled histories are of the same evaluations, and for the same pool.
+        """
+        everything, suite = tasks(self.suite, self.folder), self.suite
+        entropy = sum(map(ord, suite.name + self.target)) * 1000 + seed
+        generator, spoiling = np.random.default_rng(entropy), np.random.default_rng([entropy, 1])
+        others = generator.permutation([name for name in sorted(everything) if name != self.target])
+        history = {}
+        for name in map(str, others[: suite.num_sources]):
+            X, y = _some(*everything[name], suite.num_points, generator)
+            if suite.history:
+                y = SPOILED[suite.history](y, spoiling)
+            history[name] = _tensors(X, y)
+        X, y = everything[self.target]
+        if len(y) > POOL_SIZE:
+            X, y = _some(X, y, POOL_SIZE, generator)
+        return PoolProblem(self.name, *_tensors(X, y), history, generator)
+
+    def key(self) -> str:
+        """A digest of the name, and of how much of the table a run sees."""
+        return content_key(self.name, astuple(self.suite))
+
+
+def problems(suites: Sequence[Suite], folder: Path | None) -> list[SuiteProblem]:
+    """The problems of suites.
+
+    Args:
+        suites: The suites.
+        folder: Where the tables are.
+
+    Returns:
+        One problem a target.
+
+    Raises:
+        ValueError: If there is no folder.
+    """
+    if folder is None:
+        raise ValueError("The study needs the tables: add --data FOLDER.")
+    return [
+        SuiteProblem(suite, target, folder)
+        for suite in suites
+        for target in targets(list(tasks(suite, folder)))
+    ]
+
+
+def _some(X: np.ndarray, y: np.ndarray, number: int, generator: np.random.Generator) -> Rows:
+    kept = generator.permutation(len(y))[:number]
+    return X[kept], y[kept]
+
+
+def _tensors(X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    return torch.tensor(X, dtype=torch.double), torch.tensor(y, dtype=torch.double).unsqueeze(-1)

@@ -1,0 +1,200 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks.studies import suites
+from benchmarks.studies.definitions import DEFINITIONS
+from benchmarks.studies.methods import METHODS, RandomSearch, methods
+from benchmarks.studies.metrics import normalized, regrets
+from benchmarks.studies.problems import PoolProblem
+from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
+from benchmarks.studies.study import Study, run_study
+from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets, tasks
+from tests.tables_folder import FOLDER, needs_tables
+
+TOY = Suite("svm", "svm", num_sources=3, num_points=12)
+RAW = Path(suites.__file__).parents[1] / "results" / "development" / "regrets.csv.gz"
+
+
+def draw(suite: Suite, target: str, seed: int, folder: Path) -> PoolProblem:
+    return SuiteProblem(suite, target, folder).instance(seed, None)
+
+
+def test_groups_hold_what_they_promise():
+    groups = {**DEFINITIONS["development"].groups, **DEFINITIONS["stress"].groups}
+    assert {name: len(group) for name, group in groups.items()} == {
+        "tuning": 5,
+        "validation": 5,
+        "shuffled": 4,
+        "flipped": 4,
+    }
+    assert len(set(DEFINITIONS["few_sources"].groups["few_sources"])) == 12
+    assert {suite.num_sources for suite in suites.FEW_SOURCES} == {1, 2, 3}
+
+
+def test_small_tasks_are_left_out_and_bad_outcomes_clipped(folder):
+    found = tasks(TOY, folder)
+    assert "few" not in found
+    assert len(found) == 20
+    _, y = found["t03"]
+    clipped = np.isclose(y, y.min()).sum()
+    assert clipped == 2  # 5 % of 30, rounded up
+
+
+def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
+    case, again, other = (draw(TOY, "t03", seed, folder) for seed in (0, 0, 1))
+    assert len(case.history) == 3
+    assert "t03" not in case.history
+    assert all(X.shape == (12, 2) and Y.shape == (12, 1) for X, Y in case.history.values())
+    assert case.X.shape == (30, 2)
+    assert list(case.history) == list(again.history) != list(other.history)
+    assert all(torch.equal(case.history[s][1], again.history[s][1]) for s in case.history)
+    assert case.generator.random() == again.generator.random()
+
+
+def test_large_tasks_are_sampled(folder, monkeypatch):
+    monkeypatch.setattr(suites, "POOL_SIZE", 20)
+    whole = tasks(TOY, folder)["t03"][0]
+    case = draw(TOY, "t03", 0, folder)
+    assert case.X.shape == (20, 2)
+    assert (torch.cdist(case.X, torch.tensor(whole)).min(dim=-1).values == 0).all()
+    monkeypatch.setattr(suites, "MAX_ROWS", 25)
+    suites._read.cache_clear()
+    assert {len(y) for _, y in tasks(TOY, folder).values()} == {25}
+    suites._read.cache_clear()
+
+
+@pytest.mark.parametrize("history", ["shuffled", "flipped"])
+def test_spoiled_histories_differ_in_nothing_but_outcomes(folder, history):
+    suite = Suite("svm", "svm", 3, 12, history=history)
+    spoiled, case = draw(suite, "t03", 0, folder), draw(TOY, "t03", 0, folder)
+    assert torch.equal(spoiled.X, case.X)
+    assert torch.equal(spoiled.Y, case.Y)
+    assert spoiled.generator.random() == case.generator.random()
+    for name, (X, Y) in case.history.items():
+        assert torch.equal(spoiled.history[name][0], X)
+        bad = spoiled.history[name][1]
+        if history == "flipped":
+            assert torch.equal(bad, -Y)
+        else:
+            assert not torch.equal(bad, Y)
+            assert torch.equal(bad.sort(dim=0).values, Y.sort(dim=0).values)
+
+
+def test_targets_are_from_all_over_a_table(folder):
+    names = [f"{number:03d}" for number in range(157)]
+    chosen = targets(names[::-1])
+    assert sorted(chosen) == names[::9][:16]
+    assert chosen[:2] == ["000", "018"]
+    assert targets(names[:3]) == ["000", "002", "001"]
+    first, *_ = found = problems([TOY], folder)
+    assert [problem.name for problem in found][:3] == ["svm: t00", "svm: t02", "svm: t04"]
+    assert first.key() != problems([Suite("svm", "svm", 3, 13)], folder)[0].key()
+    with pytest.raises(ValueError, match="The study needs the tables: add --data FOLDER"):
+        problems([TOY], None)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0, 3.0, 7.0], [0.5, 1.0, 1.0, 1.0]])
+def test_the_median_is_below_the_best(values):
+    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)
+    problem = PoolProblem("pool", torch.arange(len(Y)).double().unsqueeze(-1), Y)
+    assert problem.landmarks.worst == values[0]
+    assert problem.landmarks.median == pytest.approx(np.median(values))
+    assert problem.landmarks.median < problem.best_known
+
+
+def test_runs_go_on_from_the_draw(folder):
+    """Random rows are where the generator that drew the pool is largest."""
+    problem, twin = (draw(TOY, "t03", 0, folder) for _ in range(2))
+    expected = []
+    left = list(range(len(twin.X)))
+    for _ in range(3):
+        scores = twin.generator.random(len(left)) + 1e-12 * twin.generator.random(len(left))
+        expected.append(left.pop(int(scores.argmax())))
+    assert torch.equal(problem.design(3, seed=9), twin.X[expected])
+
+
+def test_the_highest_score_is_taken(folder):
+    problem = draw(TOY, "t03", 0, folder)
+    seen = problem.X[:0]
+    for row in problem.X[:, 0].argsort(descending=True)[:3]:
+        x = problem.maximize(lambda X: X[:, 0, 0], seen, seed=0)
+        assert torch.equal(x, problem.X[row])
+        seen = torch.cat([seen, x.unsqueeze(0)])
+    assert len(problem.reference(seen)) == len(problem.X) - 3
+
+
+def test_chance_decides_between_equal_scores(folder):
+    found = {
+        tuple(draw(TOY, "t03", s, folder).maximize(lambda X: X.new_zeros(len(X)), NOTHING, 0))
+        for s in range(5)
+    }
+    assert len(found) > 1
+
+
+NOTHING = torch.empty(0, 2, dtype=torch.double)
+
+
+def test_models_on_pools_are_calibrated(folder):
+    (problem,) = problems([TOY], folder)[:1]
+    chosen = methods(["ScaML-GP", "plain GP"], "mean_log_ei", "thrifty")
+    for name, method in chosen.items():
+        record = run(problem, name, method, 0, Budget(7, initial=2))
+        assert record["error"] is None
+        with_scores = [n for n, each in enumerate(record["evaluations"]) if "z" in each]
+        assert with_scores == [n for n in CALIBRATED_AT if n < 7 and n >= 2 * (name == "plain GP")]
+        for n in with_scores:
+            assert record["evaluations"][n]["z"] > 0
+            assert 0 <= record["evaluations"][n]["covered"] <= 1
+
+
+def test_calibration_is_that_of_the_predictions():
+    X = torch.rand(30, 2, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    model = methods(["plain GP"])["plain GP"].build(X[:10], X[:10, :1], None)
+    posterior = model.posterior(X[10:].unsqueeze(1), observation_noise=True)
+    z = 3.0 * torch.ones(20, 1, dtype=torch.double)
+    z[:5] = 0.0
+    found = calibration(model, X[10:], posterior.mean[:, 0] + z * posterior.variance[:, 0].sqrt())
+    assert found == {"z": pytest.approx(3 * 0.75**0.5), "covered": 0.25}
+
+
+def test_a_study_on_pools_is_the_same_wherever_it_is_run(folder, tmp_path):
+    chosen = {name: METHODS[name] for name in ("random search", "best of history")}
+    study = Study(problems([TOY], folder)[:2], chosen, [0, 1], Budget(25, initial=2))
+    one, two = (run_study(study, tmp_path / str(n), n_jobs=n) for n in (1, 2))
+    assert one["value"].tolist() == two["value"].tolist()
+    regret = normalized(regrets(one), one, "median", at_most=1.0)
+    assert regret.shape == (8, 25)
+    assert regret.to_numpy().min() >= 0
+    assert regret.to_numpy().max() <= 1
+
+
+@needs_tables
+def test_draws_stay_as_they_were():
+    """Runs of other days and other programs are compared with those of today."""
+    case = draw(suites.TUNING[0], "A9A", 1, FOLDER)
+    assert list(case.history)[:3] == ["ring", "breast-cancer", "diabetes"]
+    assert float(sum(Y.sum() for _, Y in case.history.values())) == pytest.approx(287.223518)
+    assert case.generator.random() == pytest.approx(0.44309554385208627)
+
+
+@needs_tables
+@pytest.mark.parametrize(
+    "suite", [suites.TUNING[0], suites.TUNING[2], suites.FEW_SOURCES[-2]], ids=lambda s: s.name
+)
+def test_first_points_are_those_of_the_published_runs(suite):
+    """The plain GP's two random points depend on targets, sources, their evaluations and pools."""
+    published = pd.read_csv(RAW, dtype={"target": str})
+    of_gp = published[(published["method"] == "gp") & (published["suite"] == suite.name)]
+    chosen = problems([suite], FOLDER)
+    assert {problem.target for problem in chosen} >= set(of_gp["target"])
+    for problem in chosen[:3]:
+        record = run(problem, "random", RandomSearch(), 0, Budget(2, initial=2))
+        found = pd.Series([each["value"] for each in record["evaluations"]]).cummax()
+        regret = (record["best_known"] - found) / (record["best_known"] - record["median"])
+        rows = of_gp[(of_gp["target"] == problem.target) & (of_gp["seed"] == 0)]
+        expected = rows.sort_values("step")["regret"].tolist()[:2]
+        assert regret.clip(upper=1.0).tolist() == pytest.approx(expected, abs=1e-12)

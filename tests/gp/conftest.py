@@ -1,0 +1,10 @@
+"""Every test of this room pre-trains for itself."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered(nothing_remembered: None) -> None:
+    pass

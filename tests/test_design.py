@@ -1,0 +1,101 @@
+"""Rules of the package's structure: classes are abstract or final, and imports go one way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import botorch_transfer
+
+ROOT = Path(botorch_transfer.__file__).parent
+FILES = {
+    path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(ROOT.rglob("*.py"))
+}
+METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
+ABOVE = {"average", "pathwise", "plotting", "calibration", "suggestion", "ax", "optuna"}
+NOT_BELOW = {
+    "search_space": {"data", "gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
+    "data": {"gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
+    "gp": {"prior", "model", "modular", "report", *METHODS, *ABOVE},
+    "prior": {"model", "modular", "report", *METHODS, *ABOVE},
+    "model": {"modular", "report", *METHODS, *ABOVE},
+    **dict.fromkeys((*METHODS, "modular", "report"), ABOVE),
+    "average": {"pathwise", "plotting", "suggestion", "ax", "optuna"},
+    "suggestion": {"ax", "optuna"},
+    "plotting": {"suggestion", "ax", "optuna"},
+}
+SHARED = {("population", "sources"), ("sources", "hyperprior")}
+"""What a method's room imports of another's."""
+
+CONCRETE_BASES = {
+    "ConditionedHierarchy",
+    "HartmannFamily",
+    "LogDensityLogNormalPrior",
+    "MAPOptions",
+    "TaskFamily",
+}
+"""Concrete classes that have subclasses; no further ones."""
+
+HASATTR = {"ax/model_inputs", "average", "model", "plotting", "report", "sources/prior"}
+"""Files that ask objects of other packages, or of any of several kinds, for an attribute."""
+
+
+def classes() -> dict[str, ast.ClassDef]:
+    nodes = (node for tree in FILES.values() for node in ast.walk(tree))
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+def is_base(node: ast.ClassDef) -> bool:
+    """Whether a class has an abstract method of its own, or says that it is a base class."""
+    decorators = [
+        ast.unparse(decorator)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+        for decorator in part.decorator_list
+    ]
+    doc = ast.get_docstring(node) or ""
+    return "abstractmethod" in decorators or doc.startswith(("Base class", "Mixin"))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """The rooms that a file imports when it runs, not for types only."""
+    nodes = list(ast.walk(tree))
+    for_types = {
+        part
+        for node in nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in node.body
+    }
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node not in for_types:
+            if (node.module or "").startswith("botorch_transfer."):
+                yield str(node.module).split(".")[1]
+
+
+def test_every_class_is_abstract_or_final() -> None:
+    known = classes()
+    bases = {ast.unparse(base).split("[")[0] for node in known.values() for base in node.bases}
+    subclassed = {name for name in bases & known.keys() if not is_base(known[name])}
+    assert subclassed <= CONCRETE_BASES
+
+
+def test_own_types_are_not_asked_for_attributes() -> None:
+    asking = {
+        name
+        for name, tree in FILES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == "hasattr"
+    }
+    assert asking <= HASATTR
+
+
+def test_imports_go_one_way() -> None:
+    for name, tree in FILES.items():
+        room = name.split("/")[0]
+        imported = set(imports(tree))
+        assert not imported & NOT_BELOW.get(room, set()), name
+        if room in METHODS:
+            others = {other for other in imported & METHODS if (room, other) not in SHARED}
+            assert others <= {room}, name
