@@ -22,7 +22,7 @@ GOAL = "Small values of log_loss are taken to be good; else say goal='max' (--go
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with a table of old runs and a search space; searches are brief."""
+    """A folder with a table of old runs and a search space."""
     monkeypatch.chdir(tmp_path)
     old = load_tuning_history("svm").drop(columns=["space", "fit_seconds"])
     old = old[old["task"].isin(["digits_3_vs_8", "breast_cancer", "diabetes_top_quarter"])]
@@ -30,8 +30,13 @@ def folder(tmp_path, monkeypatch):
     spec = {"C": {"type": "float", "low": 0.01, "high": 1000, "log": True}}
     spec["gamma"] = {"type": "float", "low": 1e-5, "high": 10, "log": True}
     (tmp_path / "space.json").write_text(json.dumps(spec))
+    return tmp_path
+
+
+@pytest.fixture
+def _brief_search():
     with brief_search():
-        yield tmp_path
+        yield
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,6 +45,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert main(["space", "old.csv", "--outcome", "log_loss", "accuracy"]) == 0
     (folder / "guessed.json").write_text(capsys.readouterr().out)
@@ -60,6 +66,7 @@ def test_errors_end_the_program_with_2():
     ]
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_appended_rows_are_pending(capsys):
     assert main([*COMMAND, "runs.csv", "-n", "2", "--append", *LOSS]) == 0
     runs = pd.read_csv("runs.csv")
@@ -73,6 +80,7 @@ def test_appended_rows_are_pending(capsys):
     assert "Added to runs.csv." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_appending_leaves_what_the_table_says(folder):
     (folder / "runs.csv").write_text('id,C, gamma,log_loss,note\n007,1e0,1.50e-2,0.30,"a, b"\n')
     assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
@@ -83,6 +91,7 @@ def test_appending_leaves_what_the_table_says(folder):
     assert len(lines) == 3
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_an_empty_file_is_a_table_to_start(folder):
     (folder / "runs.csv").touch()
     assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
@@ -96,6 +105,7 @@ def test_nothing_is_appended_after_an_error(folder, capsys):
     assert len((folder / "runs.csv").read_text().splitlines()) == 2
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_report_is_one_page(folder):
     pytest.importorskip("matplotlib")
     (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,0.1,0.3\n1,1,inf\n2,0.1,\n")
@@ -108,6 +118,7 @@ def test_a_report_is_one_page(folder):
     assert "3 source tasks predict one another" in page
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
@@ -115,6 +126,7 @@ def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
     assert not (folder / "runs.csv").exists()
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
     choices, losses = ["None", "sqrt"] * 6, [0.1, 0.9] * 6
     old = pd.DataFrame({"features": choices, "bag": [True, False] * 6, "loss": losses})
@@ -128,6 +140,7 @@ def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
     assert set((folder / "runs.csv").read_text().replace(",", " ").split()) & set(choices)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, caplog):
     spec = json.loads((folder / "space.json").read_text())
     spec["bag"] = {"type": "categorical", "choices": [True, False]}
@@ -136,6 +149,7 @@ def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, caplog):
     assert [f"{text}\n" for text in caplog.messages] == [GOAL]
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_tables_as_spreadsheets_save_them(folder, capsys):
     runs = Path("runs.csv")
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5\n,,\n 2.0,0.02 ,\n")
@@ -148,6 +162,7 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
     assert "runs.csv is not in UTF-8: save it as 'CSV UTF-8'." in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_log(folder, capsys):
     arguments = [*COMMAND, *LOSS, "--model", "ScaMLGP"]
     outputs = []
