@@ -683,6 +683,10 @@ class JointScaMLGP(_IndependentSourcesGP):
     fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
     tasks.
 
+    Args:
+        covar_modules: One kernel a task, the residual kernel of the target last; by default scaled
+            RBF kernels with a lengthscale for each input, hyperpriors those of ScaML-GP.
+
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
