@@ -50,7 +50,6 @@ from torch.nn import ModuleDict, Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_options
-from botorch_transfer.gp.agreement import source_agreement, tasks_agree
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     Hyperparameter,
@@ -63,10 +62,10 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.ensembles import own_mean
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.prior import SourceGPs, source_agreement, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
-PLAIN = "plain"
+PLAIN_MEMBER = "plain"
 """The name of the plain GP among the members."""
 
 Moments = tuple[Tensor, Tensor]
@@ -149,12 +148,13 @@ class AveragedGP(  # type: ignore[misc]
         self, members: Mapping[str, TransferModel], plain: PlainGP, train_X: Tensor
     ) -> None:
         super().__init__()
-        if PLAIN in members:
-            raise ValueError(f"{PLAIN!r} is the name of the plain GP: choose another one.")
+        if PLAIN_MEMBER in members:
+            raise ValueError(f"{PLAIN_MEMBER!r} is the name of the plain GP: choose another one.")
         self.likelihood = GaussianLikelihood(
             noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
         ).requires_grad_(False)
-        self._set_members({**members, PLAIN: plain})
+        self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
+        self._set_members({**members, PLAIN_MEMBER: plain})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
         """Sets the members, and what the average has in common with the plain GP."""
@@ -168,7 +168,7 @@ class AveragedGP(  # type: ignore[misc]
     @property
     def plain(self) -> PlainGP:
         """The plain GP."""
-        return cast(PlainGP, self.members[PLAIN])
+        return cast(PlainGP, self.members[PLAIN_MEMBER])
 
     @property
     @abstractmethod
@@ -206,7 +206,7 @@ class AveragedGP(  # type: ignore[misc]
 
     # The data are the plain GP's, as it has them: transformed ones in evaluation mode.
     @property
-    def train_inputs(self) -> tuple[Tensor]:  # type: ignore[override]
+    def train_inputs(self) -> tuple[Tensor]:
         """The target's inputs, a ``batch_shape x n x d`` tensor."""
         return self.plain.train_inputs
 
@@ -214,11 +214,6 @@ class AveragedGP(  # type: ignore[misc]
     def train_targets(self) -> Tensor:  # type: ignore[override]
         """The outcomes in the plain GP's units, a ``batch_shape x n`` tensor."""
         return self.plain.train_targets
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the model."""
-        return self.plain.batch_shape
 
     @property
     def num_inputs(self) -> int:  # type: ignore[override]
@@ -329,33 +324,43 @@ class AveragedGP(  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------- data, state
 
-    # BoTorch's own classes disagree on the signature.
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
         """Conditions all members on further points; all else stays as it is.
 
+        BoTorch's ``condition_on_observations`` and lists of models call it.
+
         Args:
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            Y: A ``[num_fantasies x] batch_shape x q x 1`` tensor of outcomes.
-            noise: The known noise variances of the new points, like ``Y``, but in the plain GP's
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes in the plain GP's
                 units.
-            **kwargs: Handed to the members.
+            **kwargs: ``noise``, the known noise variances of the new points in these units.
 
         Returns:
             A model with these points among its data.
         """
-        inputs = self.eval().transform_inputs(X)
+        X = inputs[0] if isinstance(inputs, list) else inputs
         members = {}
         for name, member in self.members.items():
-            member(inputs)  # what is shared by all predictions has to be there already
-            if noise is not None:
-                scale = self._scale_and_shift(member)[0].unsqueeze(-1)
-                kwargs["noise"] = noise / scale.square()
-            members[name] = cast(Any, member).condition_on_observations(X, Y, **kwargs)
-        conditioned = deepcopy(self, {id(self.members): ModuleDict(members)})
-        conditioned._set_members(members)
-        return conditioned
+            member(X)  # what is shared by all predictions has to be there already
+            scale, shift = self._scale_and_shift(member)
+            noise = {key: value / scale.square() for key, value in kwargs.items()}
+            theirs = (targets - shift) / scale
+            members[name] = cast(Any, member).get_fantasy_model(X, theirs, **noise)
+        fantasies = deepcopy(self, {id(self.members): ModuleDict(members)})
+        fantasies._set_members(members)
+        return fantasies
+
+    @property
+    def _original_train_inputs(self) -> Tensor | None:
+        return self.plain._original_train_inputs
+
+    @_original_train_inputs.setter
+    def _original_train_inputs(self, X: Tensor | None) -> None:
+        """BoTorch sets them where it conditions a model on further points."""
+        for member in self.members.values():
+            member._original_train_inputs = X
 
     def set_train_data(
         self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
@@ -644,11 +649,13 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
         if self.num_target_points > self.rule.blind_points:
-            (transfer, plain), (_, noise) = self._leave_one_out_by_member()
-            return leave_one_out_evidence(Y, transfer, plain, noise)
+            (left_out, plain_left_out), (_, noise) = self._leave_one_out_by_member()
+            return leave_one_out_evidence(Y, left_out, plain_left_out, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
-            priors = [self.predict_by_member(X, member) for member in self.members.values()]
-            return prior_evidence(Y, *priors, self.plain._noise_variance())
+            transfer, plain = (
+                self.predict_by_member(X, member) for member in (self.transfer, self.plain)
+            )
+            return prior_evidence(Y, transfer, plain, self.plain._noise_variance())
 
     @contextmanager
     def _starting_values(self) -> Iterator[None]:
@@ -837,7 +844,7 @@ class TransferGP(AveragedGP):
         return {
             name: getattr(member, "prior", None)
             for name, member in self.members.items()
-            if name != PLAIN
+            if name != PLAIN_MEMBER
         }
 
     @property
@@ -871,7 +878,8 @@ def _members_for(
     """Selects the members that take a single prior; all, if there are source data."""
     if not isinstance(prior, TransferPrior):
         return members
-    kinds = {name: member.prior_class or () for name, member in members.items()}
+    # A member may be a function, which does not say what prior it takes.
+    kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
     taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
     if not taking:
         raise TypeError(

@@ -20,7 +20,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.average import MEMBERS, PLAIN, GuardedTransferGP, TransferGP
+from botorch_transfer.average import MEMBERS, PLAIN_MEMBER, GuardedTransferGP, TransferGP
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
@@ -34,7 +34,7 @@ POINTS = (0, 1, 3, 8)
 MAX_TASKS, MAX_UNSEEN = 10, 50
 """At most so many tasks are left out, and so many of a task's points are predicted."""
 
-MODEL, PLAIN_MODEL = "model", "plain GP"
+MODEL, PLAIN = "model", "plain GP"
 
 _90_PERCENT = 1.6448536269514722
 """Standard deviations from the mean within which a normal variable is nine times out of ten."""
@@ -80,7 +80,7 @@ class Calibration:
         """
         seen = self.runs[self.runs["points"] == (self.fewest if points is None else points)]
         by_model = seen.pivot(index="task", columns="model", values="log_density")
-        return float((by_model[MODEL] - by_model[PLAIN_MODEL]).median())
+        return float((by_model[MODEL] - by_model[PLAIN]).median())
 
     def __str__(self) -> str:
         """One sentence for a report."""
@@ -158,7 +158,7 @@ def can_be_calibrated(model: Any) -> bool:
         usual = all(
             type(member) is MEMBERS.get(name)
             for name, member in model.members.items()
-            if name != PLAIN
+            if name != PLAIN_MEMBER
         )
     elif isinstance(model, GuardedTransferGP):
         usual = type(model.transfer) is ScaMLGP
@@ -241,7 +241,7 @@ def _fitted(
     else:
         built = TransferGP(X, Y, {MODEL: priors[""]}, members={MODEL: model})
     fit_gpytorch_mll(ExactMarginalLogLikelihood(built.likelihood, built))
-    named = {PLAIN_MODEL if name == PLAIN else name: each for name, each in built.members.items()}
+    named = {PLAIN if name == PLAIN_MEMBER else name: each for name, each in built.members.items()}
     return {MODEL: built, **named} if is_average else named
 
 

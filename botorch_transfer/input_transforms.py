@@ -53,12 +53,13 @@ def frozen_input_transform(transform: InputTransform | None) -> InputTransform |
     return deepcopy(transform).eval()
 
 
-def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
+def warn_outside_unit_cube(X: Tensor, whose: str, stacklevel: int = 3) -> None:
     """Warns of inputs that the default hyperpriors and starting values are not meant for.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         whose: Whose inputs they are, for the message.
+        stacklevel: Which caller the warning points at; 3 is the caller's caller.
     """
     try:
         check_min_max_scaling(X, raise_on_fail=True)
@@ -67,7 +68,7 @@ def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
             f"The inputs of {whose} are not contained in the unit cube: encode them, as "
             "SearchSpace.encode does, or give an input_transform=Normalize(d, bounds=...).",
             InputDataWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

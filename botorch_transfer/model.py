@@ -22,6 +22,7 @@ from botorch.exceptions.errors import (
     UnsupportedError,
 )
 from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters
@@ -122,7 +123,7 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
 
-class TransferModel(ConstructedFromDatasets):
+class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     """Base class of all models of a target: what exact GPs and averages of them have in common.
 
     It is put in front of a class of BoTorch, which brings data, likelihood and predictions.

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
@@ -33,9 +32,8 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
 )
 from botorch_transfer.model import TargetGP
-from botorch_transfer.prior import TransferPrior
+from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.report import transfer_report
-from botorch_transfer.sources.prior import SourceGPs
 
 P = TypeVar("P", bound=TransferPrior)
 
@@ -139,8 +137,7 @@ class SourcePosteriorGP(ModularTransferGP):
             hyperpriors.
     """
 
-    prior_class: ClassVar[type[ConditionedPrior]] = SourceGPs  # type: ignore[misc]
-
+    prior_class: ClassVar[type[ConditionedPrior]]
     transfer_report = transfer_report
 
     def __init__(

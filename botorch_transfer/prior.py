@@ -1,25 +1,38 @@
 """Base class of priors: the immutable objects that pre-training makes and models are built on.
 
 Read this to write a prior of your own, or to see what all priors share: units, input transforms,
-saving and loading, views, and pre-training that is done once for the same content.
+saving and loading, views, and pre-training that is done once for the same content. A prior is one
+file: a subclass of :class:`TransferPrior`, or of :class:`ConditionedPrior` if it holds the source
+data as conditioned GPs.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
-from botorch_transfer.data import as_datasets, task_names
-from botorch_transfer.gp.state import NamedState, own_buffers, shallow_copy
-from botorch_transfer.gp.tasks import OutcomeScale, check_choice
+from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.gp.conditioned import ConditionedBatch
+from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.state import Cache, NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.tasks import (
+    OutcomeScale,
+    TaskUnits,
+    check_choice,
+    outcome_variance,
+    target_transform,
+)
 from botorch_transfer.input_transforms import (
     describe_transform,
     frozen_input_transform,
@@ -28,11 +41,18 @@ from botorch_transfer.input_transforms import (
     restore_transform,
 )
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.saving import read_prior, write_prior
+from botorch_transfer.saving import prior_class_name, read_prior, write_prior
 
 _TRANSFORM = "input_transform."
 
-_HOW = {"progress", "n_jobs", "max_bytes", "chunk_elements", "checkpoint", "checkpoint_every"}
+_WITHOUT_EFFECT = {
+    "progress",
+    "n_jobs",
+    "max_bytes",
+    "chunk_elements",
+    "checkpoint",
+    "checkpoint_every",
+}
 """Options that say how to compute a prior. The result does not depend on them."""
 
 _pretrained = Memo(size=16)
@@ -41,6 +61,14 @@ _pretrained = Memo(size=16)
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Selects the tensors whose names have a prefix, by their names without it."""
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+class Saved(NamedTuple):
+    """What a file holds of a prior: configuration, tensors and input transform."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    input_transform: InputTransform | None
 
 
 class TransferPrior(NamedState, ABC):
@@ -60,19 +88,29 @@ class TransferPrior(NamedState, ABC):
         ValueError: If the input transform is not frozen, or the units are unknown.
     """
 
+    _classes: ClassVar[dict[str, type[TransferPrior]]] = {}
+
     input_transform: InputTransform | None
+    outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        TransferPrior._classes[cls.__name__] = cls
 
     def __init__(
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
     ) -> None:
         super().__init__()
         check_choice("outcome_scale", outcome_scale, OutcomeScale)
-        self.outcome_scale = outcome_scale
+        self.register_buffer("outcome_scale_index", torch.tensor(0))
+        self._set_units(outcome_scale, frozen_input_transform(input_transform))
+
+    def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
+        self.outcome_scale, self.input_transform = outcome_scale, transform
         # In the state_dict, so that a prior with other units refuses it.
         index = get_args(OutcomeScale).index(outcome_scale)
-        self.register_buffer("outcome_scale_index", torch.tensor(index))
-        self.input_transform = frozen_input_transform(input_transform)
+        self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
@@ -126,12 +164,7 @@ class TransferPrior(NamedState, ABC):
 
     @classmethod
     @abstractmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
+    def _restore(cls, saved: Saved) -> Self:
         """Builds the prior from what was saved."""
 
     @classmethod
@@ -158,7 +191,7 @@ class TransferPrior(NamedState, ABC):
             True
         """
         content, options = cls._content_and_options(source_data, options)
-        what = {name: options[name] for name in sorted(options) if name not in _HOW}
+        what = {name: options[name] for name in sorted(options) if name not in _WITHOUT_EFFECT}
         key = content_key(cls.__qualname__, content, what)
         return _pretrained.recall(key, lambda: cls._pretrain(content, **options))
 
@@ -171,9 +204,9 @@ class TransferPrior(NamedState, ABC):
         return dict(zip(task_names(source_data), datasets, strict=True)), options
 
     @classmethod
-    @abstractmethod
     def _pretrain(cls, source_data: Any, **options: Any) -> Self:
-        """Pre-trains a prior, for :meth:`fit_once`."""
+        """Pre-trains a prior, for :meth:`fit_once`; by default by the class method ``fit``."""
+        return cast(Any, cls).fit(source_data, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the prior to one safetensors file.
@@ -209,6 +242,8 @@ class TransferPrior(NamedState, ABC):
     ) -> Self:
         """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
 
+        ``TransferPrior.load`` loads a prior of any class.
+
         Args:
             path: The file.
             device: Where to put the prior; the CPU if omitted.
@@ -229,7 +264,12 @@ class TransferPrior(NamedState, ABC):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
-        return cls._restore(*cls._read(path, device, input_transform)).to(device)
+        if cls is TransferPrior:
+            name = prior_class_name(path)
+            if name not in cls._classes:
+                raise ValueError(f"{str(path)!r} holds a {name}: import this class first.")
+            return cast(Any, cls._classes[name]).load(path, device, input_transform)
+        return cls._restore(cls._read(path, device, input_transform)).to(device)
 
     @classmethod
     def _read(
@@ -237,8 +277,8 @@ class TransferPrior(NamedState, ABC):
         path: str | os.PathLike[str],
         device: torch.device | str | None,
         input_transform: InputTransform | None,
-    ) -> tuple[dict[str, Any], dict[str, Tensor], InputTransform | None]:
-        """Reads the arguments of :meth:`_restore` from a file."""
+    ) -> Saved:
+        """Reads the argument of :meth:`_restore` from a file."""
         config, tensors = read_prior(path, cls.__name__, device)
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
         transform = restore_transform(
@@ -247,7 +287,7 @@ class TransferPrior(NamedState, ABC):
             input_transform,
             config.pop("input_labels", None),
         )
-        return config, own, transform
+        return Saved(config, own, transform)
 
     def view(self) -> Self:
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
@@ -263,3 +303,207 @@ class TransferPrior(NamedState, ABC):
         Returns:
             The transform; ``None`` if the prior's units are raw.
         """
+
+
+_SAVED = ("outcome_mean", "outcome_std", "log_posterior")
+
+_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
+"""Sources that agree perfectly, or not at all, say no more about a target than these."""
+
+
+class ConditionedPrior(TransferPrior):
+    """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
+
+    A saved file contains the source observations.
+
+    Args:
+        gps: The conditioned GPs, in the prior's units.
+        units: How the data of the tasks became those of the prior.
+        log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
+            density at its fitted hyperparameters; NaN for GPs that were not fitted here.
+    """
+
+    gps: ConditionedBatch
+    outcome_mean: Tensor
+    outcome_std: Tensor
+    log_posterior: Tensor
+
+    def __init__(
+        self, gps: ConditionedBatch, units: TaskUnits, log_posterior: Tensor | None = None
+    ) -> None:
+        super().__init__(units.outcome_scale, units.input_transform)
+        self.gps = gps
+        self.task_names = tuple(units.names)
+        if log_posterior is None:
+            log_posterior = torch.full_like(units.mean, torch.nan)
+        self.register_buffer("outcome_mean", units.mean.detach())
+        self.register_buffer("outcome_std", units.std.detach())
+        self.register_buffer("log_posterior", log_posterior.detach())
+        self.outcome_scale_index = self.outcome_scale_index.to(units.mean.device)
+        self._cache = Cache()
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.task_names
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of source tasks ``M``."""
+        return self.gps.num_tasks
+
+    @property
+    def dim(self) -> int:
+        """The number of input dimensions ``d``."""
+        return self.gps.dim
+
+    @property
+    def units(self) -> TaskUnits:
+        """How the data of the tasks became those of the prior."""
+        moments = self.outcome_mean, self.outcome_std
+        return TaskUnits(self.task_names, *moments, self.outcome_scale, self.input_transform)
+
+    @property
+    def num_points(self) -> Tensor:
+        """The number of evaluations of each source task that the prior holds, an ``M`` tensor."""
+        return torch.bincount(self.gps.rows()[2], minlength=self.num_tasks)
+
+    def outcomes(self) -> Tensor:
+        """All source outcomes in the user's units, one after another."""
+        _, Y, task = self.gps.rows()
+        return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
+
+    def observations(self, task: int) -> tuple[Tensor, Tensor]:
+        """The data of a source task.
+
+        Args:
+            task: Its index.
+
+        Returns:
+            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
+            user's units.
+        """
+        X, _, task_of_row = self.gps.rows()
+        rows = task_of_row == task
+        return X[rows].to(self.outcome_mean), self.outcomes()[rows, None]
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Evaluates the mean that the target inherits, in the prior's units.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
+            ``batch_shape x M x n``.
+        """
+        return self.gps.mean(self._transformed(X)).squeeze(-2)
+
+    def variance(self, X: Tensor) -> Tensor:
+        """Evaluates the variance that the target inherits, noise left out.
+
+        Args:
+            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
+
+        Returns:
+            A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
+            ``batch_shape x M x n``.
+        """
+        return self.gps.variance(self._transformed(X)).squeeze(-2)
+
+    @property
+    def residual_variance(self) -> float:
+        """How far a target is expected to be from its sources, as a variance in the prior's units.
+
+        The geometric mean of a typical value and of how far each source task is from the others:
+        one source task says nothing, many decide. It is where the hyperprior of a target model's
+        residual has its median.
+        """
+
+        def average(differences: Tensor) -> float:
+            unit = outcome_variance(self.outcome_scale, self.outcomes())
+            relative = (differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
+            total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
+            return unit * math.exp(total / (1 + len(relative)))
+
+        state = self.outcome_std, *self.gps.tensors().values()
+        return self._cache(lambda _: average(self._differences()), self.outcome_mean, *state)
+
+    @abstractmethod
+    def _differences(self) -> Tensor:
+        """How far source tasks are from the others: mean squares, one for each that can tell."""
+
+    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
+        """The outcome transform that brings a target's outcomes into the prior's units.
+
+        Args:
+            batch_shape: The batch shape of the target model.
+
+        Returns:
+            ``None`` if the prior's outcomes are in raw units. Otherwise a standardization by the
+            outcomes of the source tasks, and of the target too if each source task was standardized
+            by itself.
+        """
+        return target_transform(self.outcome_scale, self.outcomes(), batch_shape)
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows of the prior."""
+        return (
+            f"tasks={self.num_tasks}, points={int(self.num_points.sum())}, inputs={self.dim}, "
+            f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"
+        )
+
+    def _new_tasks(
+        self,
+        source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
+        replace: bool,
+    ) -> tuple[Sequence[SourceData] | Mapping[str, SourceData], list[int]]:
+        """Checks tasks that are to be added.
+
+        Args:
+            source_data: One task or several; only those of a mapping have names by the user.
+            replace: Whether new tasks may take the place of old ones of their names.
+
+        Returns:
+            The new tasks, and the indices of the old ones to keep.
+
+        Raises:
+            InputDataError: If the new data are invalid, have another number of inputs, or a name
+                that is taken, which might be the same runs, without ``replace``.
+        """
+        tasks: Any = source_data
+        if isinstance(tasks, SupervisedDataset):
+            tasks = [tasks]
+        elif isinstance(tasks, tuple) and all(isinstance(part, Tensor) for part in tasks):
+            tasks = {f"source task {self.num_tasks}": tasks}
+        given = [str(name) for name in tasks] if isinstance(tasks, Mapping) else []
+        taken = [name for name in given if name in self.task_names]
+        if taken and not replace:
+            raise InputDataError(
+                f"The prior has a source task {taken[0]!r} already: give the new one another name, "
+                "or say replace=True if it takes the place of the old one."
+            )
+        name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
+        if dim != self.dim:
+            raise InputDataError(
+                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
+            )
+        return tasks, [i for i, name in enumerate(self.task_names) if name not in taken]
+
+    def _config(self) -> dict[str, Any]:
+        gps = self.gps
+        names = list(self.task_names)
+        return {"task_names": names, "gps": type(gps).__name__, "kernel": gps.kernel}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        own = {name: getattr(self, name) for name in _SAVED}
+        return own | {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
+
+    @classmethod
+    def _restore(cls, saved: Saved) -> Self:
+        config, names = saved.config, saved.config["task_names"]
+        build: Any = ConditionedBatch.classes[config["gps"]]
+        parts = with_prefix(saved.tensors, "gps.")
+        gps = build(**parts, kernel=config["kernel"], task_names=names)
+        mean, std, log_posterior = (saved.tensors[name] for name in _SAVED)
+        units = TaskUnits(names, mean, std, config["outcome_scale"], saved.input_transform)
+        return cls(gps, units, log_posterior)

@@ -20,7 +20,6 @@ from torch.special import log_ndtr
 
 from botorch_transfer import (
     FullyBayesianHyperpriorGP,
-    PopulationGP,
     ScaMLGP,
     TransferGP,
     acquisition,
@@ -204,22 +203,6 @@ def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monk
         torch.testing.assert_close(getattr(found, name).flatten(0, 1), expected)
 
 
-@pytest.mark.parametrize("model_class", [ScaMLGP, PopulationGP])
-def test_known_inputs_are_compared_with_the_sources_once(model_class, monkeypatch):
-    model = model_class(OBSERVED, Y, {"monday": (OBSERVED, Y.sin()), "tuesday": (OBSERVED, Y)})
-    transform = ScalarizedPosteriorTransform(ONE[0])
-    fantasies = NoiselessFantasies(model.eval(), OBSERVED[:3], transform, num_fantasies=4)
-    fantasies.posterior(TEST_X[:1])
-    rows, kind = [], type(model.prior.gps)
-    flat_whiten = kind.flat_whiten
-    monkeypatch.setattr(
-        kind, "flat_whiten", lambda self, x: rows.append(x.shape[-2]) or flat_whiten(self, x)
-    )
-    for is_tracked in (True, False, False, False):  # more often than is remembered
-        fantasies.posterior((TEST_X[1:] * (1 - 0.1 * len(rows))).requires_grad_(is_tracked))
-    assert rows == [8] * 4
-
-
 def test_it_agrees_with_botorchs_of_a_single_task():
     model = noisy_model()
     found = noisy_improvement(model, ONE, OBSERVED)
@@ -259,7 +242,7 @@ def average(n: int = 4) -> TransferGP:
 
 def test_an_average_of_improvements_is_what_the_formula_says():
     model, shares = average(), torch.tensor([0.3, 0.0, 0.7]).double()
-    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()]
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.members.values()]
     found = AveragedImprovement(improvements, shares, OBSERVED)(TEST_X)
     expected = torch.zeros(9, dtype=torch.double)
     for improvement, share in zip(improvements, shares, strict=True):
@@ -275,7 +258,7 @@ def test_an_average_of_improvements_is_what_the_formula_says():
 
 def test_a_model_without_a_share_is_not_asked():
     model = average()
-    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()]
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.members.values()]
     found = AveragedImprovement(improvements, torch.tensor([0.5, 0.0, 0.5]), OBSERVED)
     assert list(found.acquisitions) == [improvements[0], improvements[2]]
 
@@ -283,7 +266,7 @@ def test_a_model_without_a_share_is_not_asked():
 def test_improvements_are_averaged_over_the_models_of_an_average():
     model, points = average(), TEST_X.squeeze(-2)
     found = noisy_improvement(model, ONE, OBSERVED[:4], seed=3, X_reference=points)
-    each = [noisy_improvement(part, ONE, OBSERVED[:4], seed=3) for part in model.apart()]
+    each = [noisy_improvement(part, ONE, OBSERVED[:4], seed=3) for part in model.members.values()]
     reference = torch.cat([points, OBSERVED[:4]])
     expected = AveragedImprovement(each, model.improvement_shares, reference)
     torch.testing.assert_close(found(TEST_X), expected(TEST_X))
@@ -299,7 +282,7 @@ def test_where_less_is_better_the_lowest_outcome_is_the_last_improvement():
     found = noisy_improvement(model, -ONE, OBSERVED[:4], seed=3, X_reference=points)
     shares = member_shares(-model.train_targets, 3)
     assert not torch.equal(shares, model.improvement_shares)
-    each = [noisy_improvement(part, -ONE, OBSERVED[:4], seed=3) for part in model.apart()]
+    each = [noisy_improvement(part, -ONE, OBSERVED[:4], seed=3) for part in model.members.values()]
     expected = AveragedImprovement(each, shares, torch.cat([points, OBSERVED[:4]]))
     torch.testing.assert_close(found(TEST_X), expected(TEST_X))
 
@@ -313,7 +296,9 @@ def test_an_average_of_improvements_has_gradients():
 @pytest.mark.parametrize(("below", "has_gradient"), [(100.0, True), (720.0, False)])
 def test_what_adds_nothing_to_an_average_has_no_subnormal_gradient(below, has_gradient):
     model = average()
-    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in model.apart()[1:]]
+    improvements = [
+        LogExpectedImprovement(each, best_f=0.5) for each in list(model.members.values())[1:]
+    ]
     found = AveragedImprovement(improvements, torch.full((2,), 0.5).double(), OBSERVED)
     level = torch.tensor([0.0, -below], dtype=torch.double, requires_grad=True)
     found._offsets = level - torch.stack([each(TEST_X[:1]).detach()[0] for each in improvements])
@@ -324,7 +309,7 @@ def test_what_adds_nothing_to_an_average_has_no_subnormal_gradient(below, has_gr
 
 def test_all_models_of_an_average_know_what_is_pending():
     sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
-    sampled = [qLogExpectedImprovement(each, 0.5, sampler) for each in average().apart()]
+    sampled = [qLogExpectedImprovement(each, 0.5, sampler) for each in average().members.values()]
     shares = torch.full((3,), 1 / 3, dtype=torch.double)
     together = AveragedImprovement(sampled, shares, OBSERVED)
     alone = together(TEST_X)
@@ -344,7 +329,7 @@ def test_an_average_knows_what_is_pending():
     alone = found(TEST_X)
     found.set_X_pending(OBSERVED[:4])
     # Conditioned on each draw of the outcomes, and averaged over the draws; its unit stays.
-    for improvement, part in zip(found.acquisitions, model.apart(), strict=True):
+    for improvement, part in zip(found.acquisitions, model.members.values(), strict=True):
         outcomes = improvement.model.outcomes
         drawn = part.posterior(OBSERVED[:4]).sample(torch.Size([4096])).squeeze(-1)
         assert (outcomes.mean(dim=0) - drawn.mean(dim=0)).abs().max() < 0.2 * drawn.std()
@@ -371,7 +356,7 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
     found = AveragedImprovement.from_model(model, model.train_targets.max(), OBSERVED)
     if sampled:
         sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
-        each = [qLogExpectedImprovement(part, 0.5, sampler) for part in model.apart()]
+        each = [qLogExpectedImprovement(part, 0.5, sampler) for part in model.members.values()]
         found = AveragedImprovement(each, model.improvement_shares, OBSERVED)
     options = {"num_restarts": 2, "raw_samples": 32, "sequential": True}
     X, _ = optimize_acqf(found, bounds, q=3, **options)
@@ -379,7 +364,7 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
     assert torch.pdist(X).min() > 0.05
     assert found.X_pending is None
     improvement = AveragedImprovement(
-        [LogExpectedImprovement(part, 0.5) for part in model.apart()],
+        [LogExpectedImprovement(part, 0.5) for part in model.members.values()],
         model.improvement_shares,
         OBSERVED,
     )

@@ -8,24 +8,29 @@ from functools import partial
 
 import pytest
 import torch
+from botorch.acquisition.analytic import NoisyExpectedImprovement
+from botorch.cross_validation import efficient_loo_cv
+from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
+from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import Normalize
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.utils.evaluation import AIC, BIC, MLL, compute_in_sample_model_fit_metric
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import SumLinearOperator
 
 from botorch_transfer import (
     GuardedTransferGP,
-    PopulationGP,
     ScaMLGP,
     SourceGPs,
     SourcePopulation,
     TransferGP,
 )
-from botorch_transfer.average import AveragedGP, mixed, mixed_moments
+from botorch_transfer.average import PlainGP, mixed, mixed_moments
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
@@ -109,70 +114,50 @@ def test_sums_of_operators_are_mixed(monkeypatch):
 # --------------------------------------------------------------------------------------- the models
 
 
-def test_alone_it_is_the_plain_gp(build):
-    model = build().eval()
-    with torch.no_grad():
-        plain = model.plain(TEST_X).mean
-        with model._alone():
-            assert model.is_alone
-            assert torch.equal(model(TEST_X).mean, plain)
-            prefix = f"{model._others_name}."
-            assert not any(name.startswith(prefix) for name, _ in model.named_parameters())
-        assert not torch.equal(model(TEST_X).mean, plain)
-        assert torch.equal(model.apart()[-1](TEST_X).mean, plain)
-    with pytest.raises(RuntimeError), model._alone():
-        raise RuntimeError
-    assert any(isinstance(each, ScaMLGP) for each in model.others)
-
-
-def log_likelihood(model):
-    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    return mll(model(*model.train_inputs), model.train_targets)
-
-
-def test_the_objective_is_that_of_all_with_something_to_fit(build):
+def test_it_is_no_exact_gp(build):
     model = build()
-    parts = [each for each in model.others if not isinstance(each, PopulationGP)]
-    with model._alone():
-        expected = log_likelihood(model)
-    for each in parts:
-        expected = expected + log_likelihood(each)
-    found = log_likelihood(model)
-    torch.testing.assert_close(found, expected)
-    found.backward()
-    assert parts[0].task_weights.raw_weights.grad.abs().sum() > 0
-    # What the term holds of the graph goes with the training mode.
-    model.eval()
-    assert [term for term in model.added_loss_terms() if term is not None] == []
+    assert not isinstance(model, ExactGP)
+    assert isinstance(model, GPyTorchModel)
+    for name in ("mean_module", "covar_module"):
+        assert not hasattr(model, name)
+    assert list(model.members)[-1] == "plain"
+    assert type(model.plain) is PlainGP
 
 
-def test_with_frozen_members_the_objective_is_the_plain_models():
-    model = TransferGP(*FAMILY.target(4), SOURCES, members={"population": PopulationGP})
-    with model._alone():
-        expected = log_likelihood(model)
-    torch.testing.assert_close(log_likelihood(model), expected)
+def test_what_needs_an_exact_gp_is_refused(build):
+    model = build(train_Yvar=torch.ones(4, 1).double())
+    with pytest.raises(UnsupportedError, match="Model is not a `SingleTaskGP`"):
+        NoisyExpectedImprovement(model, TEST_X)
+    message = "predicts otherwise: call its loo_posterior\\(\\) instead"
+    with pytest.raises(UnsupportedError, match=message):
+        efficient_loo_cv(model)
+    for criterion in (AIC, BIC, MLL):
+        with pytest.raises(UnsupportedError, match=message):
+            compute_in_sample_model_fit_metric(model, criterion)
+    with pytest.raises(UnsupportedError, match=message):
+        model.train()(TEST_X)
 
 
 def test_a_fit_by_another_optimizer_reaches_all(build):
     model = build()
-    weights = next(each for each in model.others if isinstance(each, ScaMLGP)).task_weights
-    parts = (next(model.covar_module.parameters()), weights.raw_weights)
+    scaml = next(each for each in model.members.values() if isinstance(each, ScaMLGP))
+    parts = (next(model.plain.covar_module.parameters()), scaml.task_weights.raw_weights)
     before = [part.detach().clone() for part in parts]
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     options = {"options": {"maxiter": 10}}
     fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs=options)
     for part, value in zip(parts, before, strict=True):
         assert not torch.equal(part, value)
-    assert not any(each.training for each in (model, *model.others))
+    assert not any(each.training for each in (model, *model.members.values()))
 
 
 def test_a_fit_is_that_of_each_model(build):
     model, twin = build(6), build(6)
     brief = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **brief)
-    for each in twin.apart():
+    for each in twin.members.values():
         fit_gpytorch_mll(ExactMarginalLogLikelihood(each.likelihood, each), **brief)
-    for ours, expected in zip(model.apart(), twin.apart(), strict=True):
+    for ours, expected in zip(model.members.values(), twin.members.values(), strict=True):
         assert_same_posterior(ours.posterior(TEST_X), expected.posterior(TEST_X))
 
 
@@ -187,12 +172,12 @@ def test_new_data_go_to_all_in_their_units(build):
     transform = model.outcome_transform
     own = (expected - transform.means.squeeze()) / transform.stdvs.squeeze()
     model.set_train_data(X, own, strict=False)
-    for each in (model, *model.others):
+    for each in (model, *model.members.values()):
         assert torch.equal(each.train_inputs[0], X)
         torch.testing.assert_close(users(each, each.train_targets), expected)
     assert torch.equal(model.shares, before)
     model.set_train_data(targets=own + 1.0)
-    for each in (model, *model.others):
+    for each in (model, *model.members.values()):
         moved = users(each, each.train_targets)
         torch.testing.assert_close(moved, expected + transform.stdvs.squeeze())
 
@@ -202,12 +187,12 @@ def test_new_data_go_to_all_in_their_units(build):
 def test_states_of_other_data(build, keep_transforms, known_noise):
     noise = {"train_Yvar": torch.full((6, 1), 2.0).double()} if known_noise else {}
     model, other = build(6, **noise), build(3, **{name: Y[:3] for name, Y in noise.items()})
-    before = [each.train_targets.clone() for each in (other, *other.others)]
+    before = [each.train_targets.clone() for each in (other, *other.members.values())]
     Yvar = other.likelihood.noise.clone()
     other.load_state_dict(model.state_dict(), keep_transforms=keep_transforms)
     Y = 3.0 * FAMILY.target(3)[1].squeeze(-1) + 20.0
     for each, given, targets in zip(
-        (other, *other.others), (model, *model.others), before, strict=True
+        (other, *other.members.values()), (model, *model.members.values()), before, strict=True
     ):
         assert torch.equal(each.outcome_transform.stdvs, given.outcome_transform.stdvs)
         if keep_transforms:  # the data are the same as before, in the units of the loaded state
@@ -234,7 +219,7 @@ def test_all_know_their_raw_inputs_once_they_are_conditioned(n):
         conditioned = model.condition_on_observations(new, FAMILY.value(transform(new)))
         before = conditioned.posterior(new).mean
         conditioned.train()
-        for each in (conditioned, *conditioned.others):
+        for each in (conditioned, *conditioned.members.values()):
             torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
         torch.testing.assert_close(conditioned.posterior(new).mean, before)
 
@@ -246,7 +231,7 @@ def test_each_is_conditioned_by_itself(build, n):
     Y = 3.0 * FAMILY.value(X) + 20.0
     conditioned = model.condition_on_observations(X, Y)
     close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
-    for each, before in zip(conditioned.apart(), model.apart(), strict=True):
+    for each, before in zip(conditioned.members.values(), model.members.values(), strict=True):
         assert (each.num_target_points, before.num_target_points) == (n + 2, n)
         before.posterior(X)
         alone = before.condition_on_observations(X, Y)
@@ -257,7 +242,7 @@ def test_each_is_conditioned_by_itself(build, n):
 def test_leave_one_out_is_that_of_the_mixture(build):
     model = build(5).eval()
     left_out = model.loo_posterior()
-    every = [each.loo_posterior(observation_noise=False) for each in model.apart()]
+    every = [each.loo_posterior(observation_noise=False) for each in model.members.values()]
     shares = model.shares.tolist()
     mean = sum(p * each.mean for p, each in zip(shares, every, strict=True))
     variance = sum(
@@ -270,15 +255,18 @@ def test_leave_one_out_is_that_of_the_mixture(build):
 
 def noise_of(model):
     """The models' noise in the user's units, averaged naively."""
-    noise = [each.likelihood.noise * each.outcome_transform.stdvs**2 for each in model.apart()]
+    noise = [
+        each.likelihood.noise * each.outcome_transform.stdvs**2 for each in model.members.values()
+    ]
     return sum(p * each for p, each in zip(model.shares.tolist(), noise, strict=True))
 
 
 @pytest.mark.parametrize("n", [0, 5])
 def test_noise_of_observations_is_that_of_the_mixture(build, n):
     model = build(n)
-    for number, each in enumerate(model.apart()):
+    for number, each in enumerate(model.members.values()):
         each.likelihood.noise = 0.002 * (number + 1)
+    model.update_weights()
     latent, noisy = (model.posterior(TEST_X, observation_noise=noise) for noise in (False, True))
     torch.testing.assert_close(noisy.mean, latent.mean)
     expected = latent.variance + noise_of(model)
@@ -286,14 +274,6 @@ def test_noise_of_observations_is_that_of_the_mixture(build, n):
     known = model.posterior(TEST_X, observation_noise=torch.full_like(latent.mean, 0.5))
     scale = model.outcome_transform.stdvs.square()
     torch.testing.assert_close(known.variance, latent.variance + 0.5 * scale)
-
-
-def test_threads_predict_together(build, monkeypatch):
-    model = build(4)
-    expected = model.posterior(TEST_X).mean
-    monkeypatch.setattr(AveragedGP, "_alone", None)  # no prediction takes the other models out
-    torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
-    assert [each.is_alone for each in model.apart()[-1:]] == [True]
 
 
 def test_copies_have_members_of_their_own(build):
@@ -304,11 +284,11 @@ def test_copies_have_members_of_their_own(build):
         assert_same_posterior(twin.posterior(TEST_X), before)
         assert torch.equal(twin.shares, model.shares)
         with torch.no_grad():
-            for parameter in twin.others[-1].parameters():
+            for parameter in list(twin.members.values())[-2].parameters():
                 parameter.add_(0.1)
         assert_same_posterior(model.posterior(TEST_X), before)
     single = deepcopy(model).float()
-    tensors = [*single.parameters(), *single.others[0].train_inputs, single.others[0].train_targets]
+    tensors = [*single.parameters(), *single.train_inputs, single.train_targets]
     assert {tensor.dtype for tensor in tensors} == {torch.float}
     close = partial(torch.testing.assert_close, rtol=1e-3, atol=1.0)
     close(single.posterior(TEST_X.float()).mean.double(), before.mean)

@@ -27,7 +27,6 @@ from botorch_transfer import (
 )
 from botorch_transfer.average import GuardRule, leave_one_out_evidence, prior_evidence
 from botorch_transfer.joint.models import JointTransferGP
-from botorch_transfer.model import TargetGP
 from tests.families import ShiftedSines
 from tests.models.contract import copy_hyperparameters
 
@@ -57,24 +56,12 @@ def fit(model, num_restarts=0):
     return model
 
 
-class PlainGP(TargetGP):
-    """The guard's own GP by itself."""
-
-
-def plain_twin(model, X, Y):
-    """A model with the plain GP of a guarded one."""
-    kernel, mean = (type(model.covar_module)(MaternKernel(ard_num_dims=2)), model.mean_module)
-    twin = PlainGP(X, Y, 2, mean, kernel, outcome_transform=model.outcome_transform)
-    twin.covar_module, twin.likelihood = model.covar_module, model.likelihood
-    return twin.eval()
-
-
 @pytest.mark.parametrize("transfer_model", TRANSFER_MODELS)
 def test_posterior_by_the_formula(transfer_model):
     X, Y = FAMILY.target(4)
     model = fit(GuardedTransferGP(X, Y, FAMILY.sources(), transfer_model=transfer_model))
     model.transfer_weight.data.fill_(0.3)
-    transfer, plain = model.transfer.posterior(TEST_X), plain_twin(model, X, Y).posterior(TEST_X)
+    transfer, plain = model.transfer.posterior(TEST_X), model.plain.posterior(TEST_X)
     posterior = model.posterior(TEST_X)
     mean = 0.3 * transfer.mean + 0.7 * plain.mean
     torch.testing.assert_close(posterior.mean, mean)
@@ -121,7 +108,7 @@ def test_without_points_a_history_at_odds_with_itself_is_not_followed():
     model = fit(GuardedTransferGP(X, Y, prior))
     assert model.transfer_weight == 0
     posterior = model.posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean, plain_twin(model, X, Y).posterior(TEST_X).mean)
+    torch.testing.assert_close(posterior.mean, model.plain.posterior(TEST_X).mean)
     assert posterior.mean.std() < 1e-6
     assert (posterior.variance > 0).all()
     always = GuardedTransferGP(X, Y, prior, rule=GuardRule(agreement=-torch.inf))
@@ -147,7 +134,7 @@ def test_whole_weights_select(weight):
     X, Y = FAMILY.target(4)
     model = fit(GuardedTransferGP(X, Y, PRIOR))
     model.transfer_weight.data.fill_(weight)
-    chosen = model.transfer if weight else plain_twin(model, X, Y)
+    chosen = model.transfer if weight else model.plain
     torch.testing.assert_close(model.posterior(TEST_X).mean, chosen.posterior(TEST_X).mean)
     model.condition_on_observations(TEST_X[0], FAMILY.value(TEST_X[0]))
 
@@ -164,7 +151,7 @@ def test_evidence_by_refits(known_noise):
     X, Y = FAMILY.target(5)
     Yvar = torch.full_like(Y, 0.4) if known_noise else None
     model = fit(GuardedTransferGP(X, Y, PRIOR, Yvar))
-    y, noise = model.train_targets, model.likelihood.noise.expand(5)
+    y, noise = model.train_targets, model.plain.likelihood.noise.expand(5)
     expected = 0.0
     for i in range(5):
         keep = torch.arange(5) != i
@@ -174,7 +161,7 @@ def test_evidence_by_refits(known_noise):
         )
         copy_hyperparameters(model, twin)
         twin.eval()
-        transfer, plain = twin.transfer.posterior(X[[i]]), twin.plain(X[[i]])
+        transfer, plain = twin.transfer.posterior(X[[i]]), twin.plain.posterior(X[[i]])
         for sign, mean, variance in (
             (1, transfer.mean, transfer.variance),
             (-1, plain.mean, plain.variance),

@@ -122,17 +122,6 @@ def test_copies(copy) -> None:
     check_equal(copy(prior), prior)
 
 
-def test_state_dict_round_trip() -> None:
-    prior, other = fit(input_transform=NORMALIZE), fit(seed=1, input_transform=NORMALIZE)
-    other.load_state_dict(prior.state_dict())
-    check_equal(other, prior)
-
-
-def test_a_state_in_other_units_is_refused() -> None:
-    with pytest.raises(ValueError, match="outcome_scale='raw', and this one has 'per_task'"):
-        fit().load_state_dict(fit(outcome_scale="raw").state_dict())
-
-
 def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
     prior, data = fit(), draw_data([6, 3, 8], known_noise=[1])
     first, *rest = data
@@ -154,12 +143,6 @@ def test_appended_tasks_have_their_new_names_in_the_state(tmp_path: Path) -> Non
     loaded = SourceGPs.load(tmp_path / "prior")
     loaded.load_state_dict(appended.state_dict())
     check_equal(loaded, appended)
-
-
-def test_nothing_to_fit_and_no_hyperprior() -> None:
-    prior = fit()
-    assert not list(prior.parameters())
-    assert not any("prior" in name and "mean" not in name for name, _ in prior.named_modules())
 
 
 @pytest.mark.parametrize("copy", [deepcopy, SourceGPs.view])
@@ -192,15 +175,6 @@ def test_loading_changes_nothing_else(copy, into_copy: bool) -> None:
     assert not torch.equal(changed.input_transform.bounds, NORMALIZE.bounds)
     for ours, expected in zip(values(unchanged), before, strict=True):
         assert torch.equal(ours, expected)
-
-
-def test_view_is_a_prior_of_its_own() -> None:
-    prior = fit()
-    view = prior.view()
-    assert type(view) is SourceGPs
-    assert view is not prior
-    assert view.gps is not prior.gps
-    check_equal(view, prior)
 
 
 def test_users_transform_is_copied() -> None:

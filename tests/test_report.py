@@ -127,7 +127,7 @@ def test_shares_of_an_average_are_those_of_its_members():
             * member.outcome_transform.stdvs
             / model.outcome_transform.stdvs
             * report._parts(member, own, names)
-            for share, member in zip(model.shares, model.others, strict=False)
+            for share, member in zip(model.shares, model.members.values(), strict=True)
         )
     torch.testing.assert_close(parts, expected)
     assert set(model.transfer_report()["prediction"].between(0, 1)) == {True}

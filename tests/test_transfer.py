@@ -27,7 +27,7 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
-from botorch_transfer.average import MEMBERS, PATIENCE, member_shares
+from botorch_transfer.average import MEMBERS, PATIENCE, PLAIN_MEMBER, PlainGP, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import SCALE, ShiftedSines
@@ -51,7 +51,7 @@ def fit(model):
 
 def naive(model, X):
     """The moments of a mixture in the users' units, one entry after another."""
-    members = [each.posterior(X) for each in model.apart()]
+    members = [each.posterior(X) for each in model.members.values()]
     shares = model.shares.tolist()
     mean = sum(p * each.mean for p, each in zip(shares, members, strict=True))
     covariance = 0.0
@@ -80,11 +80,11 @@ def target(n):
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_moments_are_those_of_the_members_in_the_users_units(n):
     model = fit(TransferGP(*target(n), PRIOR))
-    scales = [each.outcome_transform.stdvs.item() for each in model.apart()]
+    scales = [each.outcome_transform.stdvs.item() for each in model.members.values()]
     if n > 1:
         assert min(abs(a - b) for a, b in pairwise(scales)) > 0.1
     assert_naive(model, TEST_X)
-    assert [type(each) for each in model.apart()] == [PopulationGP, ScaMLGP, TransferGP]
+    assert list(map(type, model.members.values())) == [PopulationGP, ScaMLGP, PlainGP]
 
 
 OTHERS = {
@@ -113,7 +113,7 @@ def test_moments_with_other_members_and_options(name):
     model._shares.fill_(1.0 / model._shares.shape[-1])  # the plain GP's, too
     if name == "not linear":
         model.train()
-        for each in (model, *model.others):
+        for each in (model, *model.members.values()):
             del each.outcome_transform  # the mixture's is taken after mixing
     assert_naive(model, TEST_X)
     X, Y = target(7)
@@ -121,31 +121,31 @@ def test_moments_with_other_members_and_options(name):
     near = model.condition_on_observations(X[5:], Y[5:], **noise)
     assert_naive(near, TEST_X)
     assert torch.equal(near.shares, model.shares)
-    assert [each.num_target_points for each in near.apart()] == [7] * len(near.apart())
+    assert {each.num_target_points for each in near.members.values()} == {7}
 
 
 def test_members_get_copies_of_what_is_given():
     likelihood = GaussianLikelihood().double()
     model = TransferGP(*target(3), PRIOR, likelihood=likelihood)
-    assert model.likelihood is likelihood
-    assert len({id(each.likelihood) for each in (model, *model.others)}) == 3
+    likelihoods = {id(each.likelihood) for each in (model, *model.members.values())}
+    assert len(likelihoods - {id(likelihood)}) == 4
     kernel = MaternKernel(ard_num_dims=2).double()
     model = TransferGP(*target(3), PRIOR, covar_module=kernel)
-    assert model.covar_module is model.residual_covar_module is kernel
+    assert model.plain.covar_module is model.residual_covar_module is kernel
 
 
 def test_known_noise_is_in_each_models_units():
     X, Y = target(4)
     Yvar = torch.linspace(1.0, 4.0, 4).double().unsqueeze(-1)
     model = TransferGP(X, Y, PRIOR, Yvar)
-    for each in model.apart():
+    for each in model.members.values():
         expected = Yvar.squeeze(-1) / each.outcome_transform.stdvs.squeeze() ** 2
         torch.testing.assert_close(each.likelihood.noise, expected)
     model.posterior(TEST_X)
     more = model.condition_on_observations(
         *(values[:2] for values in target(4)), noise=model.likelihood.noise[:2].unsqueeze(-1)
     )
-    for each, old in zip(more.apart(), model.apart(), strict=True):
+    for each, old in zip(more.members.values(), model.members.values(), strict=True):
         torch.testing.assert_close(each.likelihood.noise[4:], old.likelihood.noise[:2])
 
 
@@ -176,37 +176,22 @@ def test_a_learned_input_transform_is_refused():
         TransferGP(*target(3), SOURCES, input_transform=Normalize(2))
 
 
-# ------------------------------------------------------------------------------------------- apart
-
-
-def test_apart_the_models_share_their_tensors():
-    model = TransferGP(*target(4), PRIOR)
-    *others, plain = model.apart()
-    assert others == model.others
-    assert plain.covar_module is not model.covar_module
-    for name, parameter in plain.named_parameters():
-        assert parameter is model.get_parameter(name)
-    model.shares.copy_(torch.tensor([0.0, 0.0, 1.0]))
-    alone, together = plain.posterior(TEST_X), model.posterior(TEST_X)
-    torch.testing.assert_close(alone.mean, together.mean)
-    torch.testing.assert_close(alone.variance, together.variance)
-    assert len(model.others) == 2
+# ----------------------------------------------------------------------------------- the plain GP
 
 
 def test_the_plain_model_is_that_of_botorch():
     X, Y = target(6)
     model, plain = TransferGP(X, Y, PRIOR), SingleTaskGP(X, Y)
-    own, theirs = model.apart()[-1], plain.eval()
+    own, theirs = model.plain.eval(), plain.eval()
     assert isinstance(own.outcome_transform, OwnStandardize)
     for name, value in (("lengthscale", 0.4), ("mean", 0.1), ("noise", 0.02)):
-        for each in (model, plain):
+        for each in (own, plain):
             if name == "lengthscale":
                 each.covar_module.lengthscale = value
             elif name == "mean":
                 each.mean_module.constant.data.fill_(value)
             else:
                 each.likelihood.noise = value
-    own = model.apart()[-1]
     torch.testing.assert_close(own.posterior(TEST_X).mean, theirs.posterior(TEST_X).mean)
     torch.testing.assert_close(own.posterior(TEST_X).variance, theirs.posterior(TEST_X).variance)
     mlls = [ExactMarginalLogLikelihood(each.likelihood, each).train() for each in (own, plain)]
@@ -220,7 +205,8 @@ def test_the_plain_model_is_that_of_botorch():
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_outcomes_are_standardized_by_the_first_member(n):
     X, Y = target(n)
-    plain, first = (TransferGP(X, Y, PRIOR).apart()[k].outcome_transform for k in (-1, 0))
+    members = list(TransferGP(X, Y, PRIOR).members.values())
+    plain, first = members[-1].outcome_transform, members[0].outcome_transform
     torch.testing.assert_close(plain.stdvs, first.stdvs)
     torch.testing.assert_close(plain.means, first.means if n == 0 else Y)
 
@@ -228,12 +214,12 @@ def test_few_outcomes_are_standardized_by_the_first_member(n):
 def test_with_priors_in_raw_units_the_plain_model_is_standardized_all_the_same():
     prior = {"scaml": SourceGPs.fit(SOURCES, num_restarts=0, outcome_scale="raw")}
     model = TransferGP(*target(5), prior, members={"scaml": ScaMLGP})
-    assert not hasattr(model.others[0], "outcome_transform")
+    assert not hasattr(model.members["scaml"], "outcome_transform")
     torch.testing.assert_close(model.train_targets.std(), torch.tensor(1.0).double())
     assert_naive(model, TEST_X)
     state = TransferGP(*target(3), prior, members={"scaml": ScaMLGP}).state_dict()
     model.load_state_dict(state)
-    torch.testing.assert_close(model.others[0].train_targets, target(5)[1].squeeze(-1))
+    torch.testing.assert_close(model.members["scaml"].train_targets, target(5)[1].squeeze(-1))
 
 
 # ------------------------------------------------------------------------------------------- shares
@@ -328,7 +314,7 @@ def test_source_data_and_a_mapping_of_priors_are_the_same():
 def test_of_a_single_prior_there_are_the_models_that_take_it(name):
     X, Y = target(3)
     model = TransferGP(X, Y, PRIOR[name])
-    assert list(model.members) == [name]
+    assert list(model.members) == [name, PLAIN_MEMBER]
     assert model.shares.shape == (2,)
     expected = TransferGP(X, Y, {name: PRIOR[name]}, members={name: MEMBERS[name]})
     assert torch.equal(model.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
@@ -347,6 +333,8 @@ def test_what_is_no_prior_of_the_members_is_refused():
         TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
     with pytest.raises(ValueError, match="There are no members"):
         TransferGP(X, Y, PRIOR, members={})
+    with pytest.raises(ValueError, match="'plain' is the name of the plain GP"):
+        TransferGP(X, Y, PRIOR["scaml"], members={PLAIN_MEMBER: ScaMLGP})
 
 
 class _NoNoise(ScaMLGP):
@@ -374,7 +362,7 @@ def test_members_of_other_priors():
 
 def test_default_members():
     assert list(MEMBERS.values()) == [PopulationGP, ScaMLGP]
-    assert list(TransferGP(*target(2), PRIOR).members) == list(MEMBERS)
+    assert list(TransferGP(*target(2), PRIOR).members) == [*MEMBERS, PLAIN_MEMBER]
 
 
 def test_units_of_the_family_are_far_from_standardized():

@@ -29,22 +29,14 @@ from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.ax.units import ToPriorUnits
 from botorch_transfer.data import SourceData, default_context
 from botorch_transfer.hierarchy.prior import SourceHierarchy
-from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
 from botorch_transfer.model import TransferModel
-from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import TransferPrior
-from botorch_transfer.saving import prior_class_name
-from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
 
 logger = logging.getLogger(__name__)
 
-_CLASSES: dict[str, type[TransferPrior]] = {
-    cls.__name__: cls
-    for cls in (SourceGPs, SourceHierarchy, SourcePopulation, PretrainedPrior, Hyperprior)
-}
 _loaded = Memo(size=8)
 
 
@@ -356,7 +348,7 @@ def _load(path: str, expected: str) -> TransferPrior:
             f"The prior file {path!r} is not the one that the experiment was started with: put "
             "that back, or start another experiment."
         )
-    return _CLASSES[prior_class_name(path)].load(path)
+    return TransferPrior.load(path)
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:

@@ -21,7 +21,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -366,6 +366,9 @@ class ConditionedBatch(Conditioned, NamedState):
         task_names: Names of the ``Q`` tasks, for messages and the ``state_dict``.
     """
 
+    classes: ClassVar[dict[str, type[ConditionedBatch]]] = {}
+    """All subclasses by name, for priors that are loaded."""
+
     kernel_index: Tensor
     lengthscale: Tensor
     outputscale: Tensor
@@ -390,6 +393,10 @@ class ConditionedBatch(Conditioned, NamedState):
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        ConditionedBatch.classes[cls.__name__] = cls
 
     def register(self, **tensors: Tensor) -> None:
         """Registers tensors as buffers, in double precision if they are of floating point."""
@@ -438,6 +445,10 @@ class ConditionedBatch(Conditioned, NamedState):
     def function(self) -> StationaryFunction:
         """The unit-variance kernel."""
         return stationary_function(self.kernel)
+
+    @abstractmethod
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data without padding: ``N x d`` inputs, ``N`` outcomes, and each row's task."""
 
     @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
@@ -626,6 +637,11 @@ class ConditionedGPs(ConditionedBatch):
         covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
         covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise[chunk])
         return inverse_cholesky(covariance, lambda task, _: self._task_names[int(chunk[task])])
+
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data without padding, task by task."""
+        task, row = self.mask.nonzero(as_tuple=True)
+        return self.train_X[task, row], self.train_Y[task, row], task
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Leaves ``values`` as they are: every task has a kernel of its own."""

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from botorch.utils.constraints import LogTransformedInterval
@@ -29,6 +29,7 @@ from scipy import stats
 from torch import Tensor
 
 from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.gp.tasks import OutcomeScale
 
 logger = logging.getLogger(__name__)
 
@@ -451,6 +452,45 @@ class GPHyperparameters:
         """
         parts = (self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)
         return LogPrior([(part.prior(), size) for part, size in parts])
+
+
+@runtime_checkable
+class LearnedHyperparameters(Protocol):
+    """What was learned of GP hyperparameters in other search spaces, as by a ``Hyperprior``."""
+
+    kernel: str
+
+    def gp_hyperparameters(
+        self, dim: int, kernel: str | None = None, outcome_scale: OutcomeScale = "per_task"
+    ) -> GPHyperparameters:
+        """Says what was learned for GPs of ``dim`` inputs, with a kernel and units of outcomes."""
+        ...
+
+
+def learned_hyperparameters(
+    learned: LearnedHyperparameters, dim: int, kernel: str, outcome_scale: OutcomeScale
+) -> GPHyperparameters:
+    """Returns what was learned for GPs of another search space.
+
+    Args:
+        learned: The user's argument.
+        dim: The number of inputs ``d``.
+        kernel: The stationary kernel's name.
+        outcome_scale: The units of the GPs' outcomes.
+
+    Returns:
+        The hyperparameters.
+
+    Raises:
+        TypeError: If ``learned`` is no ``Hyperprior``.
+        ValueError: If it is of another kernel or in other units.
+    """
+    if not isinstance(learned, LearnedHyperparameters):
+        raise TypeError(
+            "hyperpriors must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. It "
+            f"is {learned!r}."
+        )
+    return learned.gp_hyperparameters(dim, kernel, outcome_scale)
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)

@@ -1,24 +1,35 @@
-"""Source tasks as one padded batch, and the scale of their outcomes.
+"""Source tasks as one padded batch, and the units of their outcomes.
 
-Read this for how tasks of different sizes become tensors, how much memory that may take, and what
-``outcome_scale`` means.
+Read this for how tasks of different sizes become tensors, from data or from ``SingleTaskGP`` models
+that were fitted elsewhere; how much memory that may take; and what ``outcome_scale`` means. The
+models' ``Standardize`` and ``Normalize`` transforms are folded into data and lengthscales.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import InputTransform
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from botorch.models.transforms.input import InputTransform, Normalize
+from botorch.models.transforms.outcome import Standardize, StratifiedStandardize
+from botorch.sampling.pathwise.utils import get_train_inputs, get_train_targets
 from botorch.utils.datasets import SupervisedDataset
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.utils.rnn import pad_sequence
 
-from botorch_transfer.data import MAX_JOINT_BYTES
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.gp.conditioned import pad_inputs
+from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.outcome_transforms import PooledStandardize, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
@@ -99,17 +110,26 @@ class PaddedTasks:
             torch.zeros_like(outcome) if dataset.Yvar is None else dataset.Yvar.squeeze(-1)
             for dataset, outcome in zip(datasets, outcomes, strict=True)
         ]
+        return cls.padded(inputs, outcomes, noises, [data.Yvar is not None for data in datasets])
+
+    @classmethod
+    def padded(
+        cls,
+        inputs: Sequence[Tensor],
+        outcomes: Sequence[Tensor],
+        noises: Sequence[Tensor],
+        fixed_noise: Sequence[bool],
+    ) -> PaddedTasks:
+        """Pads tensors of ``n_m x d`` inputs, ``n_m`` outcomes and ``n_m`` noise variances."""
         device = outcomes[0].device
         sizes = torch.tensor([len(outcome) for outcome in outcomes], device=device)
         mask = torch.arange(int(sizes.max()), device=device) < sizes.unsqueeze(-1)
         return cls(
-            X=pad_inputs(pad_sequence(inputs, batch_first=True), mask),
-            Y=pad_sequence(outcomes, batch_first=True),
-            Yvar=pad_sequence(noises, batch_first=True),
+            X=pad_inputs(pad_sequence(list(inputs), batch_first=True), mask),
+            Y=pad_sequence(list(outcomes), batch_first=True),
+            Yvar=pad_sequence(list(noises), batch_first=True),
             mask=mask,
-            fixed_noise=torch.tensor(
-                [dataset.Yvar is not None for dataset in datasets], device=device
-            ),
+            fixed_noise=torch.tensor(list(fixed_noise), device=device),
         )
 
     def __getitem__(self, index: Tensor) -> PaddedTasks:
@@ -248,3 +268,214 @@ def target_transform(
     if scale == "raw":
         return None
     return PooledStandardize(source_outcomes, scale == "per_task", batch_shape)
+
+
+@dataclass(frozen=True)
+class TaskUnits:
+    """How the data of ``M`` tasks became those of a prior.
+
+    Args:
+        names: The tasks' names.
+        mean: An ``M`` tensor: what was subtracted from each task's outcomes.
+        std: An ``M`` tensor: what each task's outcomes were then divided by.
+        outcome_scale: How the outcomes were scaled.
+        input_transform: The frozen transform from the user's inputs to the prior's.
+    """
+
+    names: Sequence[str]
+    mean: Tensor
+    std: Tensor
+    outcome_scale: OutcomeScale = "per_task"
+    input_transform: InputTransform | None = None
+
+    def select(self, tasks: Tensor) -> TaskUnits:
+        """Selects tasks by a tensor of their indices."""
+        names = [self.names[task] for task in tasks.tolist()]
+        return replace(self, names=names, mean=self.mean[tasks], std=self.std[tasks])
+
+    def join(self, other: TaskUnits) -> TaskUnits:
+        """Adds tasks. A name that is taken, as "source task 0" of tensors may be, gets a number."""
+        names = list(self.names)
+        for name in other.names:
+            candidate, number = name, len(names)
+            while candidate in names:
+                candidate, number = f"{name} ({number})", number + 1
+            names.append(candidate)
+        mean, std = other.mean.to(self.mean), other.std.to(self.std)
+        return replace(
+            self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
+        )
+
+
+def scaled_tasks(
+    source_data: Sequence[SourceData] | Mapping[str, SourceData],
+    outcome_scale: OutcomeScale,
+    input_transform: InputTransform | None,
+    check_size: Callable[[Sequence[str], Sequence[int]], None] | None = None,
+) -> tuple[PaddedTasks, TaskUnits]:
+    """Validates source data, pads them and brings them into a prior's units.
+
+    Args:
+        source_data: The source tasks, a sequence or a mapping from names.
+        outcome_scale: How to scale the outcomes.
+        input_transform: A frozen transform of the inputs.
+        check_size: Refuses too many points, given the tasks' names and numbers of points.
+
+    Returns:
+        The tasks in these units, and the units.
+
+    Raises:
+        InputDataError: If the source data are invalid; the message names the task.
+        ValueError: If the transform is not frozen, or the scale is unknown.
+    """
+    names, datasets = task_names(source_data), as_datasets(source_data)
+    if check_size is not None:
+        check_size(names, [len(data.X) for data in datasets])
+    transform = frozen_input_transform(input_transform)
+    tasks = PaddedTasks.from_datasets(datasets, transform)
+    warn_outside_unit_cube(tasks.X, "the source tasks", stacklevel=4)
+    mean, std = outcome_scales(tasks, outcome_scale)
+    return tasks.standardize(mean, std), TaskUnits(names, mean, std, outcome_scale, transform)
+
+
+# ------------------------------------------------------------------------- models fitted elsewhere
+
+
+@dataclass(frozen=True)
+class ReadModels:
+    """The data and hyperparameters of ``M`` fitted GPs.
+
+    Args:
+        tasks: The padded data, outcomes in the models' units; all noise is known.
+        units: The tasks' names, the transforms of the models' outcomes, and of the prior's inputs.
+        kernel: The kernels' common name.
+        lengthscale: An ``M x d`` tensor.
+        outputscale: An ``M`` tensor.
+        mean_constant: An ``M`` tensor.
+    """
+
+    tasks: PaddedTasks
+    units: TaskUnits
+    kernel: str
+    lengthscale: Tensor
+    outputscale: Tensor
+    mean_constant: Tensor
+
+
+def read_models(
+    models: Sequence[SingleTaskGP] | Mapping[str, SingleTaskGP],
+    input_transform: InputTransform | None,
+) -> ReadModels:
+    """Reads fitted GPs.
+
+    Args:
+        models: The source tasks' models, a sequence or a mapping from names.
+        input_transform: The frozen ``Normalize`` to the prior's space, if it is not that of the
+            raw inputs.
+
+    Returns:
+        What was read; the models stay as they are.
+
+    Raises:
+        ValueError: If a model is of a kind that cannot be taken over; the message names it.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> read_models([SingleTaskGP(X, X.sum(-1, keepdim=True))], None).kernel
+        'rbf'
+    """
+    if isinstance(models, Model):
+        raise ValueError("There is one model, but a sequence was expected: put it into a list.")
+    if len(models) == 0:
+        raise ValueError("There are no models: give at least one.")
+    given = (
+        models if isinstance(models, Mapping) else {f"model {n}": m for n, m in enumerate(models)}
+    )
+    names, transform = [str(name) for name in given], frozen_input_transform(input_transform)
+    with torch.no_grad():
+        read = [_read_model(*pair, transform) for pair in zip(names, given.values(), strict=True)]
+        columns = {part: [one[part] for one in read] for part in read[0]}
+        for what in ("kernel", "number of inputs", "dtype", "device", "use of Standardize"):
+            for name, mine in zip(names, columns[what], strict=True):
+                if mine != columns[what][0]:
+                    raise ValueError(
+                        f"The models must agree in their {what}: that of {name!r} is {mine}, "
+                        f"that of {names[0]!r} is {columns[what][0]}."
+                    )
+        parts = ("mean", "std", "lengthscale", "outputscale", "mean_constant")
+        mean, std, *hyperparameters = (torch.cat(columns[part]) for part in parts)
+        data = columns["X"], columns["Y"], columns["noise"]
+        return ReadModels(
+            PaddedTasks.padded(*data, fixed_noise=[True] * len(read)),
+            TaskUnits(names, mean, std, columns["units"][0], transform),
+            columns["kernel"][0],
+            *hyperparameters,
+        )
+
+
+def _read_model(
+    name: str, model: SingleTaskGP, input_transform: InputTransform | None
+) -> dict[str, Any]:
+    """Reads one model: data, hyperparameters, and what all models must agree in."""
+    if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
+        raise ValueError(
+            f"{name!r} is no SingleTaskGP with one outcome and no batch: only such GPs can be "
+            "taken over."
+        )
+    kernel, mean, likelihood = model.covar_module, model.mean_module, model.likelihood
+    found = Stationary.of(kernel)
+    if found is None:
+        raise _unfit(name, kernel, "RBF and Matérn kernels on all inputs, scaled or not,")
+    if not isinstance(mean, ConstantMean | ZeroMean):
+        raise _unfit(name, mean, "zero and constant means")
+    if not isinstance(likelihood, FixedNoiseGaussianLikelihood | GaussianLikelihood):
+        raise _unfit(name, likelihood, "Gaussian noise, known or inferred,")
+    standardize = getattr(model, "outcome_transform", None)
+    if isinstance(standardize, StratifiedStandardize) or not isinstance(
+        standardize, Standardize | None
+    ):
+        raise ValueError(
+            f"{name!r} has the outcome transform {type(standardize).__name__}: only Standardize "
+            "can be folded in."
+        )
+    (X,) = get_train_inputs(model, transformed=False)
+    Y = get_train_targets(model, transformed=True)
+    coefficient = _normalize_coefficient(repr(name), getattr(model, "input_transform", None), X)
+    prior_coefficient = _normalize_coefficient("The prior", input_transform, X)
+    zero, one = Y.new_zeros(1), Y.new_ones(1)
+    return {
+        "X": X if input_transform is None else input_transform(X),
+        "Y": Y,
+        "noise": likelihood.noise.expand(Y.shape),
+        "mean": zero if standardize is None else standardize.means.reshape(1),
+        "std": one if standardize is None else standardize.stdvs.reshape(1),
+        # A lengthscale is a difference of inputs: it scales as they do, and does not shift.
+        "lengthscale": found.lengthscale.reshape(1, -1) * coefficient / prior_coefficient,
+        "outputscale": found.scale.reshape(1),
+        "mean_constant": mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
+        "kernel": found.name,
+        "number of inputs": X.shape[-1],
+        "dtype": X.dtype,
+        "device": X.device,
+        "use of Standardize": standardize is not None,
+        "units": "raw" if standardize is None else "per_task",
+    }
+
+
+def _unfit(name: str, part: Module, allowed: str) -> ValueError:
+    kind = type(part).__name__
+    return ValueError(f"{name!r} has a {kind}: only {allowed} can be taken over.")
+
+
+def _normalize_coefficient(owner: str, transform: InputTransform | None, X: Tensor) -> Tensor:
+    """The factors by which a ``Normalize`` shrinks differences of inputs, a ``d`` tensor."""
+    if transform is None:
+        return X.new_ones(X.shape[-1])
+    if not isinstance(transform, Normalize):
+        raise ValueError(
+            f"{owner} has the input transform {type(transform).__name__}: only Normalize can be "
+            "folded in."
+        )
+    ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])
+    low, high = deepcopy(transform).eval()(ends)
+    return (high - low).reciprocal()

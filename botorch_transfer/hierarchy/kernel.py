@@ -149,6 +149,10 @@ class ConditionedHierarchy(ConditionedBatch):
         # Each level's kernel is evaluated at the rows of the levels above, too.
         return self.num_tasks * self.alpha.numel()
 
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data, level by level."""
+        return self.train_X, self.train_Y, self.level
+
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
         return values.sum(dim=dim, keepdim=True)
@@ -217,10 +221,6 @@ class BoostedHierarchy(ConditionedHierarchy):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._boosts = Cache(size=1)  # copies share it, but not what is loaded
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._boosts = Cache(size=1)  # a list in earlier versions
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""

@@ -46,7 +46,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import Hyperpriors
 from botorch_transfer.gp.paths import (
@@ -60,6 +59,7 @@ from botorch_transfer.hierarchy.kernel import BoostedHierarchy
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
+from botorch_transfer.prior import ConditionedPrior
 
 
 class HierarchicalGP(SourcePosteriorGP):

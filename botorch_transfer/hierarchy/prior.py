@@ -14,25 +14,33 @@ from typing import Any, Literal, Self
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
+from scipy.stats import rankdata
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_transfer.conditioned_prior import ConditionedPrior
-from botorch_transfer.data import SourceData, as_datasets, check_joint_size, task_names
-from botorch_transfer.gp.agreement import order_by_relatedness
+from botorch_transfer.data import SourceData, check_joint_size
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
-from botorch_transfer.gp.from_models import read_models
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
-from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
+from botorch_transfer.gp.tasks import (
+    OutcomeScale,
+    PaddedTasks,
+    check_choice,
+    check_padded_size,
+    read_models,
+    scaled_tasks,
+)
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.prior import ConditionedPrior
 
 Propagate = Literal["covariance", "mean"]
 """What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
+
+
+Order = Literal["given", "relatedness"]
 
 
 class SourceHierarchy(ConditionedPrior):
@@ -51,11 +59,7 @@ class SourceHierarchy(ConditionedPrior):
 
     Args:
         gps: The conditioned hierarchy, in the prior's units.
-        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
-        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
-        names: The tasks' names, in the order of the levels.
-        outcome_scale: How the outcomes were scaled.
-        input_transform: The frozen transform from the user's inputs to the prior's.
+        units: How the data of the tasks, in the order of the levels, became those of the prior.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
             density; NaN for levels that were not fitted here.
 
@@ -79,7 +83,7 @@ class SourceHierarchy(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         propagate: Propagate = "covariance",
-        order: Literal["given", "relatedness"] = "given",
+        order: Order = "given",
         kernel: str = "rbf",
         hyperpriors: GPHyperparameters | Sequence[GPHyperparameters] | None = (
             SOURCE_HYPERPARAMETERS,
@@ -96,7 +100,7 @@ class SourceHierarchy(ConditionedPrior):
                 :meth:`SourceGPs.fit`; the first is the lowest level.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             order: ``"given"``, or ``"relatedness"``, which puts the task that agrees most with the
-                others last, next to the target: see :func:`~.agreement.order_by_relatedness`.
+                others last, next to the target: see :func:`order_by_relatedness`.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperpriors: Hyperpriors, starts and bounds of the lowest level and of the others, whose
                 kernels describe differences; by default those of ScaML-GP's source tasks and of its
@@ -118,34 +122,29 @@ class SourceHierarchy(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> stack = SourceHierarchy.fit([(X, X.sum(-1, keepdim=True))], propagate="mean")
         """
-        hierarchy = _hierarchy_class(propagate)
-        if order not in ("given", "relatedness"):
-            raise ValueError(f"order must be 'given' or 'relatedness', not {order!r}.")
-        names, datasets = task_names(source_data), as_datasets(source_data)
+        check_choice("propagate", propagate, Propagate)
+        check_choice("order", order, Order)
         map_options = MAPOptions(**options)
-        sizes = [len(dataset.X) for dataset in datasets]
-        if propagate == "covariance":
-            check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
-        else:
-            # BHGP's covariance needs the joint factors, too, and checks their size itself.
-            check_padded_size(names, sizes, map_options.max_bytes)
-        transform = frozen_input_transform(input_transform)
-        tasks = PaddedTasks.from_datasets(datasets, transform)
-        warn_outside_unit_cube(tasks.X, "the source tasks")
-        mean, std = outcome_scales(tasks, outcome_scale)
-        tasks = tasks.standardize(mean, std)
+
+        def check_size(names: Sequence[str], sizes: Sequence[int]) -> None:
+            if propagate == "covariance":
+                check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
+            else:
+                # BHGP's covariance needs the joint factors, too, and checks their size itself.
+                check_padded_size(names, sizes, map_options.max_bytes)
+
+        tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if order == "relatedness":
             ranks = order_by_relatedness(tasks, kernel, map_options)
-            tasks, mean, std = tasks[ranks], mean[ranks], std[ranks]
-            names = [names[rank] for rank in ranks.tolist()]
+            tasks, units = tasks[ranks], units.select(ranks)
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
         both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
         first, others = both
         gps, log_posterior = _fit_levels(
-            tasks, names, hierarchy, kernel, first, others, map_options
+            tasks, units.names, _HIERARCHIES[propagate], kernel, first, others, map_options
         )
-        return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
+        return cls(gps, units, log_posterior)
 
     @classmethod
     def from_models(
@@ -174,77 +173,30 @@ class SourceHierarchy(ConditionedPrior):
             >>> models = [SingleTaskGP(X, X[:, i : i + 1]) for i in range(2)]
             >>> stack = SourceHierarchy.from_models(models, propagate="mean")
         """
-        hierarchy = _hierarchy_class(propagate)
-        read = read_models(models, frozen_input_transform(input_transform))
+        check_choice("propagate", propagate, Propagate)
+        read = read_models(models, input_transform)
         if propagate == "covariance":
             instead = "use SourceGPs and ScaMLGP, or thin out the source data"
             check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
-        gps = hierarchy(
-            **_stacked(read.tasks, read.tasks.Yvar, len(read.names)),
+        gps = _HIERARCHIES[propagate](
+            **_stacked(read.tasks, read.tasks.Yvar, len(read.units.names)),
             lengthscale=read.lengthscale,
             outputscale=read.outputscale,
             level_means=read.mean_constant,
             kernel=read.kernel,
-            task_names=read.names,
+            task_names=read.units.names,
         )
-        scale: OutcomeScale = "per_task" if read.standardized else "raw"
-        return cls(gps, read.outcome_mean, read.outcome_std, read.names, scale, input_transform)
-
-    @property
-    def num_points(self) -> Tensor:
-        """The number of evaluations of each source task, an ``M`` tensor."""
-        return torch.bincount(self.gps.level, minlength=self.num_tasks)
-
-    def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the mean that the target inherits, in the prior's units.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.mean(self._transformed(X)).squeeze(-2)
-
-    def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the last task's variance: SHGP's, or BHGP's for ``propagate="mean"``.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.variance(self._transformed(X)).squeeze(-2)
-
-    def outcomes(self) -> Tensor:
-        """All source outcomes in the user's units, one after another."""
-        gps = self.gps
-        raw = gps.train_Y * self.outcome_std[gps.level] + self.outcome_mean[gps.level]
-        return raw.to(self.outcome_mean)
+        return cls(gps, read.units)
 
     def _differences(self) -> Tensor:
         # Each level's kernel describes its difference from the level below.
         return self.gps.outputscale[1:]
-
-    def _config(self) -> dict[str, Any]:
-        return {**super()._config(), "propagate": self.propagate}
-
-    @classmethod
-    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedHierarchy]:
-        return _HIERARCHIES[config["propagate"]]
 
 
 _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
     "covariance": ConditionedHierarchy,
     "mean": BoostedHierarchy,
 }
-
-
-def _hierarchy_class(propagate: str) -> type[ConditionedHierarchy]:
-    if propagate not in _HIERARCHIES:
-        raise ValueError(f"propagate must be 'covariance' or 'mean', not {propagate!r}.")
-    return _HIERARCHIES[propagate]
 
 
 def _fit_levels(
@@ -291,3 +243,39 @@ def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Te
     return stack_levels(
         *([own[mask] for own, mask in zip(part, masks, strict=False)] for part in parts)
     )
+
+
+MAX_COMMON_POINTS = 1000
+"""How many inputs of all tasks the predictions are compared at."""
+
+
+def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -> Tensor:
+    """Orders tasks so that the one that agrees most with the others comes last.
+
+    Each task's GP predicts the outcomes at the inputs of all tasks (at most ``MAX_COMMON_POINTS``
+    of them, evenly thinned out). Tasks are sorted by the mean rank correlation (Spearman's) of
+    their predictions with those of the other tasks. In a hierarchy the last task is next to the
+    target, and a task that is like most others is most likely to be like the target.
+
+    Args:
+        tasks: The standardized tasks.
+        kernel: The stationary kernel's name.
+        options: How to fit the GPs.
+
+    Returns:
+        An ``M`` tensor of task indices, least related first; ties keep their order.
+    """
+    num_tasks = len(tasks.X)
+    if num_tasks < 3:
+        # Of two tasks, each agrees with the other equally.
+        return torch.arange(num_tasks, device=tasks.X.device)
+    gps = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options).condition(tasks, kernel)
+    points = tasks.X[tasks.mask]
+    points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
+    predictions = gps.mean(points)
+    # Constant predictions have no ranks: such a task agrees with no other.
+    predictions[predictions.std(dim=-1) <= 1e-12] = 0.0
+    ranks = torch.as_tensor(rankdata(predictions.cpu().numpy(), axis=1))
+    correlation = torch.corrcoef(ranks).nan_to_num(nan=0.0)
+    agreement = correlation.sum(dim=-1) - correlation.diagonal()
+    return torch.argsort(agreement, stable=True).to(tasks.X.device)

@@ -24,7 +24,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -63,7 +63,7 @@ from botorch_transfer.hyperbo.parts import (
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.prior import TransferPrior, with_prefix
+from botorch_transfer.prior import Saved, TransferPrior, with_prefix
 
 _ENOUGH_TO_HOLD_OUT = 8
 """From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
@@ -389,11 +389,6 @@ class PretrainedPrior(TransferPrior):
             )
         return datasets
 
-    def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
-        self.outcome_scale, self.input_transform = outcome_scale, transform
-        index = get_args(OutcomeScale).index(outcome_scale)
-        self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
-
     @classmethod
     def _content_and_options(
         cls, source_data: Any, options: dict[str, Any]
@@ -563,17 +558,13 @@ class PretrainedPrior(TransferPrior):
             True
         """
         saved = cls._read(path, device, input_transform)
-        return cls._restore(*saved, mean_module, covar_module).to(device)
+        return cls._restore(saved, mean_module, covar_module).to(device)
 
     @classmethod
     def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-        mean_module: Mean | None = None,
-        covar_module: Kernel | None = None,
+        cls, saved: Saved, mean_module: Mean | None = None, covar_module: Kernel | None = None
     ) -> Self:
+        config, tensors, input_transform = saved
         prior = cls._untrained(config, mean_module, covar_module)
         own = dict(prior.named_buffers())
         state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}

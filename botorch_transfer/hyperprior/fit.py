@@ -7,17 +7,20 @@ gradient of their mean likelihood is unbiased, and its cost does not depend on t
 
 Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
 back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
+
+The module also has what estimates and draws of hyperparameters are, and the likelihoods of draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from pandas import DataFrame
 from torch import Tensor
 from torch.nn import Parameter
 from tqdm.auto import tqdm
@@ -25,13 +28,14 @@ from tqdm.auto import tqdm
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import MAPOptions, draw_starts, log_bounds, negative_log_likelihood
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter
-from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS
+from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll
 from botorch_transfer.gp.optimize import (
     RandomBatches,
     adam_steps,
     minimize_batched,
     single_threaded_scipy,
 )
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -39,9 +43,152 @@ from botorch_transfer.gp.tasks import (
     check_padded_size,
     outcome_scales,
 )
-from botorch_transfer.hyperprior.estimates import DomainEstimates
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import Memo
+
+
+@dataclass(frozen=True)
+class HyperparameterDraws:
+    """``R`` draws of the hyperparameters of a GP with ``d`` inputs.
+
+    Args:
+        constant: An ``R`` tensor of constant means.
+        lengthscale: An ``R x d`` tensor.
+        outputscale: An ``R`` tensor of signal variances.
+        noise: An ``R`` tensor of noise variances.
+    """
+
+    constant: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+
+    def __len__(self) -> int:
+        return len(self.constant)
+
+    def __getitem__(self, index: Any) -> HyperparameterDraws:
+        """Selects draws."""
+        return HyperparameterDraws(*(getattr(self, part.name)[index] for part in fields(self)))
+
+    def to(self, other: Tensor) -> HyperparameterDraws:
+        """Moves the draws to the dtype and the device of a tensor."""
+        return HyperparameterDraws(*(getattr(self, part.name).to(other) for part in fields(self)))
+
+
+@dataclass(frozen=True)
+class DomainEstimates:
+    """Penalized maximum likelihood estimates for ``N`` domains with ``D`` inputs in total.
+
+    Means and variances are in the units in which the domains were fitted.
+
+    Args:
+        names: The domains' names.
+        constant: An ``N`` tensor of constant means.
+        lengthscale: A ``D`` tensor: the lengthscales of all domains, concatenated.
+        outputscale: An ``N`` tensor of signal variances.
+        noise: An ``N`` tensor of noise variances.
+        dims: An ``N`` tensor of integers: each domain's number of inputs.
+        context: A ``D x s`` tensor: the context of each input.
+        log_likelihood: An ``N`` tensor of log likelihoods, summed over tasks, before the noise is
+            raised to its lower bound; NaN after a fit on sub-samples.
+        outcome_mean: An ``N`` tensor: the mean of the tasks' mean outcomes, in the user's units.
+        outcome_std: An ``N`` tensor: the root mean square of the tasks' standard deviations.
+    """
+
+    names: tuple[str, ...]
+    constant: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
+    noise: Tensor
+    dims: Tensor
+    context: Tensor
+    log_likelihood: Tensor
+    outcome_mean: Tensor
+    outcome_std: Tensor
+
+    @classmethod
+    def from_tensors(cls, names: Sequence[str], tensors: Mapping[str, Tensor]) -> Self:
+        """Builds estimates from what :meth:`tensors` returned."""
+        return cls(names=tuple(names), **tensors)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All fields but the names, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+
+    @property
+    def domain_of_input(self) -> Tensor:
+        """A ``D`` tensor: the number of each lengthscale's domain."""
+        domains = torch.arange(len(self.dims), device=self.dims.device)
+        return domains.repeat_interleave(self.dims)
+
+    def select(self, indices: Sequence[int]) -> DomainEstimates:
+        """Selects domains.
+
+        Args:
+            indices: The domains' numbers, in ascending order.
+
+        Returns:
+            Their estimates.
+        """
+        domains = torch.as_tensor(indices, dtype=torch.long, device=self.dims.device)
+        inputs = torch.isin(self.domain_of_input, domains)
+        per_input = {"lengthscale", "context"}
+        return type(self).from_tensors(
+            [self.names[index] for index in indices],
+            {
+                name: tensor[inputs] if name in per_input else tensor[domains]
+                for name, tensor in self.tensors().items()
+            },
+        )
+
+    def to_frame(self) -> DataFrame:
+        """Makes a table with a row for each input; values of a domain are repeated."""
+        domain = self.domain_of_input
+        position = torch.cat([torch.arange(size) for size in self.dims.tolist()])
+        rows = {
+            "domain": [self.names[index] for index in domain.tolist()],
+            "input": position.tolist(),
+            "lengthscale": self.lengthscale.tolist(),
+        }
+        for name in ("constant", "outputscale", "noise", "log_likelihood"):
+            rows[name] = getattr(self, name)[domain].tolist()
+        for column, values in enumerate(self.context.mT.tolist()):
+            rows[f"context {column}"] = values
+        return DataFrame(rows)
+
+
+@torch.no_grad()
+def log_likelihoods(
+    draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
+) -> Tensor:
+    """Evaluates one task's log marginal likelihood under each draw, in one batch.
+
+    Args:
+        draws: ``R`` draws of hyperparameters.
+        X: An ``n x d`` tensor of inputs; ``n`` may be zero.
+        Y: An ``n`` tensor of outcomes.
+        Yvar: An ``n`` tensor of known noise variances; the draws' if omitted.
+        kernel: The stationary kernel's name.
+
+    Returns:
+        An ``R`` tensor in double precision; minus infinity where a covariance matrix cannot be
+        factorized.
+
+    Example:
+        >>> ones = torch.ones(3, dtype=torch.double)
+        >>> draws = HyperparameterDraws(0 * ones, ones.unsqueeze(-1), ones, ones)
+        >>> log_likelihoods(draws, ones[:2, None], ones[:2], None, "rbf").shape
+        torch.Size([3])
+    """
+    X, Y = X.double(), Y.double()
+    num_rows = max(1, BLOCK_ELEMENTS // max(1, len(X) ** 2))
+    values = []
+    for start in range(0, len(draws), num_rows):
+        some = draws[start : start + num_rows].to(X)
+        stationary = Stationary(kernel, some.lengthscale.unsqueeze(-2), some.outputscale)
+        noise = some.noise.unsqueeze(-1) if Yvar is None else Yvar.double()
+        values.append(-stationary_nll(some.constant.unsqueeze(-1), X, stationary, noise, Y))
+    return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
 def domain_negative_log_likelihood(

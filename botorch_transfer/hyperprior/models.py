@@ -47,9 +47,8 @@ from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import Hyperparameter, log_density_prior, start_and_bounds
 from botorch_transfer.gp.stationary import stationary_function
-from botorch_transfer.hyperprior.estimates import HyperparameterDraws
+from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
-from botorch_transfer.hyperprior.validation import log_likelihoods
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
 

@@ -2,7 +2,8 @@
 
 Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
-``domain_fit``, MPHD's network in ``network``.
+``fit``, MPHD's network in ``network``. Functions at the end measure how well a hyperprior predicts
+whole tasks, and the transfer to an unseen search space.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -15,7 +16,8 @@ Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, Self
@@ -27,7 +29,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
-from botorch_transfer.data import Domain, default_context
+from botorch_transfer.data import Domain, SourceData, as_datasets, default_context
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
@@ -41,8 +43,13 @@ from botorch_transfer.gp.hyperpriors import (
 from botorch_transfer.gp.state import freeze
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.gp.tasks import OutcomeScale, check_choice
-from botorch_transfer.hyperprior.estimates import DomainEstimates, HyperparameterDraws
-from botorch_transfer.hyperprior.fit import DomainFitOptions, fit_domains
+from botorch_transfer.hyperprior.fit import (
+    DomainEstimates,
+    DomainFitOptions,
+    HyperparameterDraws,
+    fit_domains,
+    log_likelihoods,
+)
 from botorch_transfer.hyperprior.network import (
     ContextGammaPrior,
     ContextNetwork,
@@ -51,7 +58,7 @@ from botorch_transfer.hyperprior.network import (
 )
 from botorch_transfer.input_transforms import fits_dim, frozen_input_transform, shared_transform
 from botorch_transfer.outcome_transforms import OwnStandardize
-from botorch_transfer.prior import TransferPrior, with_prefix
+from botorch_transfer.prior import Saved, TransferPrior, with_prefix
 
 Kind = Literal["mphd", "universal", "empirical"]
 
@@ -326,10 +333,6 @@ class Hyperprior(TransferPrior):
         domain = Domain(source_data, name="source data", input_transform=transform)
         return [domain], {"kind": "universal", **options}
 
-    @classmethod
-    def _pretrain(cls, source_data: Any, **options: Any) -> Self:
-        return cls.fit(source_data, **options)
-
     # -------------------------------------------------------------------------- distributions
 
     @property
@@ -560,12 +563,8 @@ class Hyperprior(TransferPrior):
         }
 
     @classmethod
-    def _restore(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Self:
+    def _restore(cls, saved: Saved) -> Self:
+        config, tensors, input_transform = saved
         priors = {
             name: make_prior(family, tensors[f"{name}_parameters"])
             for name, family in config["families"].items()
@@ -671,3 +670,96 @@ def _find_domain(names: Sequence[str], domain: str | int) -> int:
     if isinstance(domain, int) and 0 <= domain < len(names):
         return domain
     raise ValueError(f"There is no domain {domain!r} among {', '.join(map(repr, names))}.")
+
+
+# -------------------------------------------------------------------- how well it predicts tasks
+
+
+def hierarchical_negative_log_likelihood(
+    hyperprior: Hyperprior,
+    tasks: Sequence[SourceData] | Mapping[str, SourceData],
+    context: Tensor | None = None,
+    num_samples: int = 500,
+    seed: int = 0,
+) -> Tensor:
+    r"""Estimates ``-log p(D)`` of whole tasks under a hyperprior: the papers' second metric.
+
+    Use it to compare hyperpriors on tasks that they were not learned from; lower is better. The
+    estimate is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
+    [Fan2022hyperboplus]_ without its factor ``p(θ_q)``, which would count the hyperprior twice.
+
+    Args:
+        hyperprior: The hyperprior.
+        tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
+            unit cube), ``Y`` (``n x 1``) and optionally ``Yvar``; outcomes in the hyperprior's
+            units, that is standardized unless its ``outcome_scale`` is ``"raw"``.
+        context: A ``d x s`` tensor that describes the inputs.
+        num_samples: The number of draws, the same for all tasks.
+        seed: Their seed.
+
+    Returns:
+        A tensor with the value of each task, in double precision.
+
+    Raises:
+        InputDataError: If the tasks are unfit; the message names the task.
+        ValueError: If there are no draws.
+
+    Example:
+        >>> from gpytorch.priors import GammaPrior, NormalPrior
+        >>> positive = GammaPrior(2.0, 4.0)
+        >>> constant = NormalPrior(0.0, 1.0)
+        >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
+        >>> X = torch.rand(10, 3, dtype=torch.double)
+        >>> task = (X, X.sum(-1, keepdim=True) - 1.5)
+        >>> hierarchical_negative_log_likelihood(hyperprior, [task]).shape
+        torch.Size([1])
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be positive.")
+    datasets = as_datasets(tasks)
+    draws = hyperprior.sample(num_samples, datasets[0].X.shape[-1], context, seed)
+    values = []
+    for data in datasets:
+        Yvar = None if data.Yvar is None else data.Yvar.squeeze(-1)
+        found = log_likelihoods(draws, data.X, data.Y.squeeze(-1), Yvar, hyperprior.kernel)
+        values.append(math.log(num_samples) - found.logsumexp(dim=0))
+    return torch.stack(values)
+
+
+def leave_one_domain_out(
+    domains: Sequence[Domain], **options: Any
+) -> Iterator[tuple[Domain, Hyperprior]]:
+    """Learns a hyperprior for each domain from all the other domains.
+
+    The papers measure the transfer to an unseen search space in this way. Step 1 is run once, step
+    2 once for each domain.
+
+    Args:
+        domains: The domains, two at least.
+        **options: The arguments of :meth:`Hyperprior.fit`.
+
+    Yields:
+        Each domain and its hyperprior.
+
+    Raises:
+        InputDataError: If there are fewer than two domains.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
+        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
+        >>> for domain, hyperprior in leave_one_domain_out([lab, shop], kind="universal"):
+        ...     print(domain.name, hyperprior.domain_names)
+        lab ('shop',)
+        shop ('lab',)
+    """
+    domains = check_domains(domains)
+    if len(domains) < 2:
+        raise InputDataError("To leave one domain out, give two domains at least.")
+    network, kind = options.pop("network", None), options.pop("kind", "mphd")
+    check_choice("kind", kind, Kind)
+    kernel = options.pop("kernel", None) or ("matern52" if kind == "mphd" else "matern32")
+    # Step 2 of all domains is not needed: the cheapest kind will do.
+    everything = Hyperprior.fit(domains, kind="universal", kernel=kernel, **options)
+    for number, domain in enumerate(domains):
+        yield domain, everything.refit(kind, without=number, network=network)

@@ -190,6 +190,10 @@ class ConditionedPopulation(ConditionedBatch):
         """Evaluates the covariances of ``P x d`` inputs with the data: ``1 x P x N``."""
         return self.flat_kernels(x, self.train_X)
 
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The data of all tasks."""
+        return self.train_X, self.train_Y, self.task
+
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Returns the values: there is one kernel, and one GP."""
         return values

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -46,6 +45,7 @@ from botorch_transfer.gp.paths import (
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
 from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.prior import ConditionedPrior
 
 NUM_SCALES, WIDTH = 9, 2.5
 """How many scales are averaged over, and how many standard deviations up and down."""

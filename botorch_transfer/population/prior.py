@@ -7,19 +7,18 @@ posterior in ``population.kernel``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
-from botorch_transfer.conditioned_prior import ConditionedPrior
-from botorch_transfer.data import SourceData, as_datasets, task_names
-from botorch_transfer.gp.tasks import PaddedTasks
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.data import SourceData
+from botorch_transfer.gp.hyperpriors import LearnedHyperparameters, learned_hyperparameters
+from botorch_transfer.gp.tasks import PaddedTasks, scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.population.fit import (
     LEVEL_VARIANCE,
@@ -29,10 +28,7 @@ from botorch_transfer.population.fit import (
     fit_population,
 )
 from botorch_transfer.population.kernel import ConditionedPopulation
-from botorch_transfer.sources.prior import as_named, distinct, learned_elsewhere, untaken
-
-if TYPE_CHECKING:  # it stands on source_gps, as this room does
-    from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.prior import ConditionedPrior
 
 _PSEUDO_TASKS = 2.0
 """How many tasks the hyperprior of scales and levels counts as."""
@@ -56,11 +52,7 @@ class SourcePopulation(ConditionedPrior):
 
     Args:
         gps: The GP conditioned on the data of all tasks.
-        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
-        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
-        names: The tasks' names.
-        outcome_scale: ``"per_task"``.
-        input_transform: The frozen transform from the user's inputs to the prior's.
+        units: How the data of the tasks became those of the prior.
         log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
 
     Example:
@@ -78,7 +70,7 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
-        hyperpriors: Hyperprior | None = None,
+        hyperpriors: LearnedHyperparameters | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -109,18 +101,16 @@ class SourcePopulation(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> sources = SourcePopulation.fit([(X, X.sum(-1, keepdim=True))], max_points=500)
         """
-        names, datasets = task_names(source_data), as_datasets(source_data)
-        chosen, transform = PopulationOptions(**options), frozen_input_transform(input_transform)
-        padded = PaddedTasks.from_datasets(datasets, transform)
-        warn_outside_unit_cube(padded.X, "the source tasks")
-        mean, std = padded.moments()
-        tasks = _stacked(padded.standardize(mean, std).double())
-        learned = None
+        chosen = PopulationOptions(**options)
+        padded, units = scaled_tasks(source_data, "per_task", input_transform)
+        tasks, learned = _stacked(padded.double()), None
         if hyperpriors is not None:
-            learned = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel)
+            learned = learned_hyperparameters(hyperpriors, tasks.X.shape[-1], kernel, "per_task")
         found, _ = fit_population(tasks, kernel, chosen, learned)
-        gps = _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, names)
-        return cls(gps, mean, std, names, "per_task", transform)
+        return cls(
+            _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, units.names),
+            units,
+        )
 
     def append(
         self,
@@ -153,40 +143,20 @@ class SourcePopulation(ConditionedPrior):
             >>> sources.append({"tuesday": (X, X.prod(-1, keepdim=True))}).task_names
             ('monday', 'tuesday')
         """
-        new = as_named(source_data, default=f"source task {self.num_tasks}")
-        kept = untaken(self.task_names, new, replace)
+        new, kept = self._new_tasks(source_data, replace)
         if not kept:
             raise InputDataError("All old tasks would be replaced: fit a new prior.")
         if len(kept) < self.num_tasks:
             return self.select(kept).append(new, max_points=max_points, seed=seed)
-        datasets, chosen = as_datasets(new), PopulationOptions(max_points=max_points, seed=seed)
-        if datasets[0].X.shape[-1] != self.dim:
-            raise InputDataError(
-                f"The new source task {task_names(new)[0]!r} has {datasets[0].X.shape[-1]} inputs, "
-                f"but the prior has {self.dim}."
-            )
-        padded = PaddedTasks.from_datasets(datasets, self.input_transform)
-        warn_outside_unit_cube(padded.X, "the source tasks")
-        mean, std = padded.moments()
-        old, added = self._rows(), _stacked(padded.standardize(mean, std).double())
-        mean, std = mean.to(self.outcome_mean), std.to(self.outcome_mean)
-        added = StackedTasks(*(part.to(old.Y.device) for part in vars(added).values()))
-        together = StackedTasks(
-            X=torch.cat([old.X, added.X]),
-            Y=torch.cat([old.Y, added.Y]),
-            Yvar=torch.cat([old.Yvar, added.Yvar]),
-            task=torch.cat([old.task, added.task + self.num_tasks]),
-            fixed_noise=torch.cat([old.fixed_noise, added.fixed_noise]),
-        )
-        names = distinct(self.task_names, task_names(new))
-        gps = _condition(
-            together.thinned(chosen.max_points, chosen.seed),
-            self.hyperparameters,
-            self.gps.kernel,
-            names,
-        )
-        means, stds = torch.cat([self.outcome_mean, mean]), torch.cat([self.outcome_std, std])
-        return type(self)(gps, means, stds, names, "per_task", self.input_transform)
+        chosen = PopulationOptions(max_points=max_points, seed=seed)
+        padded, added_units = scaled_tasks(new, "per_task", self.input_transform)
+        units, old, added = self.units.join(added_units), self._rows(), _stacked(padded.double())
+        added = dataclasses.replace(added, task=added.task + self.num_tasks)
+        pairs = zip(vars(old).values(), vars(added).values(), strict=True)
+        together = StackedTasks(*(torch.cat([own, more.to(own.device)]) for own, more in pairs))
+        rows = together.thinned(chosen.max_points, chosen.seed)
+        gps = _condition(rows, self.hyperparameters, self.gps.kernel, units.names)
+        return type(self)(gps, units)
 
     def select(self, tasks: Sequence[int]) -> Self:
         """Conditions on some of the tasks only; the hyperparameters stay as they are.
@@ -212,25 +182,12 @@ class SourcePopulation(ConditionedPrior):
         position = torch.full((self.num_tasks,), -1, device=kept.device)
         position[kept] = torch.arange(len(kept), device=kept.device)
         chosen = rows[position[rows.task] >= 0]
-        chosen = replace(chosen, task=position[chosen.task], fixed_noise=rows.fixed_noise[kept])
-        names = [self.task_names[index] for index in tasks]
-        gps = _condition(chosen, self.hyperparameters, self.gps.kernel, names)
-        moments = self.outcome_mean[kept], self.outcome_std[kept]
-        return type(self)(gps, *moments, names, "per_task", self.input_transform)
-
-    def observations(self, task: int) -> tuple[Tensor, Tensor]:
-        """The data of a source task.
-
-        Args:
-            task: Its index.
-
-        Returns:
-            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
-            user's units.
-        """
-        rows, like = self.gps.task == task, self.outcome_mean
-        Y = self.gps.train_Y[rows].to(like) * self.outcome_std[task] + self.outcome_mean[task]
-        return self.gps.train_X[rows].to(like), Y.unsqueeze(-1)
+        chosen = dataclasses.replace(
+            chosen, task=position[chosen.task], fixed_noise=rows.fixed_noise[kept]
+        )
+        units = self.units.select(kept)
+        gps = _condition(chosen, self.hyperparameters, self.gps.kernel, units.names)
+        return type(self)(gps, units)
 
     def _rows(self) -> StackedTasks:
         """The data with each row's noise variance as known."""
@@ -249,40 +206,6 @@ class SourcePopulation(ConditionedPrior):
             gps.own_outputscale,
             gps.own_noise,
             gps.own_noise,
-        )
-
-    @property
-    def num_points(self) -> Tensor:
-        """The number of evaluations of each source task that are kept, an ``M`` tensor."""
-        return torch.bincount(self.gps.task, minlength=self.num_tasks)
-
-    def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the mean of what all tasks share, in units of standardized outcomes.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.mean(self._transformed(X)).squeeze(-2)
-
-    def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the variance of what all tasks share, in units of standardized outcomes.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.variance(self._transformed(X)).squeeze(-2)
-
-    def outcomes(self) -> Tensor:
-        """All source outcomes in the user's units, one after another."""
-        task = self.gps.task
-        return (self.gps.train_Y * self.outcome_std[task] + self.outcome_mean[task]).to(
-            self.outcome_mean
         )
 
     def _differences(self) -> Tensor:
@@ -337,10 +260,6 @@ class SourcePopulation(ConditionedPrior):
         biased = self.typical_scale * ((count - 1) / count) ** 0.5 if count > 1 else 1.0
         mean, spread = like.new_tensor(self.typical_level), like.new_tensor(biased)
         return PooledStandardize.from_moments(count, mean, spread, False, batch_shape)
-
-    @classmethod
-    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedPopulation]:
-        return ConditionedPopulation
 
 
 def _stacked(tasks: PaddedTasks) -> StackedTasks:

@@ -6,8 +6,8 @@ from botorch_transfer.hyperbo.fit import PretrainingOptions
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.hyperprior.fit import DomainFitOptions
 from botorch_transfer.hyperprior.network import NetworkOptions
-from botorch_transfer.hyperprior.prior import Hyperprior
-from botorch_transfer.hyperprior.validation import (
+from botorch_transfer.hyperprior.prior import (
+    Hyperprior,
     hierarchical_negative_log_likelihood,
     leave_one_domain_out,
 )

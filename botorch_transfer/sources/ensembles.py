@@ -36,7 +36,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, Hyperpriors
 from botorch_transfer.gp.paths import (
@@ -49,6 +48,7 @@ from botorch_transfer.gp.paths import (
 )
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
 MAX_ELEMENTS = 2**22
@@ -73,6 +73,8 @@ class EnsembleGP(SourcePosteriorGP):
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
     """
+
+    prior_class = SourceGPs
 
     prior: SourceGPs
     has_source_covariance: ClassVar[bool] = True

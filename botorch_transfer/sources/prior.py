@@ -6,28 +6,35 @@ of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``map_fit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, cast
+from functools import partial
+from typing import Any, Self
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
-from botorch.utils.datasets import SupervisedDataset
+from scipy.stats import spearmanr
 from torch import Tensor
 
-from botorch_transfer.conditioned_prior import ConditionedPrior
-from botorch_transfer.data import SourceData, as_datasets, task_names
-from botorch_transfer.gp.agreement import source_differences
+from botorch_transfer.data import SourceData
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, fit_map
-from botorch_transfer.gp.from_models import read_models
-from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
-from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
-
-if TYPE_CHECKING:  # it stands on this room
-    from botorch_transfer.hyperprior.prior import Hyperprior
+from botorch_transfer.gp.hyperpriors import (
+    SOURCE_HYPERPARAMETERS,
+    GPHyperparameters,
+    LearnedHyperparameters,
+    learned_hyperparameters,
+)
+from botorch_transfer.gp.tasks import (
+    OutcomeScale,
+    check_padded_size,
+    read_models,
+    scaled_tasks,
+    target_transform,
+)
+from botorch_transfer.prior import ConditionedPrior
 
 
 class SourceGPs(ConditionedPrior):
@@ -42,11 +49,7 @@ class SourceGPs(ConditionedPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        outcome_mean: An ``M`` tensor: what was subtracted from each task's outcomes.
-        outcome_std: An ``M`` tensor: what each task's outcomes were then divided by.
-        names: The tasks' names.
-        outcome_scale: How the outcomes were scaled.
-        input_transform: The frozen transform from the user's inputs to the prior's.
+        units: How the data of the tasks became those of the prior.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
 
@@ -64,7 +67,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
+        hyperpriors: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -101,22 +104,18 @@ class SourceGPs(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
-        names, datasets = task_names(source_data), as_datasets(source_data)
         map_options = MAPOptions(**options)
-        check_padded_size(names, [len(data.X) for data in datasets], map_options.max_bytes)
-        transform = frozen_input_transform(input_transform)
-        tasks = PaddedTasks.from_datasets(datasets, transform)
-        warn_outside_unit_cube(tasks.X, "the source tasks")
-        mean, std = outcome_scales(tasks, outcome_scale)
-        tasks = tasks.standardize(mean, std)
+        check_size = partial(check_padded_size, max_bytes=map_options.max_bytes)
+        tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if hyperpriors is None:
             hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
         elif not isinstance(hyperpriors, GPHyperparameters):
-            hyperpriors = learned_elsewhere(hyperpriors, tasks.X.shape[-1], kernel, outcome_scale)
+            hyperpriors = learned_hyperparameters(
+                hyperpriors, tasks.X.shape[-1], kernel, outcome_scale
+            )
         result = fit_map(tasks, kernel, hyperpriors, map_options)
-        gps = result.condition(tasks, kernel, names)
-        log_posterior = result.log_posterior.to(tasks.X)
-        return cls(gps, mean, std, names, outcome_scale, transform, log_posterior)
+        gps = result.condition(tasks, kernel, units.names)
+        return cls(gps, units, result.log_posterior.to(tasks.X))
 
     @classmethod
     def from_models(
@@ -144,8 +143,8 @@ class SourceGPs(ConditionedPrior):
             >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
             >>> sources = SourceGPs.from_models({"monday": model})
         """
-        read = read_models(models, frozen_input_transform(input_transform))
-        check_padded_size(read.names, read.tasks.num_points.tolist())
+        read = read_models(models, input_transform)
+        check_padded_size(read.units.names, read.tasks.num_points.tolist())
         gps = ConditionedGPs(
             train_X=read.tasks.X,
             train_Y=read.tasks.Y,
@@ -155,15 +154,14 @@ class SourceGPs(ConditionedPrior):
             noise=read.tasks.Yvar,
             prior_mean=read.mean_constant,
             kernel=read.kernel,
-            task_names=read.names,
+            task_names=read.units.names,
         )
-        scale: OutcomeScale = "per_task" if read.standardized else "raw"
-        return cls(gps, read.outcome_mean, read.outcome_std, read.names, scale, input_transform)
+        return cls(gps, read.units)
 
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperpriors: GPHyperparameters | Hyperprior | None = SOURCE_HYPERPARAMETERS,
+        hyperpriors: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
         *,
         replace: bool = False,
         **options: Any,
@@ -196,13 +194,7 @@ class SourceGPs(ConditionedPrior):
                 "The prior's outcomes were standardized all together, and a new task would change "
                 "their units: fit all tasks again by SourceGPs.fit."
             )
-        tasks = as_named(source_data, default=f"source task {self.num_tasks}")
-        kept = untaken(self.task_names, tasks, replace)
-        name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
-        if dim != self.dim:
-            raise InputDataError(
-                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
-            )
+        tasks, kept = self._new_tasks(source_data, replace)
         new = (
             type(self)
             .fit(
@@ -217,23 +209,12 @@ class SourceGPs(ConditionedPrior):
         )
         if not kept:
             return new
-        if len(kept) < self.num_tasks:
-            return self.select(kept)._join(new, options)
-        return self._join(new, options)
-
-    def _join(self, new: Self, options: Mapping[str, Any]) -> Self:
-        names = distinct(self.task_names, new.task_names)
-        sizes = torch.cat([self.num_points, new.num_points]).tolist()
-        check_padded_size(names, sizes, MAPOptions(**options).max_bytes)
-        return type(self)(
-            self.gps.join(new.gps, names),
-            torch.cat([self.outcome_mean, new.outcome_mean]),
-            torch.cat([self.outcome_std, new.outcome_std]),
-            names,
-            self.outcome_scale,
-            self.input_transform,
-            torch.cat([self.log_posterior, new.log_posterior]),
-        )
+        old = self if len(kept) == self.num_tasks else self.select(kept)
+        units = old.units.join(new.units)
+        sizes = torch.cat([old.num_points, new.num_points]).tolist()
+        check_padded_size(units.names, sizes, MAPOptions(**options).max_bytes)
+        log_posterior = torch.cat([old.log_posterior, new.log_posterior])
+        return type(self)(old.gps.join(new.gps, units.names), units, log_posterior)
 
     def select(self, tasks: Sequence[int]) -> Self:
         """Takes some of the tasks; nothing is computed anew.
@@ -250,33 +231,9 @@ class SourceGPs(ConditionedPrior):
             >>> SourceGPs.fit(history).select([1]).task_names
             ('tuesday',)
         """
-        gps = self.gps.select(list(tasks))
-        kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
-        own = self.outcome_mean, self.outcome_std, self.log_posterior
-        mean, std, log_posterior = (part[kept] for part in own)
-        names = [self.task_names[index] for index in tasks]
-        transform = self.input_transform
-        return type(self)(gps, mean, std, names, self.outcome_scale, transform, log_posterior)
-
-    def observations(self, task: int) -> tuple[Tensor, Tensor]:
-        """The data of a source task.
-
-        Args:
-            task: Its index.
-
-        Returns:
-            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
-            user's units.
-        """
-        rows, like = self.gps.mask[task], self.outcome_mean
-        return self.gps.train_X[task, rows].to(like), self._padded_outcomes()[task, rows, None].to(
-            like
-        )
-
-    @property
-    def num_points(self) -> Tensor:
-        """The number of evaluations of each source task, an ``M`` tensor."""
-        return self.gps.mask.sum(dim=-1)
+        index = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
+        gps, units = self.gps.select(index), self.units.select(index)
+        return type(self)(gps, units, self.log_posterior[index])
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the posterior means of all source tasks, in the prior's units.
@@ -327,76 +284,113 @@ class SourceGPs(ConditionedPrior):
         """
         return self.gps.covariance(self._transformed(X))
 
-    def outcomes(self) -> Tensor:
-        """All source outcomes in the user's units, one after another."""
-        return self._padded_outcomes()[self.gps.mask].to(self.outcome_mean)
-
-    def _padded_outcomes(self) -> Tensor:
-        """The tasks' outcomes in the user's units, an ``M x N`` tensor."""
-        std, mean = self.outcome_std.unsqueeze(-1), self.outcome_mean.unsqueeze(-1)
-        return self.gps.train_Y * std + mean
-
+    @torch.no_grad()
     def _differences(self) -> Tensor:
-        return source_differences(self.gps, self._padded_outcomes(), self.outcome_scale)
+        """Compares each task's outcomes with the mean prediction of all other tasks.
 
-    @classmethod
-    def _gps_class(cls, config: Mapping[str, Any]) -> type[ConditionedGPs]:
-        return ConditionedGPs
-
-
-def learned_elsewhere(
-    hyperprior: Hyperprior, dim: int, kernel: str, outcome_scale: OutcomeScale = "per_task"
-) -> GPHyperparameters:
-    """Asks a hyperprior what it means for GPs of ``dim`` inputs; refuses what is none."""
-    if not hasattr(hyperprior, "gp_hyperparameters"):
-        raise TypeError(
-            "hyperpriors must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. It "
-            f"is {hyperprior!r}."
-        )
-    return hyperprior.gp_hyperparameters(dim, kernel, outcome_scale)
-
-
-def as_named(
-    source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData], default: str
-) -> Sequence[SourceData] | Mapping[str, SourceData]:
-    """Makes one single task a collection of tasks."""
-    if isinstance(source_data, SupervisedDataset):
-        return [source_data]
-    if isinstance(source_data, tuple) and all(isinstance(part, Tensor) for part in source_data):
-        return {default: cast(SourceData, source_data)}
-    return cast("Sequence[SourceData] | Mapping[str, SourceData]", source_data)
+        A target without data is treated as one more task: the result says how far its outcomes may
+        be from what its sources predict. The outcomes of the task that is left out are scaled as
+        those of a target are. Empty if there is one task only.
+        """
+        compared, found = _left_out(self.gps), []
+        # On the host, as what follows is small: a device would be waited for at each task.
+        mean, std = self.outcome_mean.unsqueeze(-1), self.outcome_std.unsqueeze(-1)
+        outcomes, mask = (self.gps.train_Y * std + mean).cpu(), self.gps.mask.cpu()
+        known = {task: outcomes[task, mask[task]] for task, _, _ in compared}
+        for left_out, rows, others in compared:
+            rest = torch.cat([Y for task, Y in known.items() if task != left_out])
+            transform = target_transform(self.outcome_scale, rest, torch.Size())
+            Y = outcomes[left_out, rows].unsqueeze(-1)
+            if transform is not None:
+                transform(Y[:0])
+                Y, _ = transform.eval()(Y)
+            found.append((Y.squeeze(-1) - others).square().mean())
+        return torch.stack(found) if found else outcomes.new_zeros(0)
 
 
-def untaken(old: Sequence[str], new: Any, replace: bool) -> list[int]:
-    """The old tasks whose names the user has not given to new ones, which might be the same runs.
+# ------------------------------------------------------------------- do the tasks predict another?
+
+MIN_TASKS = 5
+"""With fewer tasks, a single odd one makes all others seem to disagree."""
+
+MAX_TASKS, MAX_POINTS = 32, 32
+"""How many tasks are compared, and at how many points each; more do not change the result."""
+
+
+@torch.no_grad()
+def source_agreement(gps: ConditionedGPs) -> Tensor:
+    """Correlates each task's outcomes with the mean prediction of all other tasks.
+
+    A target without data is treated as one more task. If the sources do not predict each other,
+    they are unlikely to predict the target.
 
     Args:
-        old: Names of the old tasks.
-        new: The new tasks; only those of a mapping have names by the user.
-        replace: Whether new tasks may take the place of old ones.
+        gps: The conditioned GPs of the source tasks, standardized.
 
     Returns:
-        Indices of the old tasks to keep.
+        A tensor of rank correlations (Spearman's), one for each of at most ``MAX_TASKS`` tasks;
+        zero where outcomes or predictions are constant. Empty if there is one task only.
 
-    Raises:
-        InputDataError: If a name is taken, and ``replace`` is not set.
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> Y = X.sum(-1, keepdim=True)
+        >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
+        tensor([...
     """
-    names = [str(name) for name in new] if isinstance(new, Mapping) else []
-    taken = [name for name in names if name in old]
-    if taken and not replace:
-        raise InputDataError(
-            f"The prior has a source task {taken[0]!r} already: give the new one another name, or "
-            "say replace=True if it takes the place of the old one."
-        )
-    return [index for index, name in enumerate(old) if name not in taken]
+    compared = _left_out(gps)
+    Y = gps.train_Y.cpu()
+    return torch.tensor(
+        [_rank_correlation(Y[task, rows], others) for task, rows, others in compared]
+    )
 
 
-def distinct(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Joins names; one that is taken, as "source task 0" of tensors may be, gets a number."""
-    names = list(old)
-    for name in new:
-        candidate, number = name, len(names)
-        while candidate in names:
-            candidate, number = f"{name} ({number})", number + 1
-        names.append(candidate)
-    return names
+def _left_out(gps: ConditionedGPs) -> list[tuple[int, Tensor, Tensor]]:
+    """Each task that is compared, some of its rows, and the others' mean prediction there."""
+    tasks = _compared(gps)
+    if len(tasks) == 1:
+        return []
+    gps = gps.select(tasks)
+    rows = [mask.nonzero().flatten() for mask in gps.mask.cpu()]
+    rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
+    size = gps.mask.shape[-1]
+    places = torch.cat([task * size + own for task, own in enumerate(rows)])
+    means = gps.mean(gps.train_X.flatten(end_dim=1)[places.to(gps.mask.device)]).cpu()
+    parts = means.split([len(own) for own in rows], dim=-1)
+    others = [(m.sum(dim=0) - m[task]) / (len(tasks) - 1) for task, m in enumerate(parts)]
+    return list(zip(tasks, rows, others, strict=True))
+
+
+def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
+    """Judges whether tasks predict one another.
+
+    Args:
+        correlations: The result of :func:`source_agreement`.
+        significance: How many standard errors above zero the mean correlation has to be.
+
+    Returns:
+        Whether they do; ``True`` for fewer than ``MIN_TASKS`` tasks, which is too few to judge.
+
+    Example:
+        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
+        True
+        >>> tasks_agree(torch.tensor([0.5, -0.7, 0.3, 0.1, -0.2]))
+        False
+    """
+    if len(correlations) < MIN_TASKS or significance == -math.inf:
+        return True
+    error = float(correlations.std()) / math.sqrt(len(correlations))
+    return float(correlations.mean()) > significance * error
+
+
+def _compared(gps: ConditionedGPs) -> list[int]:
+    """The tasks to compare: all, or a selection that does not depend on their order."""
+    if gps.num_tasks <= MAX_TASKS:
+        return list(range(gps.num_tasks))
+    by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
+
+
+def _rank_correlation(left: Tensor, right: Tensor) -> float:
+    if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
+        return 0.0
+    return float(spearmanr(left.cpu().numpy(), right.cpu().numpy()).statistic)

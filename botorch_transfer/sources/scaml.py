@@ -27,20 +27,19 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.conditioned_prior import ConditionedPrior
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperpriors,
+    LearnedHyperparameters,
     residual_kernel,
     weight_prior,
 )
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
-from botorch_transfer.prior import TransferPrior
+from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.screening import screened_tasks
 
@@ -92,10 +91,12 @@ class ScaMLGP(SourcePosteriorGP):
     """
 
     label = "ScaML-GP"
+    prior_class = SourceGPs
+
     prior: SourceGPs
     task_weights: TaskWeights
     # No part of the state; pickles of earlier versions have none.
-    _learned: tuple[Hyperprior, ...] = ()
+    _learned: tuple[LearnedHyperparameters, ...] = ()
 
     def __init__(
         self,
@@ -108,13 +109,13 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors | Hyperprior = "cautious",
+        hyperpriors: Hyperpriors | LearnedHyperparameters = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        if isinstance(hyperpriors, Hyperprior):
+        if isinstance(hyperpriors, LearnedHyperparameters):
             if not isinstance(prior, TransferPrior):
                 learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from copy import deepcopy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -319,58 +316,19 @@ def test_models_take_a_prior_from_models(model_class: type) -> None:
     torch.testing.assert_close(model.posterior(A).mean, stack.mean(A)[:, None] * scale + shift)
 
 
-@pytest.mark.parametrize("with_transform", [False, True])
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_save_and_load(propagate: Propagate, with_transform: bool, tmp_path: Path) -> None:
-    bounds = torch.tensor([[0.0, -1.0], [2.0, 4.0]]).double()
-    transform = Normalize(2, bounds=bounds) if with_transform else None
-    stack, A = _fit(propagate, kernel="matern52", input_transform=transform), points(4, 2)
-    stack.save(tmp_path / "stack")
-    loaded = SourceHierarchy.load(tmp_path / "stack")
-    assert loaded.task_names == stack.task_names
-    assert (loaded.propagate, loaded.outcome_scale) == (propagate, "per_task")
-    state, expected = loaded.state_dict(), stack.state_dict()
-    assert set(state) == set(expected)
-    for name, tensor in state.items():
-        assert torch.equal(tensor, expected[name]), name
-    assert torch.equal(loaded.mean(A), stack.mean(A))
-    assert torch.equal(loaded.variance(A), stack.variance(A))
-
-
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_copies(propagate: Propagate) -> None:
-    stack, A = _fit(propagate), points(4, 2)
-    for twin in (deepcopy(stack), pickle.loads(pickle.dumps(stack)), stack.view()):
-        assert torch.equal(twin.mean(A), stack.mean(A))
-        assert torch.equal(twin.variance(A), stack.variance(A))
-        assert twin.task_names == stack.task_names
-
-
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_state_dict(propagate: Propagate) -> None:
-    stack, other, A = (
-        _fit(propagate),
-        _fit(propagate, kernel="rbf", num_restarts=2, seed=5),
-        points(4, 2),
-    )
-    other.gps.lengthscale.mul_(1.5)
-    view = other.view()
-    before = other.mean(A)
-    view.load_state_dict(stack.state_dict())
-    assert torch.equal(view.mean(A), stack.mean(A))
-    assert torch.equal(view.variance(A), stack.variance(A))
-    assert torch.equal(other.mean(A), before)
-
-
 @pytest.mark.parametrize("build", [SourceHierarchy.fit, SourceHierarchy.from_models])
 def test_unknown_propagation(build: Callable[..., SourceHierarchy]) -> None:
     sources = _models() if build == SourceHierarchy.from_models else ShiftedSines().sources()
-    with pytest.raises(ValueError, match="propagate must be 'covariance' or 'mean', not 'both'"):
+    with pytest.raises(
+        ValueError, match="Unknown propagate 'both': choose one of 'covariance', 'mean'"
+    ):
         build(sources, propagate="both")
 
 
 def test_unknown_order() -> None:
-    with pytest.raises(ValueError, match="order must be 'given' or 'relatedness', not 'random'"):
+    with pytest.raises(
+        ValueError, match="Unknown order 'random': choose one of 'given', 'relatedness'"
+    ):
         _fit(order="random")
 
 

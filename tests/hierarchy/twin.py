@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
@@ -155,7 +156,7 @@ def prior_of(levels: Sequence[Task], propagate: Propagate) -> SourceHierarchy:
     """A prior of the same levels, in raw units."""
     gps = stack(levels, propagate)
     zeros, names = torch.zeros_like(gps.outputscale), [f"level {i}" for i in range(len(levels))]
-    return SourceHierarchy(gps, zeros, zeros + 1, names, outcome_scale="raw")
+    return SourceHierarchy(gps, TaskUnits(names, zeros, zeros + 1, "raw"))
 
 
 def levels_of(prior: SourceHierarchy) -> list[Task]:

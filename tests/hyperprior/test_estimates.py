@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from botorch_transfer.hyperprior.estimates import DomainEstimates, HyperparameterDraws
+from botorch_transfer.hyperprior.fit import DomainEstimates, HyperparameterDraws
 
 
 def estimates() -> DomainEstimates:

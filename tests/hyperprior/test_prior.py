@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
-
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import Normalize
-from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, UniformPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.gp.hyperpriors import fit_gamma
@@ -288,11 +285,6 @@ def test_a_seed_decides(hyperprior):
 # ---------------------------------------------------------------------------------- what it is like
 
 
-def test_no_gpytorch_hyperprior_is_inside(hyperprior):
-    assert not any(isinstance(part, Prior) for part in hyperprior.modules())
-    assert not any(parameter.requires_grad for parameter in hyperprior.parameters())
-
-
 def test_outcome_transforms(hyperprior):
     transform = hyperprior.default_outcome_transform(torch.Size([2]))
     assert isinstance(transform, OwnStandardize)
@@ -309,17 +301,6 @@ def test_outcome_transforms(hyperprior):
 
 
 # ------------------------------------------------------------------------------------------- saving
-
-
-def test_a_saved_hyperprior_is_the_same(hyperprior, tmp_path):
-    path = tmp_path / "hyperprior.safetensors"
-    hyperprior.save(path)
-    loaded = Hyperprior.load(path)
-    assert_equal_states(loaded, hyperprior)
-    assert loaded.estimates.to_frame().equals(hyperprior.estimates.to_frame())
-    for dim in (1, 5):
-        left, right = (each.sample(9, dim) for each in (loaded, hyperprior))
-        assert torch.equal(left.lengthscale, right.lengthscale)
 
 
 def test_other_hyperpriors_are_saved_too(tmp_path):
@@ -343,16 +324,3 @@ def test_no_observation_is_saved(tmp_path):
         for task in domain.datasets:
             for value in [*task.X.flatten(), *task.Y.flatten()]:
                 assert value.numpy().tobytes() not in content
-
-
-@pytest.mark.parametrize("copied", [deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_copies(hyperprior, copied):
-    assert_equal_states(copied(hyperprior), hyperprior)
-
-
-def test_views_move_alone(hyperprior):
-    view = hyperprior.view().float()
-    assert view.constant_parameters.dtype == torch.float
-    assert hyperprior.constant_parameters.dtype == torch.double
-    left, right = (each.sample(2000, 3) for each in (view, hyperprior))
-    torch.testing.assert_close(left.lengthscale, right.lengthscale, rtol=1e-3, atol=1e-3)

@@ -11,11 +11,10 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.hyperprior import fit as domain_fit
-from botorch_transfer.hyperprior import validation
-from botorch_transfer.hyperprior.estimates import HyperparameterDraws
-from botorch_transfer.hyperprior.validation import (
+from botorch_transfer.hyperprior import fit as validation
+from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
+from botorch_transfer.hyperprior.prior import (
     hierarchical_negative_log_likelihood,
-    log_likelihoods,
 )
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, leave_one_domain_out
 from tests.hyperprior.domains import draw_domain, draw_domains

@@ -25,6 +25,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.pretraining import SourceGPs
 from tests.families import ShiftedSines
 
@@ -254,7 +255,7 @@ def source_gps(model: JointScaMLGP, history) -> SourceGPs:
     )
     moments = [(task[1].mean(), task[1].std()) for task in history.values()]
     mean, std = (torch.stack(values) for values in zip(*moments, strict=True))
-    return SourceGPs(gps, mean, std, list(history))
+    return SourceGPs(gps, TaskUnits(list(history), mean, std))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])

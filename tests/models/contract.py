@@ -157,8 +157,9 @@ class ModelCase:
             outcome_transform=None,
         )
         copy_hyperparameters(model, twin)
-        for theirs, other in zip(*(getattr(m, "others", ()) for m in (model, twin)), strict=True):
-            _keep_units(theirs, model, other)
+        if isinstance(model, AveragedGP):
+            for theirs, other in zip(parts(model), parts(twin), strict=True):
+                _keep_units(theirs, model, other)
         return twin
 
 
@@ -234,11 +235,16 @@ def outcome_scale(model: Any) -> Tensor | float:
     return 1.0 if transform is None else transform.stdvs
 
 
+def parts(model: Any) -> list[Any]:
+    """The exact GPs of a model: the members of an average, or else the model itself."""
+    return list(model.members.values()) if isinstance(model, AveragedGP) else [model]
+
+
 def noise_in_users_units(model: Any) -> Tensor:
     """The observation noise; of an average its models', each by its share."""
     if not isinstance(model, AveragedGP):
         return model.likelihood.noise * outcome_scale(model) ** 2
-    noise = [each.likelihood.noise * outcome_scale(each) ** 2 for each in model.apart()]
+    noise = [each.likelihood.noise * outcome_scale(each) ** 2 for each in parts(model)]
     shares = model.shares.unbind(dim=-1)
     return sum(share * each for share, each in zip(shares, noise, strict=True))
 

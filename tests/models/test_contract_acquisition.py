@@ -30,11 +30,13 @@ from botorch.acquisition.analytic import LogProbabilityOfImprovement
 from botorch.acquisition.joint_entropy_search import qJointEntropySearch
 from botorch.acquisition.max_value_entropy_search import qLowerBoundMaxValueEntropy
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
+from botorch.exceptions.errors import UnsupportedError
 from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
+from botorch_transfer.average import AveragedGP
 from tests.families import ShiftedSines
 from tests.models.contract import (
     BUDGET,
@@ -218,6 +220,10 @@ def test_values_on_raw_inputs(representative, name):
 def test_analytic_noisy_improvement(representative):
     X, Y = FAMILY.target(4)
     model = representative.build(X, Y, train_Yvar=torch.full_like(Y, 0.1))
+    if isinstance(model, AveragedGP):
+        with pytest.raises(UnsupportedError, match="Model is not a `SingleTaskGP`"):
+            LogNoisyExpectedImprovement(model, X, num_fantasies=4)
+        return
     acquisition = LogNoisyExpectedImprovement(model, X, num_fantasies=4)
     candidate, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
     assert candidate.shape == (1, FAMILY.dim)

@@ -120,25 +120,6 @@ def test_derivative_at_a_training_point(case):
     )
 
 
-@pytest.mark.parametrize("n", [0, 5])
-def test_known_inputs_change_no_prediction(case, n):
-    """Neither values nor the gradient of other inputs."""
-    model, known = case.target(n), torch.cat([FAMILY.inputs(2), FAMILY.target(5)[0][:2]])
-    X = FAMILY.inputs(4)[:2].requires_grad_()
-
-    def moments():
-        mvn = model.posterior(torch.cat([X, known])).distribution
-        both = mvn.mean, mvn.covariance_matrix
-        return *both, torch.autograd.grad(sum((p * p.detach().cos()).sum() for p in both), X)[0]
-
-    expected = moments()
-    with target.known_inputs(known):
-        torch.testing.assert_close(moments(), expected)
-        # Those of another prediction have nothing to say.
-        torch.testing.assert_close(model.posterior(X[:1]).distribution.mean, expected[0][..., :1])
-        torch.testing.assert_close(model.posterior(X).distribution.mean, expected[0][..., :2])
-
-
 @on_few_points
 def test_the_same_question_has_the_same_answer(case, n):
     """With and without gradients."""

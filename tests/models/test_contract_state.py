@@ -23,6 +23,7 @@ from tests.models.contract import (
     in_users_units,
     noise_in_users_units,
     own_units,
+    parts,
     variants,
     where,
 )
@@ -188,9 +189,9 @@ def test_copies_fit_on_their_own(representative):
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
 def test_a_model_in_use_is_converted(representative):
     model = representative.target(4)
-    expected, remembered = model.posterior(TEST_X), model.prediction_strategy
+    expected, remembered = model.posterior(TEST_X), parts(model)[0].prediction_strategy
     model.to(TEST_X)  # as acquisitions do at every evaluation
-    assert model.prediction_strategy is remembered
+    assert parts(model)[0].prediction_strategy is remembered
     posterior = model.to(torch.float).posterior(TEST_X.float())
     torch.testing.assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
 

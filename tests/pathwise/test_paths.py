@@ -18,7 +18,8 @@ def build(n=4):
 def test_means_with_and_without_data():
     model = build()
     torch.testing.assert_close(MeanPath(model)(TEST_X), model(TEST_X).mean)
-    torch.testing.assert_close(MeanPath(model, member="plain")(TEST_X), model.plain(TEST_X).mean)
+    plain = model.plain
+    torch.testing.assert_close(MeanPath(plain, member="exact_gp")(TEST_X), plain(TEST_X).mean)
     prior = MeanPath(model.transfer, prior=True)(TEST_X)
     torch.testing.assert_close(prior, model.transfer.mean_module(TEST_X))
 
@@ -33,13 +34,13 @@ def test_factors_are_one_a_draw():
 
 @torch.no_grad()
 def test_centred_paths_have_the_plain_gps_covariance():
-    model = build()
+    model = build().plain
     torch.manual_seed(0)
     prior = kernel_paths(
         model, model.covar_module, sample_shape=torch.Size([2000]), num_features=2048
     )
     draws = centred_posterior_paths(model, prior)(TEST_X)
-    expected = model.plain(TEST_X).covariance_matrix
+    expected = model(TEST_X).covariance_matrix
     scale = expected.diagonal().sqrt()
     assert (draws.mean(0) / scale).abs().max() < 0.1
     error = (torch.cov(draws.mT) - expected) / (scale.unsqueeze(-1) * scale)

@@ -108,7 +108,7 @@ def test_moments_of_guarded_prior_paths():
 
 def test_which_model_is_right_is_drawn_once_a_function():
     model = guarded(3, 0.5, inverted=True)
-    means = [MeanPath(each) for each in model.apart()]
+    means = [MeanPath(each) for each in model.members.values()]
     path = AveragedPath(model, means, torch.Size([200]), prior=False)
     with torch.no_grad():
         draws, (transfer, plain) = path(TEST_X), (mean(TEST_X) for mean in means)

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
-
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 
-from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
-from botorch_transfer.pretraining import clear_memos
-from botorch_transfer.saving import prior_class_name
+from botorch_transfer import PopulationGP, SourcePopulation
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 from tests.population.twin import Sources, Units
@@ -248,37 +243,6 @@ def test_selecting_nothing_is_refused():
 # ------------------------------------------------------------------------------ states and copies
 
 
-def test_file(tmp_path):
-    transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [2.0, 2.0]]).double())
-    prior = fit(input_transform=transform)
-    prior.save(tmp_path / "prior")
-    assert prior_class_name(tmp_path / "prior") == "SourcePopulation"
-    loaded = SourcePopulation.load(tmp_path / "prior")
-    assert loaded.task_names == prior.task_names
-    assert_same(loaded, prior, rtol=0, atol=0)
-    assert loaded.input_transform is not None
-    assert_same(loaded.append({"more": DATA["task 0"]}), prior.append({"more": DATA["task 0"]}))
-    with pytest.raises(ValueError, match="SourcePopulation"):
-        SourceGPs.load(tmp_path / "prior")
-
-
-@pytest.mark.parametrize("copy", [deepcopy, lambda prior: pickle.loads(pickle.dumps(prior))])
-def test_copies(copy):
-    copied = copy(PRIOR)
-    assert_same(copied, PRIOR, rtol=0, atol=0)
-    assert copied.task_names == PRIOR.task_names
-
-
-def test_state():
-    other = fit(max_iter=2)
-    before = other.view()
-    other.load_state_dict(PRIOR.state_dict())
-    assert_same(other, PRIOR, rtol=0, atol=0)
-    assert not torch.equal(before.mean(X), PRIOR.mean(X))
-    with pytest.raises(RuntimeError, match="task"):
-        fit({"other": DATA["task 0"]}).load_state_dict(PRIOR.state_dict())
-
-
 def test_immutable():
     before = {name: tensor.clone() for name, tensor in PRIOR.state_dict().items()}
     PopulationGP(X[:3], X[:3, :1], PRIOR).float().posterior(X.float())
@@ -286,24 +250,6 @@ def test_immutable():
     for name, tensor in PRIOR.state_dict().items():
         assert torch.equal(tensor.nan_to_num(), before[name].nan_to_num()), name
     assert not any(parameter.requires_grad for parameter in PRIOR.parameters())
-
-
-def test_fitted_once_for_the_same_content(monkeypatch):
-    clear_memos()
-    calls = []
-    original = SourcePopulation._pretrain.__func__
-
-    def counted(cls, *args, **options):
-        calls.append(1)
-        return original(cls, *args, **options)
-
-    monkeypatch.setattr(SourcePopulation, "_pretrain", classmethod(counted))
-    copies = {name: tuple(part.clone() for part in parts) for name, parts in DATA.items()}
-    first = SourcePopulation.fit_once(DATA, max_iter=2)
-    assert SourcePopulation.fit_once(copies, max_iter=2) is first
-    assert len(calls) == 1
-    SourcePopulation.fit_once(copies, max_iter=3)
-    assert len(calls) == 2
 
 
 # --------------------------------------------------------------------------------------- refusals

@@ -56,9 +56,7 @@ def used(model):
 
 def selected_prior(tasks) -> SourceGPs:
     prior = standardized_prior()
-    zeros = prior.outcome_mean[tasks], prior.outcome_std[tasks]
-    names = [prior.task_names[task] for task in tasks]
-    return SourceGPs(prior.gps.select(tasks), *zeros, names, "raw")
+    return prior.select(tasks)
 
 
 def assert_same(model, expected, exactly=False):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -69,13 +70,23 @@ def test_every_row_can_be_measured(name, capsys, monkeypatch):
     assert "PyTorch threads" in printed
 
 
-def test_rows_on_a_device(device, capsys):
-    gpu.main(["--device", device], replace(TINY, steps_at_once=1, acquisition_restarts=1))
+def test_rows_of_a_gpu_can_be_measured(capsys):
+    gpu.main(["--device", "cpu"], replace(TINY, steps_at_once=1, acquisition_restarts=1))
     printed = capsys.readouterr().out
     rows = printed.split("\n\n")[0].splitlines()
     assert len(rows) == 2 + 7
     assert all(len(row.split("|")) == 9 for row in rows)
     assert "float32, GPU" in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("work", "options"),
+    [("source_fit", {"num_restarts": 0}), ("source_posterior", {}), ("pretraining_steps", {})],
+)
+def test_data_of_a_row_are_on_the_device(device, work, options):
+    """The steps of a target are left out: the models' contract is tested on a device, too."""
+    sizes = replace(TINY, steps_at_once=1)
+    assert len(gpu.cells(sizes, partial(getattr(gpu, work), sizes, **options), device)) == 6
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch, capsys):

@@ -12,16 +12,13 @@ from torch import Tensor
 
 from botorch_transfer import JointScaMLGP, SourceGPs
 from botorch_transfer.data import as_datasets
-from botorch_transfer.gp import agreement
-from botorch_transfer.gp.agreement import (
-    order_by_relatedness,
-    source_agreement,
-    source_differences,
-    tasks_agree,
-)
 from botorch_transfer.gp.fit import MAPOptions
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
+from botorch_transfer.hierarchy import prior as hierarchy
+from botorch_transfer.hierarchy.prior import order_by_relatedness
+from botorch_transfer.sources import prior as agreement
+from botorch_transfer.sources.prior import source_agreement, tasks_agree
 from tests.families import ShiftedSines
 from tests.gp.padded import points
 
@@ -56,7 +53,7 @@ def test_differences_by_hand(scale):
             Y = (Y - known.mean()) / known.std()
         predicted = prior.mean(X)[others].mean(dim=0)
         expected.append((Y[:, 0] - predicted).square().mean())
-    found = source_differences(prior.gps, prior._padded_outcomes(), scale)
+    found = prior._differences()
     torch.testing.assert_close(found, torch.stack(expected))
     pooled = torch.cat([Y for _, Y in tasks.values()])
     unit = pooled.var(correction=0).item() if scale == "raw" else 1.0
@@ -83,7 +80,7 @@ def test_raw_outcomes_have_a_residual_in_their_unit():
 
 def test_differences_of_one_task_are_unknown():
     prior = fit([FAMILY.target(10)])
-    assert source_differences(prior.gps, prior._padded_outcomes(), "per_task").shape == (0,)
+    assert prior._differences().shape == (0,)
     assert prior.residual_variance == pytest.approx(TYPICAL_RESIDUAL)
 
 
@@ -227,7 +224,7 @@ def test_many_points_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return mean(self, x)
 
     monkeypatch.setattr(agreement.ConditionedGPs, "mean", count)
-    monkeypatch.setattr(agreement, "MAX_COMMON_POINTS", 20)
+    monkeypatch.setattr(hierarchy, "MAX_COMMON_POINTS", 20)
     order = _order(functions)
     assert 10 < len(evaluated[0]) <= 20
     assert order[0] is _odd
