@@ -5,7 +5,6 @@ from botorch_transfer.suggestion.reading import (
     EncodedTables,
     Outcome,
     read_outcomes,
-    read_runs,
     read_tables,
 )
 
@@ -14,7 +13,6 @@ __all__ = [
     "Outcome",
     "Suggestion",
     "read_outcomes",
-    "read_runs",
     "read_tables",
     "suggest",
     "suggest_rows",

@@ -58,6 +58,14 @@ class Suggestion(NamedTuple):
         models: The fitted model of each outcome, constraints included.
         X: An ``n x d`` tensor: the encoded rows.
         tables: The tables that they come from, encoded.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> from botorch_transfer.suggestion import read_outcomes, read_tables
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> suggest_rows(read_tables(space, read_outcomes(), old), n=2).X.shape
+        torch.Size([2, 1])
     """
 
     rows: DataFrame

@@ -116,6 +116,15 @@ class EncodedTables(NamedTuple):
             a run with an outcome.
         runs: The runs of this study.
         old_failed: An ``f x d`` tensor of inputs of old runs that failed.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> runs = DataFrame({"C": [1.0, 5.0], "loss": [0.4, None]})
+        >>> tables = read_tables(space, read_outcomes(), old, runs)
+        >>> len(tables.runs.X), len(tables.runs.waiting)
+        (1, 1)
     """
 
     space: SearchSpace
@@ -135,7 +144,14 @@ def read_outcomes(
     noise: str | Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
 ) -> list[Outcome]:
-    """Reads what the outcomes are from the arguments of :func:`suggest`.
+    """Reads what the outcomes are; all arguments are those of :func:`suggest`.
+
+    Args:
+        outcome: The columns of the objectives.
+        goal: Whether small or large ones are good.
+        constraints: Limits of further outcomes.
+        noise: The columns of standard errors.
+        log: Outcomes to model by their logarithm.
 
     Returns:
         The objectives, then the outcomes with limits.

@@ -16,8 +16,9 @@ from botorch_transfer import (
 )
 
 pytest.importorskip("matplotlib")
-from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion, read_runs
+from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
 from botorch_transfer.suggestion.page import suggestion_page
+from botorch_transfer.suggestion.reading import read_runs
 from tests.members import hyperprior
 
 

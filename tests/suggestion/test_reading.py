@@ -8,7 +8,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, SourceGPs, from_dataframe, suggest
-from botorch_transfer.suggestion import read_outcomes, read_runs, reading
+from botorch_transfer.suggestion import read_outcomes, reading
+from botorch_transfer.suggestion.reading import read_runs
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
 
