@@ -100,7 +100,7 @@ TIGHT: dict[str, Any] = {
     "optimizer_kwargs": {"options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-8}},
 }
 SMALL = {"hidden": (8, 8)}
-HYPERPRIORS = "hyperpriors"
+HYPERPRIORS = "hyperparameters"
 """The argument of priors' fits for the hyperpriors; its name is used nowhere else."""
 
 Numbers = dict[str, Tensor]

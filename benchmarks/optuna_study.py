@@ -35,7 +35,7 @@ from benchmarks.studies.run import isolated, revision
 from benchmarks.studies.statistics import LEVEL, ratio_of_means, resampled_means
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.optuna import TransferSampler
-from botorch_transfer.optuna.distributions import distribution_of, value_of
+from botorch_transfer.optuna.history import distribution_of, value_of
 from botorch_transfer.search_space.parameters import ActiveIf
 
 # The model to tune, and the task: pictures of digits, or travellers.

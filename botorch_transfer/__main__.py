@@ -26,7 +26,7 @@ from botorch.exceptions.errors import BotorchError
 from botorch_transfer import models
 from botorch_transfer.data import tables
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
-from botorch_transfer.suggestion import Proposal, propose
+from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
 from botorch_transfer.suggestion.page import suggestion_page
 
 
@@ -171,39 +171,38 @@ def _suggest(options: argparse.Namespace) -> None:
         )
     goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
     noise = _pairs(options.noise, "--noise", options.outcome[0])
-    proposal = propose(
-        space,
-        history,
-        runs,
+    missing = _pairs(options.missing, "--missing")
+    outcomes = read_outcomes(
         options.outcome,
         goals,
-        options.n,
-        task=options.task,
-        model=_model(options.model),
         constraints=dict(map(_constraint, options.constraint)),
-        noise={name: str(column) for name, column in noise.items()} or None,
-        status=options.status,
-        missing={
-            name: _value(text, space, name)
-            for name, text in _pairs(options.missing, "--missing").items()
-        },
-        rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+        noise={name: str(column) for name, column in noise.items()},
         log=options.log is not None and (options.log or True),
-        seed=options.seed,
     )
-    print(proposal.rows.to_string(index=False))
+    tables = read_tables(
+        space,
+        outcomes,
+        history,
+        runs,
+        task=options.task,
+        status=options.status,
+        missing={name: _value(text, space, name) for name, text in missing.items()},
+        rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+    )
+    suggestion = suggest_rows(tables, options.n, _model(options.model), options.seed)
+    print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        page = suggestion_page(space, proposal, runs)
+        page = suggestion_page(suggestion, runs)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
-        _append(options.runs, proposal, space)
+        _append(options.runs, suggestion)
         print(f"Added to {options.runs}.")
 
 
-def _append(path: Path, proposal: Proposal, space: SearchSpace) -> None:
+def _append(path: Path, suggestion: Suggestion) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete."""
-    added = proposal.rows.reindex(columns=[*space.columns, *proposal.models])
+    added = suggestion.rows.reindex(columns=[*suggestion.tables.space.columns, *suggestion.models])
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     new = pd.read_csv(io.StringIO(added.to_csv(index=False, float_format="%.12g")), **text)

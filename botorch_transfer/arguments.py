@@ -61,7 +61,8 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
     """Fills a section of a docstring, if it has one: own and bases' entries in the given order."""
-    own, entries = _entries(doc, section), {}
+    own = _entries(doc, section)
+    entries: dict[str, str] = {}
     for base in bases:
         entries |= _entries(inspect.cleandoc(vars(base).get("__doc__") or ""), section)
     entries |= own
@@ -228,7 +229,7 @@ class ConstructedFromDatasets(Model):
             ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
             this column, here and in the inputs of ``posterior``.
-        hyperpriors: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
+        hyperparameters: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
             weights. ``"cautious"`` ones keep the model honest with a few points, see
             :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's
             (Appendix C.5), whose residual vanishes with one or two points.

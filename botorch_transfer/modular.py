@@ -27,7 +27,7 @@ from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
-    Hyperpriors,
+    HyperparameterChoice,
     residual_kernel,
     target_hyperparameters,
 )
@@ -89,6 +89,9 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
+    _residual_path: str | None = ""
+    """Where the residual kernel is in ``covar_module``: by default it is the whole."""
+
     def __init__(
         self,
         train_X: Tensor,
@@ -121,6 +124,13 @@ class ModularTransferGP(TargetGP):
         )
         self.prior = prior.to(train_X)
 
+    @property
+    def residual_covar_module(self) -> Kernel | None:
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
+        if self._residual_path is None:
+            return None
+        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
+
 
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of the models that combine source posteriors with a residual kernel.
@@ -138,6 +148,7 @@ class SourcePosteriorGP(ModularTransferGP):
     """
 
     prior_class: ClassVar[type[ConditionedPrior]]
+
     transfer_report = transfer_report
 
     def __init__(
@@ -151,13 +162,13 @@ class SourcePosteriorGP(ModularTransferGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
-        own = self.target_hyperparameters_for(sources, hyperpriors)
-        self._hyperpriors = hyperpriors
+        own = self.target_hyperparameters_for(sources, hyperparameters)
+        self._hyperparameters = hyperparameters
         if covar_module is None:
             covar_module = self._residual(sources, own, batch_shape)
         super().__init__(
@@ -177,13 +188,6 @@ class SourcePosteriorGP(ModularTransferGP):
         self._add_parts()
         self.to(train_X)
 
-    @property
-    def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
-        if self._residual_path is None:
-            return None
-        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
-
     @classmethod
     def _resolve(
         cls, prior: PriorOrData, input_transform: InputTransform | None
@@ -192,20 +196,20 @@ class SourcePosteriorGP(ModularTransferGP):
         return resolve_prior(cls.prior_class, prior, input_transform)
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise.
 
         Args:
             prior: The view of the prior.
-            hyperpriors: The constructor's argument.
+            hyperparameters: The constructor's argument.
 
         Returns:
             The hyperparameters. A subclass may return its own.
         """
-        if hyperpriors == "paper":
+        if hyperparameters == "paper":
             return RESIDUAL_HYPERPARAMETERS
-        return target_hyperparameters(hyperpriors, prior.dim, prior.residual_variance)
+        return target_hyperparameters(hyperparameters, prior.dim, prior.residual_variance)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size

@@ -10,12 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from botorch_transfer import (
-    SearchSpace,
-    suggest,
-)
+from botorch_transfer import SearchSpace, suggest
 from botorch_transfer.__main__ import main
 from botorch_transfer.datasets import load_tuning_history
+from tests.suggestion.brief_search import brief_search
 
 COMMAND = ["suggest", "space.json", "old.csv"]
 LOSS = ["--outcome", "log_loss"]
@@ -35,12 +33,19 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def _brief_search():
+    with brief_search():
+        yield
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process of its own."""
     command = [sys.executable, "-m", "botorch_transfer", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert main(["space", "old.csv", "--outcome", "log_loss", "accuracy"]) == 0
     (folder / "guessed.json").write_text(capsys.readouterr().out)
@@ -61,6 +66,7 @@ def test_errors_end_the_program_with_2():
     ]
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_appended_rows_are_pending(capsys):
     assert main([*COMMAND, "runs.csv", "-n", "2", "--append", *LOSS]) == 0
     runs = pd.read_csv("runs.csv")
@@ -74,6 +80,7 @@ def test_appended_rows_are_pending(capsys):
     assert "Added to runs.csv." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_appending_leaves_what_the_table_says(folder):
     (folder / "runs.csv").write_text('id,C, gamma,log_loss,note\n007,1e0,1.50e-2,0.30,"a, b"\n')
     assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
@@ -84,6 +91,7 @@ def test_appending_leaves_what_the_table_says(folder):
     assert len(lines) == 3
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_an_empty_file_is_a_table_to_start(folder):
     (folder / "runs.csv").touch()
     assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
@@ -97,6 +105,7 @@ def test_nothing_is_appended_after_an_error(folder, capsys):
     assert len((folder / "runs.csv").read_text().splitlines()) == 2
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_report_is_one_page(folder):
     pytest.importorskip("matplotlib")
     (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,0.1,0.3\n1,1,inf\n2,0.1,\n")
@@ -109,6 +118,7 @@ def test_a_report_is_one_page(folder):
     assert "3 source tasks predict one another" in page
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
@@ -116,6 +126,7 @@ def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
     assert not (folder / "runs.csv").exists()
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
     choices, losses = ["None", "sqrt"] * 6, [0.1, 0.9] * 6
     old = pd.DataFrame({"features": choices, "bag": [True, False] * 6, "loss": losses})
@@ -129,6 +140,7 @@ def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
     assert set((folder / "runs.csv").read_text().replace(",", " ").split()) & set(choices)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, caplog):
     spec = json.loads((folder / "space.json").read_text())
     spec["bag"] = {"type": "categorical", "choices": [True, False]}
@@ -137,6 +149,7 @@ def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, caplog):
     assert [f"{text}\n" for text in caplog.messages] == [GOAL]
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_tables_as_spreadsheets_save_them(folder, capsys):
     runs = Path("runs.csv")
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5\n,,\n 2.0,0.02 ,\n")
@@ -149,12 +162,13 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
     assert "runs.csv is not in UTF-8: save it as 'CSV UTF-8'." in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_log(folder, capsys):
-    arguments = [*COMMAND, *LOSS, "--model", "ScaMLGP", "--report", "page.html"]
+    arguments = [*COMMAND, *LOSS, "--model", "ScaMLGP"]
     outputs = []
-    for option in (["--log"], ["--log", "log_loss"], []):
+    for option in (["--log", "--report", "page.html"], ["--log", "log_loss"], []):
         assert main([*arguments, *option]) == 0
-        outputs.append(capsys.readouterr().out)
+        outputs.append(capsys.readouterr().out.splitlines()[:2])
     assert outputs[0] == outputs[1] != outputs[2]
 
 
@@ -162,7 +176,7 @@ def test_what_the_history_lacks_is_told(folder):
     spec = json.loads((folder / "space.json").read_text())
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
-    found = run(*COMMAND, *LOSS)
+    found = run(*COMMAND, *LOSS, "--model", "ScaMLGP")
     assert found.stderr == f"{GOAL}No old run records 'decay': sources say nothing of it\n"
     assert found.returncode == 0
     assert len(found.stdout.splitlines()) == 2

@@ -70,8 +70,9 @@ def imports(tree: ast.Module) -> Iterator[str]:
     }
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node not in for_types:
-            if (node.module or "").startswith("botorch_transfer."):
-                yield str(node.module).split(".")[1]
+            package, *rest = (node.module or "").split(".")
+            if package == "botorch_transfer" and rest:
+                yield rest[0]
 
 
 def test_every_class_is_abstract_or_final() -> None:

@@ -115,6 +115,8 @@ def test_a_joint_model_takes_no_prior() -> None:
 class ResidualFirst(SourcePosteriorGP):
     """A model as the documentation describes it: a mean and a kernel, nothing else."""
 
+    prior_class = SourceGPs
+
     def _mean_and_kernel(self, prior, residual, batch_shape):
         kernel = AdditiveKernel(WeightedSumKernel(prior.gps), residual)
         return WeightedSumMean(prior.gps), kernel

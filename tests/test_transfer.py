@@ -95,7 +95,7 @@ OTHERS = {
     "options": {
         "members": {
             "scaml": partial(ScaMLGP, covar_module=MaternKernel(ard_num_dims=2).double()),
-            "paper": partial(ScaMLGP, hyperpriors="paper"),
+            "paper": partial(ScaMLGP, hyperparameters="paper"),
         }
     },
     "priors' units": {"outcome_transform": None},

@@ -14,9 +14,12 @@ except ImportError as error:
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
 from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.model_inputs import locate_prior
-from botorch_transfer.ax.registration import TransferGenerators, register
-from botorch_transfer.ax.reporting import transfer_report
-from botorch_transfer.ax.strategy import transfer_generation_strategy
+from botorch_transfer.ax.strategy import (
+    TransferGenerators,
+    register,
+    transfer_generation_strategy,
+    transfer_report,
+)
 
 register()
 

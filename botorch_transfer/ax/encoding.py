@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 import torch
 from ax.adapter.adapter_utils import extract_search_space_digest
@@ -20,21 +21,19 @@ from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, DerivedParameterConfig, RangeParameterConfig
-from ax.core import ChoiceParameter, Experiment, ObservationFeatures, Parameter, SearchSpace
-from ax.core.parameter import DerivedParameter, FixedParameter, RangeParameter
+from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
+from ax.core.parameter import FixedParameter, RangeParameter
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
 from torch import Tensor
 
+from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import search_space_of
-from botorch_transfer.ax.history import OldRuns, TransferHistory, missing_value
-from botorch_transfer.data import Domain, SourceData, as_datasets
-from botorch_transfer.data.tables import unknown_values
+from botorch_transfer.ax.history import TransferHistory, user_errors
+from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.input_transforms import input_labels, label_inputs
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.prior import TransferPrior
-from botorch_transfer.search_space import CategoricalParameter, FloatParameter, IntegerParameter
-from botorch_transfer.search_space import Parameter as OwnParameter
 
 logger = logging.getLogger(__name__)
 
@@ -74,100 +73,144 @@ def encode_runs(
     )
 
     def encode() -> dict[str, SourceData]:
-        dependent = set(search_space.parameters) - set(search_space.top_level_parameters)
-        tunable = list(search_space.tunable_parameters)  # Ax derives the others from these
-        runs = history.runs(metric, tunable, optional=dependent)
-        _fill_unknown(runs, history, search_space)
-        fixed = _fixed_values(search_space, history)
-        raw = [_active_values(search_space, run | fixed) for run in runs.parameters]
-        placed = [row for row, values in enumerate(raw) if values is not None]
-        runs = _with_a_place(runs, placed, metric)
-        features = [ObservationFeatures(values) for values in raw if values is not None]
-        for transform in transforms.values():
-            features = transform.transform_observation_features(features)
-        rows = [[float(cast(float, row.parameters[p])) for p in parameters] for row in features]
-        X = torch.tensor(rows, dtype=torch.double, device=device)
-        return _by_task(runs, metric, X, mean, std)
+        known = own_space(search_space)
+        runs = _runs(history, metric, search_space, known)
+        noise, fixed = f"{metric}_sem", _fixed_values(search_space, runs)
+
+        def in_model_space(rows: pd.DataFrame) -> Tensor:
+            table = rows[[name for name in known.columns if name in rows]]
+            records: list[dict[Any, Any]] = table.to_dict("records")
+            features = [_features(search_space, row | fixed) for row in records]
+            for transform in transforms.values():
+                features = transform.transform_observation_features(features)
+            return torch.tensor(
+                [[float(cast(float, row.parameters[p])) for p in parameters] for row in features],
+                dtype=torch.double,
+            )
+
+        with user_errors():
+            found = from_dataframe(
+                runs,
+                known,
+                metric,
+                history.task,
+                noise=noise if noise in runs else None,
+                missing=history.missing,
+                encode=in_model_space,
+            )
+        encoded: dict[str, SourceData] = {}
+        for name, data in found.items():
+            X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
+            encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
+        return encoded
 
     return _encoded.recall(key, encode)
 
 
-def _with_a_place(runs: OldRuns, rows: Sequence[int], metric: str) -> OldRuns:
-    """Leaves out runs that the search space has no place for, and says how many."""
-    if not rows:
-        raise UserInputError(
-            f"None of the old runs with a value of {metric!r} has a place in the search space: "
-            "add the choices that are gone, or leave the history out."
-        )
-    if lost := len(runs.tasks) - len(rows):
-        logger.warning(
-            "%d of %d old runs have a value that the search space has no place for: left out",
-            lost,
-            len(runs.tasks),
-        )
-    tasks, parameters = [runs.tasks[row] for row in rows], [runs.parameters[row] for row in rows]
-    return OldRuns(tasks, parameters, runs.means[list(rows)], runs.sems[list(rows)])
+def own_space(search_space: SearchSpace) -> own.SearchSpace:
+    """Makes a search space of this package of one of Ax's, to read tables of old runs.
+
+    Args:
+        search_space: Ax's search space.
+
+    Returns:
+        The space of the parameters that are neither fixed nor derived, parents first.
+    """
+    found: list[own.Parameter] = []
+    waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
+    while waiting:
+        name, condition = waiting.pop(0)
+        parameter = search_space.parameters[name]
+        if parameter.is_hierarchical:
+            for value, dependents in parameter.dependents.items():
+                fixed = isinstance(parameter, FixedParameter)
+                waiting += [(each, condition if fixed else {name: value}) for each in dependents]
+        if isinstance(parameter, ChoiceParameter):
+            found.append(own.CategoricalParameter(name, parameter.values, condition))
+        elif isinstance(parameter, RangeParameter):
+            found.append(_own_range(parameter, condition))
+    return own.SearchSpace(found)
 
 
-def _fill_unknown(runs: OldRuns, history: TransferHistory, search_space: SearchSpace) -> None:
-    """Gives unknown parameters values that are spread over their range, another one each run."""
-    for name in history.unknown:
-        parameter = _own_parameter(search_space.parameters[name])
-        for task in dict.fromkeys(runs.tasks):
-            rows = [
-                run
-                for run, of_task in zip(runs.parameters, runs.tasks, strict=True)
-                if of_task == task and run[name] is None
-            ]
-            values = unknown_values(parameter, len(rows), seed=f"{task}/{name}")
-            for run, value in zip(rows, values[name].tolist(), strict=True):
-                run[name] = value
-
-
-def _own_parameter(parameter: Parameter) -> OwnParameter:
-    if isinstance(parameter, ChoiceParameter):
-        return CategoricalParameter(parameter.name, parameter.values)
-    assert isinstance(parameter, RangeParameter)
+def _own_range(parameter: RangeParameter, condition: Any) -> own.Parameter:
     name, lower, upper, log = parameter.name, parameter.lower, parameter.upper, parameter.log_scale
     if parameter.python_type is int:
-        return IntegerParameter(name, int(lower), int(upper), log)
-    return FloatParameter(name, lower, upper, log)
+        return own.IntegerParameter(name, int(lower), int(upper), log, condition)
+    scale: Literal["1-x"] | bool = "1-x" if parameter.logit_scale else log
+    return own.FloatParameter(name, lower, upper, scale, condition)
 
 
-def _by_task(
-    runs: OldRuns, metric: str, X: Tensor, mean: float, std: float
-) -> dict[str, SourceData]:
-    """Splits encoded runs by task, and standardizes their outcomes."""
-    Y = (X.new_tensor(runs.means).unsqueeze(-1) - mean) / std
-    Yvar = (X.new_tensor(runs.sems).unsqueeze(-1) / std).square()
-    encoded: dict[str, SourceData] = {}
-    for name in dict.fromkeys(runs.tasks):
-        rows = torch.tensor([row for row, task in enumerate(runs.tasks) if task == name])
-        if Yvar[rows].isfinite().all():
-            encoded[name] = (X[rows], Y[rows], Yvar[rows])
-        elif Yvar[rows].isnan().all():
-            encoded[name] = (X[rows], Y[rows])
-        else:
+def _runs(
+    history: TransferHistory, metric: str, search_space: SearchSpace, known: own.SearchSpace
+) -> pd.DataFrame:
+    """The runs with a finite value of a metric, in the words of the search space."""
+    names = list(search_space.tunable_parameters)  # Ax derives the others from these
+    frame = history.frame
+    if history.positional:
+        width = sum(name.isdigit() for name in frame.columns)
+        if width > len(names):
             raise UserInputError(
-                f"The old task {name!r} has a standard error of {metric!r} for some runs only: "
-                "give it for all of them or for none."
+                f"The history's tensors have {width} columns, and the search space has the "
+                f"{len(names)} parameters {names}: give one column for each, in that order."
             )
-    return encoded
+        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
+    elif history.task in names:
+        raise UserInputError(
+            f"{history.task!r} is a parameter of the search space, and the history's column with "
+            "the names of old tasks: name that column otherwise, by task=..."
+        )
+    finite = np.isfinite(history.outcomes(metric))
+    if not finite.all():
+        logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
+    frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
+    for parameter in known.parameters:
+        if isinstance(parameter, own.CategoricalParameter) and parameter.name in frame:
+            column = frame[parameter.name]
+            frame[parameter.name] = [_choice(parameter.values, value) for value in column]
+    return frame
 
 
-def _fixed_values(search_space: SearchSpace, history: TransferHistory) -> dict[str, Any]:
+def _choice(values: Sequence[Any], value: Any) -> Any:
+    """The choice that a value of the table means; the value itself if there is none."""
+    return next((choice for choice in values if _same(choice, value)), value)
+
+
+def _same(choice: Any, value: Any) -> bool:
+    """Whether a table's value is one of the experiment's; forgives rounded numbers."""
+    if isinstance(choice, str):
+        return choice == str(value)
+    if isinstance(choice, float) and isinstance(value, int | float):
+        return math.isclose(choice, value, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(choice == value)
+
+
+def _fixed_values(search_space: SearchSpace, runs: pd.DataFrame) -> dict[str, Any]:
     """The values of fixed parameters; refuses old runs with another value of one."""
-    space, columns = search_space.parameters, {} if history.positional else history.columns
+    space = search_space.parameters
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    for name, fixed_value in fixed.items():
-        for value in columns.get(name, ()):
-            if value is not None and not _same(fixed_value, value):
+    for name in fixed.keys() & set(runs.columns):
+        for value in runs[name].dropna():
+            if not _same(fixed[name], value):
                 raise UserInputError(
                     f"An old run has {name}={value!r}, and the experiment's is fixed to "
-                    f"{fixed_value!r}: leave such runs out, or the column if it means something "
+                    f"{fixed[name]!r}: leave such runs out, or the column if it means something "
                     "else."
                 )
     return fixed
+
+
+def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationFeatures:
+    """A run's active parameters; Ax fills in those of the others itself."""
+    given = {name: value for name, value in run.items() if value is not None}
+    active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
+    for name, value in active.items():
+        parameter = search_space.parameters[name]
+        if isinstance(parameter, RangeParameter) and parameter.cast(value) != value:
+            raise UserInputError(
+                f"An old run has {name}={value!r}, which is no value of {parameter}: correct it, "
+                "or leave such runs out."
+            )
+    return ObservationFeatures(active)
 
 
 def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]:
@@ -222,60 +265,6 @@ def refuse_other_inputs(
             "encode_history to have them checked.",
             stacklevel=2,
         )
-
-
-def _active_values(search_space: SearchSpace, run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of a run's active parameters; Ax fills in those of the others itself.
-
-    ``None`` if one of them has no place in the search space.
-    """
-    waiting, found = list(search_space.top_level_parameters), dict[str, Any]()
-    while waiting:
-        name = waiting.pop()
-        parameter = search_space.parameters[name]
-        if isinstance(parameter, DerivedParameter):
-            continue
-        if run[name] is None:
-            raise missing_value(name)
-        if (value := _value(parameter, run[name])) is None:
-            return None
-        found[name] = value
-        if parameter.is_hierarchical:
-            waiting += parameter.dependents.get(found[name], [])
-    return found
-
-
-def _same(choice: Any, value: Any) -> bool:
-    """Whether a table's value is one of the experiment's; forgives rounded numbers."""
-    if isinstance(choice, str):
-        return choice == str(value)
-    if isinstance(choice, float) and isinstance(value, int | float):
-        return math.isclose(choice, value, rel_tol=1e-6, abs_tol=1e-9)
-    return bool(choice == value)
-
-
-def _value(parameter: Parameter, value: Any) -> Any:
-    """Checks a value and casts it to what the parameter takes; ``None`` if it has no place."""
-    if isinstance(parameter, ChoiceParameter):
-        for choice in parameter.values:
-            if _same(choice, value):
-                return choice
-        return None
-    taken: Any
-    try:
-        taken = parameter.cast(value)
-    except (TypeError, ValueError):
-        taken = None
-    if isinstance(parameter, RangeParameter) and (taken is None or taken != value):
-        raise UserInputError(
-            f"An old run has {parameter.name}={value!r}, which is no value of {parameter}: correct "
-            "it, or leave such runs out."
-        )
-    if isinstance(parameter, RangeParameter) and (
-        (parameter.log_scale and taken <= 0) or (parameter.logit_scale and not 0 < taken < 1)
-    ):
-        return None
-    return taken
 
 
 Space = (

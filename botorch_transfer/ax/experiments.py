@@ -1,8 +1,8 @@
 """Reads Ax experiments: search space, metrics and their directions, failed and pending trials.
 
 Read this to see what counts as failed or pending, and what is optimized before all metrics are
-known. It uses what is private to Ax: ``_experiment`` and ``_save_experiment_to_db_if_possible`` of
-a ``Client``, and ``_parsed`` of an ``Objective``.
+known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_parsed`` of an
+``Objective``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ def search_space_of(space: Client | Experiment | SearchSpace | Sequence[Any]) ->
     return experiment_of(space).search_space
 
 
-def save_again(client: Client) -> None:
-    """Writes a client's experiment to its database, if it has one."""
-    client._save_experiment_to_db_if_possible(experiment=client._experiment)
-
-
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
     """The directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
@@ -68,53 +63,46 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
         )
 
 
-def failed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms within bounds of trials that failed, unless another trial completed them."""
-    return _lost(experiment, [t for t in experiment.trials.values() if t.status.is_failed])
+def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
+    """Sorts the arms within bounds by what became of them.
 
+    Args:
+        experiment: The experiment.
 
-def abandoned_arms(experiment: Experiment) -> list[Arm]:
-    """The arms within bounds that were abandoned, unless another trial completed them."""
-    trials = experiment.trials.values()
-    whole = _lost(experiment, [t for t in trials if t.status.is_abandoned])
-    known = {arm.signature for arm in [*whole, *completed_arms(experiment)]}
-    parts = {arm.signature: arm for t in trials for arm in _abandoned(t)}
-    rest = [arm for arm in parts.values() if arm.signature not in known]
-    return whole + [arm for arm in rest if _in_bounds(experiment, arm)]
-
-
-def completed_arms(experiment: Experiment) -> list[Arm]:
-    """The arms within bounds of trials that were completed."""
-    trials = [t for t in experiment.trials.values() if t.status.is_completed]
-    done = {arm.signature: arm for trial in trials for arm in _used(trial)}
-    return [arm for arm in done.values() if _in_bounds(experiment, arm)]
-
-
-def _lost(experiment: Experiment, trials: Sequence[BaseTrial]) -> list[Arm]:
-    """The arms within bounds of some trials that no other trial completed."""
-    done = {arm.signature for arm in completed_arms(experiment)}
-    lost = {a.signature: a for t in trials for a in _used(t) if a.signature not in done}
-    return [arm for arm in lost.values() if _in_bounds(experiment, arm)]
-
-
-def awaited_arms(experiment: Experiment) -> list[Arm]:
-    """The arms within bounds of trials that wait or run.
-
-    Ax's own list lacks those that violate a constraint by a rounding error.
+    Returns:
+        The arms that ``"failed"``, were ``"abandoned"`` or ``"succeeded"``, and those that are
+        ``"pending"``, which Ax's own list lacks where a constraint is violated by a rounding error.
+        What succeeded in one trial did not fail, and was not abandoned, in another one.
     """
-    trials = [t for t in experiment.trials.values() if not t.status.is_terminal]
-    return [arm for trial in trials for arm in _used(trial) if _in_bounds(experiment, arm)]
+    found: dict[str, dict[str, Arm]] = {
+        fate: {} for fate in ("failed", "abandoned", "pending", "succeeded")
+    }
+    for trial in experiment.trials.values():
+        abandoned = {arm.signature for arm in _abandoned(trial)}
+        for arm in filter(lambda arm: _in_bounds(experiment, arm), trial.arms):
+            fate = "abandoned" if arm.signature in abandoned else _fate(trial)
+            if fate is not None:
+                found[fate][arm.signature] = arm
+    for fate in ("failed", "abandoned"):
+        for signature in found["succeeded"]:
+            found[fate].pop(signature, None)
+    return {fate: list(arms.values()) for fate, arms in found.items()}
+
+
+def _fate(trial: BaseTrial) -> str | None:
+    status = trial.status
+    if not status.is_terminal:
+        return "pending"
+    if status.is_failed:
+        return "failed"
+    if status.is_abandoned:
+        return "abandoned"
+    return "succeeded" if status.is_completed else None
 
 
 def _abandoned(trial: BaseTrial) -> list[Arm]:
     """The arms that were abandoned out of a batch."""
     return list(trial.abandoned_arms) if isinstance(trial, BatchTrial) else []
-
-
-def _used(trial: BaseTrial) -> list[Arm]:
-    """The arms of a trial without those abandoned out of a batch."""
-    abandoned = {arm.signature for arm in _abandoned(trial)}
-    return [arm for arm in trial.arms if arm.signature not in abandoned]
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:

@@ -2,14 +2,16 @@
 
 A :class:`TransferHistory` holds the columns of a table, in the raw search space, as plain values,
 which JSON stores exactly. An :class:`AuxiliaryHistory` holds old experiments. Where Ax's storage
-has lost them, :func:`attach_history` attaches them by hand.
+has lost them, :func:`attach_history` attaches them by hand. It uses what is private to Ax:
+``_save_experiment_to_db_if_possible`` of a ``Client``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,20 +20,42 @@ from ax.api.client import Client
 from ax.core import Experiment
 from ax.core.auxiliary import AuxiliaryExperimentPurpose
 from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_transfer.ax.experiments import experiment_of, save_again
-from botorch_transfer.ax.units import moments_of
-from botorch_transfer.data.tables import likely_column
+from botorch_transfer.ax.experiments import experiment_of, metrics_of
 from botorch_transfer.memo import content_key
+from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-TENSOR_TASK = "old task"  # not "task", which may be a metric
+TASK = "old task"
+"""The column of tasks in tables of tensors and experiments; a metric may be called "task"."""
+
+LEAST_ERROR = 1e-3
+"""The least standard error of old experiments, in standard deviations of the outcomes."""
 
 TensorHistory = Mapping[str, tuple[Tensor, ...]]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Raises errors about old runs as Ax's ``UserInputError``."""
+    try:
+        yield
+    except (InputDataError, ValueError) as error:
+        raise UserInputError(str(error)) from error
+
+
+def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
+    std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
+    mean = float(outcomes.mean())
+    rounding = 4 * float(np.finfo(float).eps) * abs(mean)
+    return mean, std if std > rounding else 1.0
 
 
 def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
@@ -57,27 +81,11 @@ def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
             "its noise is unknown."
         )
     frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[TENSOR_TASK] = name
+    frame[TASK] = name
     frame[metric] = Y[:, 0].tolist()
     if rest:
         frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
     return frame
-
-
-class OldRuns(NamedTuple):
-    """Old runs that have a value of one metric.
-
-    Args:
-        tasks: The name of each run's task.
-        parameters: The raw parameters of each run.
-        means: The metric's values.
-        sems: Their standard errors; NaN where there is none.
-    """
-
-    tasks: list[str]
-    parameters: list[dict[str, Any]]
-    means: np.ndarray
-    sems: np.ndarray
 
 
 class TransferHistory:
@@ -141,6 +149,9 @@ class TransferHistory:
             >>> TransferHistory.from_frame(frame)
             TransferHistory(1 runs of 1 tasks)
         """
+        frame, task = frame.rename(columns=str), str(task)
+        with user_errors():
+            check_table(frame, frame.columns)
         if task not in frame.columns:
             raise UserInputError(
                 f"The history has no column {task!r} that says which old task a run is of: name it "
@@ -148,17 +159,13 @@ class TransferHistory:
             )
         if frame.empty:
             raise UserInputError("The history has no rows: leave it out to start without one.")
-        names = frame.columns.astype(str)
-        if not names.is_unique:
-            twice = sorted(set(names[names.duplicated()]))
-            raise UserInputError(f"The history has several columns {twice}: keep one of each.")
         if frame[task].isna().any():
             raise UserInputError(
                 f"Old runs lack a name in the column {task!r}: say which task they are of, or "
                 "leave them out."
             )
         columns = _plain_columns(frame)
-        columns[str(task)] = [str(name) for name in columns[str(task)]]
+        columns[task] = [str(name) for name in columns[task]]
         kept = {
             name: values
             for name, values in columns.items()
@@ -166,7 +173,7 @@ class TransferHistory:
         }
         if odd := sorted(columns.keys() - kept.keys()):
             logger.info("Left out columns without numbers or text: %s.", odd)
-        return cls(kept, str(task), missing)
+        return cls(kept, task, missing)
 
     @classmethod
     def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
@@ -193,7 +200,7 @@ class TransferHistory:
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
             raise UserInputError("The old tasks differ in their inputs: give all the same number.")
         columns = _plain_columns(pd.concat(frames, ignore_index=True))
-        return cls(columns, TENSOR_TASK, positional=True)
+        return cls(columns, TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:
@@ -217,100 +224,37 @@ class TransferHistory:
             )
         return cls._known[history]
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table, of plain objects; ``None`` where a value is missing."""
+        return pd.DataFrame(self.columns, dtype=object)
+
     def metrics(self, names: Sequence[str]) -> list[str]:
         """Selects the metrics that the history has."""
         return [name for name in names if name in self.columns]
 
-    def moments(self, metric: str) -> tuple[float, float]:
-        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
-        outcomes = self._outcomes(metric)
-        return moments_of(outcomes[np.isfinite(outcomes)])
-
-    def runs(
-        self, metric: str, parameters: Sequence[str], optional: Collection[str] = ()
-    ) -> OldRuns:
-        """The runs that have a finite value of a metric.
+    def outcomes(self, metric: str) -> np.ndarray:
+        """The finite values of a metric; ``NaN`` for the other runs.
 
         Args:
             metric: The metric.
-            parameters: The parameters that matter, in the order of the search space.
-            optional: Those of them whose values may be missing; they are ``None`` then, as those
-                of unknown ones are.
 
         Returns:
-            The runs.
+            An array with a value for each run.
 
         Raises:
-            UserInputError: If a parameter or its value is missing, no run is left, or the columns
-                do not fit the search space.
+            UserInputError: If there is no finite value.
         """
-        self._refuse_other_parameters(parameters)
-        spare = [name for name in self.columns if name not in {self.task, metric, *parameters}]
-        columns = {
-            name: self._values(
-                name, str(position) if self.positional else name, name in optional, spare
-            )
-            for position, name in enumerate(parameters)
-        }
-        sem_column, means = f"{metric}_sem", self._outcomes(metric)
-        sems = self._numbers(sem_column) if sem_column in self.columns else means * np.nan
-        finite = np.isfinite(means)
-        if not finite.all():
-            logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
-        if (sems[finite] <= 0).any():
-            raise UserInputError(
-                f"{sem_column!r} has standard errors that are not positive: correct them, or "
-                f"leave the column out to infer the noise of {metric!r}."
-            )
-        kept = np.flatnonzero(finite)
-        tasks = [self.columns[self.task][row] for row in kept]
-        values = [{name: columns[name][row] for name in parameters} for row in kept]
-        return OldRuns(tasks, values, means[kept], sems[kept])
-
-    def _outcomes(self, metric: str) -> np.ndarray:
-        outcomes = self._numbers(metric)
-        if not np.isfinite(outcomes).any():
+        values = pd.to_numeric(self.frame[metric], errors="coerce").to_numpy(dtype=float)
+        finite = np.isfinite(values)
+        if not finite.any():
             raise UserInputError(f"The history has no finite value of {metric!r}: leave it out.")
-        return outcomes
+        return np.where(finite, values, np.nan)
 
-    def _numbers(self, column: str) -> np.ndarray:
-        try:
-            return np.array(self.columns[column], dtype=float)
-        except (TypeError, ValueError) as error:
-            raise UserInputError(
-                f"The history's column {column!r} has values that are not numbers: convert them."
-            ) from error
-
-    def _refuse_other_parameters(self, parameters: Sequence[str]) -> None:
-        if not self.positional and self.task in parameters:
-            raise UserInputError(
-                f"{self.task!r} is a parameter of the search space, and the history's column with "
-                "the names of old tasks: name that column otherwise, by task=..."
-            )
-        width = sum(name.isdigit() for name in self.columns)
-        if self.positional and width > len(parameters):
-            raise UserInputError(
-                f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(parameters)} parameters {list(parameters)}: give one column for each, in "
-                "that order."
-            )
-        if unknown := sorted(set(self.missing) - set(parameters)):
-            raise UserInputError(
-                f"missing={{...}} has values of {unknown}, which are no parameters of the search "
-                f"space: it has {list(parameters)}."
-            )
-
-    def _values(self, name: str, column: str, optional: bool, spare: Sequence[str]) -> list[Any]:
-        values = self.columns.get(column, [None] * len(self.columns[self.task]))
-        values = [self.missing.get(name) if value is None else value for value in values]
-        if not optional and name not in self.unknown and any(value is None for value in values):
-            raise missing_value(name, None if column in self.columns else spare)
-        return values
-
-    @property
-    def unknown(self) -> list[str]:
-        """Parameters that had a value which nobody knows."""
-        return [name for name, value in self.missing.items() if value is None]
+    def moments(self, metric: str) -> tuple[float, float]:
+        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
+        outcomes = self.outcomes(metric)
+        return moments_of(outcomes[np.isfinite(outcomes)])
 
     def to_json(self) -> dict[str, Any]:
         """What Ax's storage keeps."""
@@ -329,24 +273,6 @@ class TransferHistory:
     def __repr__(self) -> str:
         tasks = self.columns[self.task]
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
-
-
-def missing_value(parameter: str, columns: Sequence[str] | None = None) -> UserInputError:
-    """Says that old runs lack a parameter, and what can be done.
-
-    Args:
-        parameter: The parameter.
-        columns: Columns that may be meant, if there is none of its name.
-
-    Returns:
-        The error.
-    """
-    likely = likely_column(parameter, columns or [])
-    hint = f"rename the column {likely!r} if that is it, " if likely else ""
-    return UserInputError(
-        f"Old runs lack the parameter {parameter!r}: {hint}say by missing={{{parameter!r}: ...}} "
-        "which value it had, None if it is unknown, or leave these runs out."
-    )
 
 
 TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
@@ -437,24 +363,82 @@ def auxiliary_names(experiment: Experiment) -> list[str]:
     return [auxiliary.experiment.name for auxiliary in attached]
 
 
-def auxiliary_outcomes(sources: Sequence[AuxiliarySource], metric: str) -> np.ndarray | None:
-    """All outcomes that old experiments have of a metric.
+def auxiliary_table(experiment: Experiment) -> TransferHistory:
+    """Makes a table of the old experiments that are attached to an experiment.
+
+    A parameter that an old experiment lacks had the value of the new one's status quo. Fixed
+    parameters count as fixed at the new one's values.
 
     Args:
-        sources: The old experiments.
-        metric: The new experiment's metric.
+        experiment: The new experiment.
 
     Returns:
-        An array of finite outcomes, ``None`` if no experiment has any.
+        The old runs of its metrics, a task for each old experiment and metric.
+
+    Raises:
+        UserInputError: If a parameter's value is unknown, or only old experiments have it.
     """
-    found = []
-    for source in sources:
-        names = source.transfer_metric_config.get(metric, {metric})
-        if not source.data.empty and names and names <= set(source.data.metric_names):
-            found.append(source.data.filter(metric_names=names).df["mean"].to_numpy(dtype=float))
-    outcomes = np.concatenate(found) if found else np.empty(0)
-    outcomes = outcomes[np.isfinite(outcomes)]
-    return outcomes if len(outcomes) else None
+    space, status_quo = experiment.search_space, experiment.status_quo
+    known = space.backfill_values() | (status_quo.parameters if status_quo else {})
+    rows: list[dict[str, Any]] = []
+    lacking: set[str] = set()
+    for source in _attached(experiment):
+        new_names = {old: new for new, old in source.transfer_param_config.items()}
+        old_space = source.experiment.search_space
+        names = {new_names.get(name, name) for name in old_space.parameters}
+        tunable = {new_names.get(name, name) for name in old_space.tunable_parameters}
+        lacking |= space.tunable_parameters.keys() - names - known.keys()
+        lacking |= tunable - space.parameters.keys()
+        for metric in metrics_of(experiment):
+            for row in _rows(source, metric):
+                arm = source.experiment.arms_by_name[row["arm_name"]].parameters
+                values = {new_names.get(name, name): value for name, value in arm.items()}
+                filled = {name: known.get(name) for name in space.tunable_parameters} | values
+                rows.append(
+                    {name: filled[name] for name in space.tunable_parameters}
+                    | {TASK: f"{source.experiment.name}_{row['metric_name']}"}
+                    | {metric: row["mean"], f"{metric}_sem": row["sem"]}
+                )
+    if lacking:
+        raise UserInputError(
+            f"The parameters {sorted(lacking)} are not in all of the old experiments and the new "
+            "one: give the new one a status quo that says what they were in old ones, add them to "
+            "it, rename them by AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, "
+            "which transfers between search spaces."
+        )
+    frame = pd.DataFrame(rows, columns=None if rows else [TASK])
+    for metric in frame.columns.intersection(metrics_of(experiment)):
+        frame[f"{metric}_sem"] = _complete_errors(frame[frame[metric].notna()], metric)
+    return TransferHistory(_plain_columns(frame), TASK)
+
+
+def _attached(experiment: Experiment) -> list[AuxiliarySource]:
+    """The old experiments that are attached to a new one; a database gives them another class."""
+    attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
+    kept = [{n: v for n, v in vars(each).items() if n != "data"} for each in attached]
+    return [AuxiliarySource(**options) for options in kept if options["is_active"]]
+
+
+def _rows(source: AuxiliarySource, metric: str) -> list[dict[Any, Any]]:
+    """What an old experiment has of a metric of the new one, a row an arm."""
+    names, data = source.transfer_metric_config.get(metric, {metric}), source.data
+    if data.empty or not names or not names <= set(data.metric_names):
+        logger.info("The old experiment %r has no %r.", source.experiment.name, metric)
+        return []
+    trials = source.experiment.trials
+    return [
+        row
+        for row in data.filter(metric_names=names).df.to_dict("records")
+        if trials[row["trial_index"]].status in STATUSES_EXPECTING_DATA and np.isfinite(row["mean"])
+    ]
+
+
+def _complete_errors(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """The standard errors of tasks that have them for all runs; those of zero are raised."""
+    errors, (_, std) = frame[f"{metric}_sem"], moments_of(frame[metric].to_numpy())
+    complete = np.isfinite(errors).groupby(frame[TASK]).transform("all")
+    # Ax writes a standard error of zero where there is no noise.
+    return errors.clip(lower=LEAST_ERROR * std).where(complete)
 
 
 def attach_history(
@@ -487,4 +471,4 @@ def attach_history(
     """
     AuxiliaryHistory.from_experiments(experiments).attach(experiment_of(target))
     if isinstance(target, Client):
-        save_again(target)
+        target._save_experiment_to_db_if_possible(experiment=target._experiment)

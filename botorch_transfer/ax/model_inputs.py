@@ -1,8 +1,9 @@
 """From Ax's data to the arguments of a transfer model, and the priors that models take from files.
 
-Ax calls :func:`transfer_model_inputs` for each metric, whenever it builds a model. Source tasks
-come with the data set (:class:`TransferDataset`, or Ax's auxiliary experiments), or as an option of
-the model. A generation strategy stores the path and hash of a prior file, not its tensors.
+Ax calls :func:`transfer_inputs_for_ax` for each metric, whenever it builds a model. Source tasks
+come with the data set (:class:`TransferDataset`), or as an option of the model. A generation
+strategy stores the path and hash of a prior file, not its tensors. It uses what is private to Ax:
+``_construct_submodules`` of its surrogate.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,16 +19,25 @@ from typing import Any, cast
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    _construct_submodules,
+    submodel_input_constructor,
+)
+from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
-from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from botorch.models.transforms.outcome import (
+    ChainedOutcomeTransform,
+    OutcomeTransform,
+    Standardize,
+)
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.arguments import split_target_and_sources
 from botorch_transfer.average import MEMBERS, AveragedGP, GuardedTransferGP, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
-from botorch_transfer.ax.units import ToPriorUnits
-from botorch_transfer.data import SourceData, default_context
+from botorch_transfer.data import SourceData, as_datasets, default_context
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
@@ -91,6 +101,27 @@ class TransferDataset(SupervisedDataset):
         return copied
 
 
+@submodel_input_constructor.register(TransferModel)
+def transfer_inputs_for_ax(
+    botorch_model_class: type[TransferModel],
+    model_config: ModelConfig,
+    dataset: SupervisedDataset,
+    search_space_digest: SearchSpaceDigest,
+    surrogate: Surrogate,
+) -> dict[str, Any]:
+    """Constructs the arguments of a transfer model.
+
+    Ax's own constructor passes ``outcome_transform=None``, which would mean outcomes in the prior's
+    units.
+    """
+    inputs = transfer_model_inputs(
+        botorch_model_class, dataset, search_space_digest, model_config.model_options
+    )
+    config = replace(model_config, input_transform_classes=None)
+    parts = _construct_submodules(config, dataset, search_space_digest, botorch_model_class)
+    return inputs | {name: part for name, part in parts.items() if part is not None}
+
+
 def transfer_model_inputs(
     model_class: type[TransferModel],
     dataset: SupervisedDataset,
@@ -99,9 +130,9 @@ def transfer_model_inputs(
 ) -> dict[str, Any]:
     """Makes the constructor's arguments of a transfer model.
 
-    Source tasks come with the data set, or by the option ``prior``. Inputs are
-    scaled to the unit cube by the bounds of the search space, widened to the source tasks' inputs;
-    a prior with an input transform keeps its own.
+    Source tasks come with the data set, or by the option ``prior``. Inputs are scaled to the unit
+    cube by the bounds of the search space, widened to the source tasks' inputs; a prior with an
+    input transform keeps its own.
 
     Args:
         model_class: The model.
@@ -116,28 +147,25 @@ def transfer_model_inputs(
         UserInputError: If source tasks have other parameters than the target.
     """
     options = dict(options)
-    target, task_column = dataset, None
-    if isinstance(dataset, MultiTaskDataset):
-        target = dataset.datasets[dataset.target_outcome_name]
-        known, tasks = set(target.feature_names), dataset.datasets.values()
-        refuse_parameters({n for t in tasks for n in known.symmetric_difference(t.feature_names)})
-        given = Transferred(split_target_and_sources(dataset)[1])
-        task_column = dataset.task_feature_index
-    elif isinstance(dataset, TransferDataset) and dataset.transferred is not None:
+    if isinstance(dataset, TransferDataset) and dataset.transferred is not None:
         given = dataset.transferred
     else:
-        prior = options.pop("prior", None)
-        given = Transferred(prior)
-    if target.Yvar is not None and not target.Yvar.isfinite().all():
+        given = Transferred(options.pop("prior", None))
+    Yvar = dataset.Yvar
+    if Yvar is not None and not Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise is inferred.")
-        target = with_noise(target, None)
-    inputs = model_class.construct_inputs(
-        with_noise(target, target.Yvar), prior=given.sources, **options
+        Yvar = None
+    target = SupervisedDataset(
+        dataset.X,
+        dataset.Y,
+        # Ax writes a standard error of zero where there is no noise.
+        Yvar=None if Yvar is None else Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype)),
+        feature_names=dataset.feature_names,
+        outcome_names=dataset.outcome_names,
     )
+    inputs = model_class.construct_inputs(target, prior=given.sources, **options)
     sources = inputs.pop("prior")
-    if task_column is not None:
-        inputs["task_feature"] = task_column
-    transform = _input_transform(search_space, sources, task_column).to(target.X.device)
+    transform = _input_transform(search_space, sources).to(target.X.device)
     guarded = guarded_class(model_class, options)
     members = options.get("members") or MEMBERS
     prior = _pretrained(guarded, sources, given, transform, members)
@@ -155,41 +183,12 @@ def transfer_model_inputs(
     return inputs
 
 
-def with_noise(dataset: SupervisedDataset, Yvar: Tensor | None) -> SupervisedDataset:
-    """Replaces the noise variances of a data set; ``None``: its noise is unknown."""
-    return SupervisedDataset(
-        X=dataset.X,
-        Y=dataset.Y,
-        Yvar=Yvar,
-        feature_names=dataset.feature_names,
-        outcome_names=dataset.outcome_names,
-    )
-
-
-def refuse_parameters(names: Iterable[str]) -> None:
-    """Raises a ``UserInputError`` if there are parameters that only some experiments have."""
-    if names := sorted(names):
-        raise UserInputError(
-            f"The parameters {names} are not in all of the old experiments and the new one: give "
-            "those that have them a status quo that says what they are elsewhere, rename them by "
-            "AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, which transfers "
-            "between search spaces."
-        )
-
-
-def _input_transform(
-    search_space: SearchSpaceDigest, sources: Any, task_column: int | None
-) -> InputTransform:
+def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
     """Scales the search space, widened to the inputs of the source tasks, to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
-    if task_column is not None:
-        columns = torch.arange(bounds.shape[-1])
-        bounds = bounds[:, columns != task_column % len(columns)]
     X = bounds
     if not isinstance(sources, TransferPrior):
-        tasks = sources.values() if hasattr(sources, "values") else sources
-        seen = [task.X if isinstance(task, SupervisedDataset) else task[0] for task in tasks]
-        X = torch.cat([inputs.to(bounds) for inputs in seen])
+        X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
     # Where source tasks have another number of inputs, the model says what is wrong.
     return to_unit_cube(bounds, X if X.shape[-1] == bounds.shape[-1] else bounds)
 
@@ -211,7 +210,7 @@ def _pretrained(
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         return _pretrained_by_member(sources, given, transform, members)
-    prior_class = model_class.prior_class
+    prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
@@ -237,6 +236,70 @@ def _pretrained_by_member(
         name: _pretrained(member, sources, own[name], transform, members)
         for name, member in members.items()
     }
+
+
+class ToPriorUnits(Standardize):
+    r"""Brings Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere.
+
+    It is the fixed map ``y ↦ sign · (std · y + mean)``: it undoes Ax's standardization, and negates
+    a metric to minimize, as priors are about outcomes to maximize.
+
+    Args:
+        sign: 1 or -1.
+        mean: The mean that Ax's transform subtracts from the metric.
+        std: The standard deviation that it divides by.
+
+    Example:
+        >>> units = ToPriorUnits(sign=-1.0, mean=10.0, std=2.0)
+        >>> units(torch.tensor([[1.5]]))[0]
+        tensor([[-13.]])
+    """
+
+    def __init__(self, sign: float, mean: float, std: float) -> None:
+        super().__init__(m=1)
+        # Standardize divides: y' = (y - means) / stdvs.
+        scale = 1.0 / (sign * std)
+        self.means = torch.tensor([[-mean / std]], dtype=torch.double)
+        self.stdvs = torch.tensor([[scale]], dtype=torch.double)
+        self._stdvs_sq = self.stdvs.square()
+        self._is_trained = torch.tensor(True)
+
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Changes the units.
+
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes.
+            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+            X: Ignored.
+
+        Returns:
+            Outcomes and noise variances in the prior's units.
+        """
+        self.to(Y)
+        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
+        return (Y - self.means) / self.stdvs, Yvar
+
+
+def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
+    """Mean and standard deviation of a metric by the source tasks of a prior.
+
+    Args:
+        prior: The prior.
+        sign: -1 if the prior is about the negated metric.
+
+    Returns:
+        The moments in the metric's units; 0 and 1 for a prior in raw units, and ``None`` for a
+        hyperprior, whose source tasks may have had other units.
+    """
+    if isinstance(prior, Hyperprior):
+        return None
+    transform: Any = prior.default_outcome_transform(torch.Size())
+    if transform is None:
+        return 0.0, 1.0
+    transform.train()(torch.empty(0, 1, dtype=torch.double))
+    return sign * float(transform.means), float(transform.stdvs)
 
 
 def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
@@ -285,7 +348,9 @@ def describe_prior_file(
     prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
         models = list((members or MEMBERS).values())
-    expected = [model.prior_class for model in models if model.prior_class is not None]
+    expected = [
+        each for model in models if (each := getattr(model, "prior_class", None)) is not None
+    ]
     if expected and not isinstance(prior, tuple(expected)):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "

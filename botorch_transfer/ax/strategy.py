@@ -1,4 +1,8 @@
-"""Builds Ax generation strategies with transfer models: the one function that most users need."""
+"""What users of Ax's ``Client`` need: the generation strategy, and the report on its models.
+
+:func:`register` tells Ax of generators, models and acquisition, and of what storage needs. This
+uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from ax.adapter import registry
+from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
@@ -17,12 +23,19 @@ from ax.exceptions.core import UserInputError
 from ax.generation_strategy.generation_node import GenerationNode
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
-from ax.generators.torch.botorch_modular.surrogate import ModelConfig, SurrogateSpec
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import register_acquisition, register_model
+from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
+from ax.storage.transform_registry import register_transform
 
-from botorch_transfer.average import TransferGP
+from botorch_transfer import models, report
+from botorch_transfer.average import GuardRule, TransferGP
+from botorch_transfer.ax.acquisition import TransferAcquisition
+from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
-from botorch_transfer.ax.registration import TransferGenerators
 from botorch_transfer.model import TransferModel
 
 Path = str | os.PathLike[str]
@@ -35,6 +48,33 @@ History = (
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 """Less than half of the work of Ax's defaults, with suggestions as good."""
+
+
+class TransferGenerators(registry.GeneratorRegistryBase):
+    """The entry of this package in Ax's registry of generators."""
+
+    TRANSFER = "botorch_transfer"
+
+
+def register() -> None:
+    """Registers the package with Ax; called when ``botorch_transfer.ax`` is imported."""
+    key = TransferGenerators.TRANSFER.value
+    registry.GENERATOR_KEY_TO_GENERATOR_SETUP[key] = registry.GeneratorSetup(
+        adapter_class=TransferAdapter,
+        generator_class=BoTorchGenerator,
+        transforms=[*registry.MBM_X_trans_base, Derelativize, StandardizeByHistory],
+        default_generator_kwargs={"acquisition_class": TransferAcquisition},
+    )
+    for name in models.__all__:
+        register_model(getattr(models, name))
+    register_acquisition(TransferAcquisition)
+    register_transform(StandardizeByHistory)
+    for stored in (TransferHistory, AuxiliaryHistory):
+        CORE_ENCODER_REGISTRY[stored] = stored.to_json
+        CORE_DECODER_REGISTRY[stored.__name__] = stored
+    # Ax stores any dataclass, but loads only those that are registered.
+    for named in (TransferGenerators, GuardRule):
+        CORE_DECODER_REGISTRY[named.__name__] = named
 
 
 def transfer_generation_strategy(
@@ -83,7 +123,7 @@ def transfer_generation_strategy(
         missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
-            member, as ``{"scaml": {"num_restarts": 0}}``; for tables and tensors only.
+            member, as ``{"scaml": {"num_restarts": 0}}``.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
             best of 256 raw samples. Larger numbers search wide or high-dimensional spaces more
@@ -130,6 +170,8 @@ def transfer_generation_strategy(
     table = isinstance(history, pd.DataFrame)
     _refuse_idle(missing is not None and not table, "missing", "tables")
     _refuse_idle(task != "task" and not table, "task", "tables")
+    if history is None and pretraining:
+        raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
     options, name = dict(model_options or {}), model.__name__
     adapter_options: dict[str, Any]
     if history is None:
@@ -141,15 +183,12 @@ def transfer_generation_strategy(
         adapter_options = {"priors": priors}
     else:
         adapter_options = {"history": _read(history, task, missing)}
-    of_experiments = isinstance(adapter_options.get("history"), AuxiliaryHistory)
-    generator = TransferGenerators.AUXILIARY if of_experiments else TransferGenerators.TRANSFER
     if pretraining:
-        _refuse_idle(history is None or of_experiments, "pretraining", "tables and tensors")
         adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
     optimizer = OPTIMIZER_OPTIONS | dict(optimizer_options or {})
     spec = GeneratorSpec(
-        generator_enum=generator,
+        generator_enum=TransferGenerators.TRANSFER,
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
             **adapter_options,
@@ -204,3 +243,61 @@ def _read(
     if isinstance(history, TransferHistory):
         return history
     return AuxiliaryHistory.from_experiments(history)
+
+
+def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
+    """Tabulates what the model of a metric uses of each old task, and whether it is borne out.
+
+    The model is the one that chose the last trials; outcomes that came in later are not in it.
+
+    Args:
+        client: A client with a :func:`transfer_generation_strategy` that has chosen a trial.
+        metric: The metric; it may be omitted if one metric only has a history.
+
+    Returns:
+        The table, see ``transfer_report`` of :class:`ScaMLGP`. For a metric to minimize, as for
+        one to maximize, a helpful task is one that rises where the new one does.
+
+    Raises:
+        UserInputError: If no model has chosen a trial yet, there is no transfer model of the
+            metric, or there are several and ``metric`` does not say which.
+        ValueError: If the model has no posterior of each old task.
+
+    Example:
+        >>> from ax.api.configs import RangeParameterConfig
+        >>> from botorch_transfer.ax import transfer_generation_strategy
+        >>> runs = pd.DataFrame({"task": ["monday"] * 3, "C": [1.0, 10.0, 100.0]})
+        >>> runs["loss"] = [0.5, 0.2, 0.4]
+        >>> client = Client()
+        >>> C = RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log")
+        >>> client.configure_experiment([C])
+        >>> client.configure_optimization("-loss")
+        >>> client.set_generation_strategy(transfer_generation_strategy(ScaMLGP, history=runs))
+        >>> _ = client.complete_trial(client.attach_trial({"C": 9.0}), {"loss": 0.3})
+        >>> _ = client.get_next_trials(1)
+        >>> transfer_report(client).loc["all sources", "verdict"]
+        'used, not yet tested'
+    """
+    strategy = client._maybe_generation_strategy
+    adapter = None if strategy is None else strategy.adapter
+    generator = getattr(adapter, "generator", None)
+    if not isinstance(generator, BoTorchGenerator):
+        raise UserInputError(
+            "No transfer model has chosen a trial since the client was made or loaded: call "
+            "get_next_trials() first."
+        )
+    surrogate = generator.surrogate
+    fitted = getattr(surrogate.model, "models", [surrogate.model])
+    found = {
+        name: model
+        for name, model in zip(surrogate.outcomes, fitted, strict=True)
+        if isinstance(model, TransferModel)
+    }
+    if metric is None and len(found) == 1:
+        (metric,) = found
+    if metric not in found:
+        raise UserInputError(
+            f"There are transfer models of {sorted(found) or 'no metric'}, and metric is "
+            f"{metric!r}: name one of them."
+        )
+    return report.transfer_report(found[metric])

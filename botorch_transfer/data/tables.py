@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import zlib
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +41,7 @@ def from_dataframe(
     rename: Mapping[str, str] | None = None,
     changed: bool = False,
     log: bool = False,
+    encode: Callable[[DataFrame], torch.Tensor] | None = None,
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
@@ -83,11 +84,13 @@ def from_dataframe(
             unless the table has a column of a similar name.
         log: Whether to take the outcome's natural logarithm. Standard errors become relative ones.
             Give the target's outcomes as logarithms, too.
+        encode: Another encoding, for models whose inputs are not in the unit cube: a function from
+            a table of runs that have a place in the space to an ``n x d`` tensor of inputs.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
-        precision. The features are named as in ``space.feature_names``, the outcome as the task
-        (BoTorch tells tasks apart by that).
+        precision. The features are named as in ``space.feature_names``, or by their number if
+        ``encode`` is given; the outcome is named as the task (BoTorch tells tasks apart by that).
 
     Raises:
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
@@ -176,11 +179,15 @@ def from_dataframe(
         beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
         outside += [f"{name!r}, row {row}" for row in runs.index[beyond]]
         y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
+        features = space.feature_names
+        if encode is not None:
+            X = encode(runs)
+            features = [f"x{column}" for column in range(X.shape[-1])]
         datasets[name] = SupervisedDataset(
             X,
             torch.from_numpy(y)[:, None],
             Yvar=_variances(name, runs, noise, measured=np.isfinite(Y[kept])),
-            feature_names=space.feature_names,
+            feature_names=features,
             outcome_names=[name],
         )
     _log(Y, frame[outcome], failed, without_outcome)
@@ -198,12 +205,13 @@ def from_dataframe(
             _some(displaced),
         )
     if outside:
+        expected = changed or encode is not None
         logger.log(
-            logging.INFO if changed else logging.WARNING,
+            logging.INFO if expected else logging.WARNING,
             "%d runs lie outside of the search space, and are kept where they are: check its ranges"
             "%s (task %s)",
             len(outside),
-            "" if changed else ", or say changed=True",
+            "" if expected else ", or say changed=True",
             _some(outside),
         )
     if not datasets and displaced:
@@ -509,8 +517,9 @@ def _refuse_likely_renames(
             if likely := likely_column(name, left):
                 raise InputDataError(
                     f"The table has no column of parameter {name!r}, but one of {likely!r}: if "
-                    f"they are the same, say rename={{{likely!r}: {name!r}}}; if not, give the "
-                    f"value that {name!r} had by missing={{{name!r}: ...}}, None if it is unknown."
+                    f"they are the same, say rename={{{likely!r}: {name!r}}} or rename it in the "
+                    f"table; if not, give the value that {name!r} had by missing={{{name!r}: ...}},"
+                    " None if it is unknown."
                 )
             if changed:
                 logger.info("No old run records %r: sources say nothing of it", name)

@@ -339,7 +339,7 @@ def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     )
 
 
-Hyperpriors = Literal["cautious", "paper"]
+HyperparameterChoice = Literal["cautious", "paper"]
 """Which hyperpriors a target's residual, noise and weights have."""
 
 
@@ -484,7 +484,7 @@ def learned_hyperparameters(
     """
     if not isinstance(learned, LearnedHyperparameters):
         raise TypeError(
-            "hyperpriors must be a Hyperprior, or None; SourceGPs take GPHyperparameters, too. It "
+            "hyperparameters must be a Hyperprior, or None; SourceGPs take GPHyperparameters. It "
             f"is {learned!r}."
         )
     return learned.gp_hyperparameters(dim, kernel, outcome_scale)
@@ -559,12 +559,12 @@ def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperp
 
 
 def target_hyperparameters(
-    hyperpriors: Hyperpriors, dim: int, variance: float = TYPICAL_RESIDUAL
+    hyperparameters: HyperparameterChoice, dim: int, variance: float = TYPICAL_RESIDUAL
 ) -> GPHyperparameters:
     """Chooses the hyperparameters of a target's residual kernel and noise.
 
     Args:
-        hyperpriors: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
+        hyperparameters: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
         dim: The number of inputs ``d``.
         variance: See :func:`cautious_hyperparameters`.
 
@@ -574,26 +574,26 @@ def target_hyperparameters(
     Raises:
         ValueError: If there is no such choice.
     """
-    if hyperpriors == "paper":
+    if hyperparameters == "paper":
         return RESIDUAL_HYPERPARAMETERS
-    if hyperpriors == "cautious":
+    if hyperparameters == "cautious":
         return cautious_hyperparameters(dim, variance)
-    raise ValueError(f"hyperpriors must be 'cautious' or 'paper', not {hyperpriors!r}.")
+    raise ValueError(f"hyperparameters must be 'cautious' or 'paper', not {hyperparameters!r}.")
 
 
-def weight_prior(hyperpriors: Hyperpriors, num_tasks: int) -> GammaPrior:
+def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> GammaPrior:
     """Builds the hyperprior of ScaML-GP's weights.
 
     Args:
-        hyperpriors: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for Gamma(2,
-            2M), and the density of the logarithm: the mode is ``1 / M``, so that one point does not
-            decide how the sources are weighted.
+        hyperparameters: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for
+            Gamma(2, 2M), and the density of the logarithm: the mode is ``1 / M``, so that one point
+            does not decide how the sources are weighted.
         num_tasks: The number of source tasks ``M``.
 
     Returns:
         The hyperprior.
     """
-    if hyperpriors == "paper":
+    if hyperparameters == "paper":
         return GammaPrior(1.0, 1.0)
     return LogDensityGammaPrior(2.0, 2.0 * num_tasks)
 

@@ -47,7 +47,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.hyperpriors import Hyperpriors
+from botorch_transfer.gp.hyperpriors import HyperparameterChoice
 from botorch_transfer.gp.paths import (
     RescaledPath,
     SourcePath,
@@ -188,12 +188,12 @@ class MeanHierarchicalGP(HierarchicalGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         deviation_weight: float | None = None,
-        hyperpriors: Hyperpriors = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         if deviation_weight is not None and not deviation_weight > 0:
             raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        options = (task_feature, hyperpriors)
+        options = (task_feature, hyperparameters)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
         self.deviation_weight = deviation_weight
 
@@ -230,7 +230,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         path = super().prior_paths(sample_shape, **kwargs)
         if self.deviation_weight is None:
             return path
-        prior = deepcopy(self)
+        prior: Any = deepcopy(self)
         (X,), Y = self.train_inputs, self.train_targets
         prior.set_train_data(X[..., :0, :], Y[..., :0], strict=False)
         return RescaledPath(path, prior)
@@ -341,7 +341,7 @@ class BoostedHierarchicalGP(HierarchicalGP):
         covariance = covariance + evaluated(self.source_covar_module(X))
         if self.num_target_points > 0:
             points = train_X.expand(*batch_shape, *train_X.shape[-2:])
-            cross = self.residual_covar_module(points, X).to_dense()
+            cross = self.covar_module(points, X).to_dense()
             A = torch.cholesky_solve(cross, self._residual_root()).mT
             # Target points are the second argument, whose whitened values are cached and shared by
             # batches.
@@ -362,5 +362,5 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
     def _residual_root(self) -> Tensor:
         """The Cholesky factor of the residual's covariance at the target's points, with noise."""
-        covariance = self.residual_covar_module(*self.train_inputs).to_dense()
+        covariance = self.covar_module(*self.train_inputs).to_dense()
         return psd_safe_cholesky(covariance + self._noise_variance().diag_embed())

@@ -85,7 +85,7 @@ class SourceHierarchy(ConditionedPrior):
         propagate: Propagate = "covariance",
         order: Order = "given",
         kernel: str = "rbf",
-        hyperpriors: GPHyperparameters | Sequence[GPHyperparameters] | None = (
+        hyperparameters: GPHyperparameters | Sequence[GPHyperparameters] | None = (
             SOURCE_HYPERPARAMETERS,
             RESIDUAL_HYPERPARAMETERS,
         ),
@@ -102,10 +102,10 @@ class SourceHierarchy(ConditionedPrior):
             order: ``"given"``, or ``"relatedness"``, which puts the task that agrees most with the
                 others last, next to the target: see :func:`order_by_relatedness`.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperpriors: Hyperpriors, starts and bounds of the lowest level and of the others, whose
-                kernels describe differences; by default those of ScaML-GP's source tasks and of its
-                residual. ``None`` gives maximum likelihood, as in the paper; one object serves all
-                levels.
+            hyperparameters: Hyperpriors, starts and bounds of the lowest level and of the others,
+                whose kernels describe differences; by default those of ScaML-GP's source tasks and
+                of its residual. ``None`` gives maximum likelihood, as in the paper; one object
+                serves all levels.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
@@ -137,9 +137,13 @@ class SourceHierarchy(ConditionedPrior):
         if order == "relatedness":
             ranks = order_by_relatedness(tasks, kernel, map_options)
             tasks, units = tasks[ranks], units.select(ranks)
-        if hyperpriors is None:
-            hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
-        both = 2 * (hyperpriors,) if isinstance(hyperpriors, GPHyperparameters) else hyperpriors
+        if hyperparameters is None:
+            hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
+        both = (
+            2 * (hyperparameters,)
+            if isinstance(hyperparameters, GPHyperparameters)
+            else hyperparameters
+        )
         first, others = both
         gps, log_posterior = _fit_levels(
             tasks, units.names, _HIERARCHIES[propagate], kernel, first, others, map_options

@@ -49,7 +49,7 @@ from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     TYPICAL_RESIDUAL,
     GPHyperparameters,
-    Hyperpriors,
+    HyperparameterChoice,
     residual_kernel,
     target_hyperparameters,
     weight_prior,
@@ -120,7 +120,7 @@ class JointTransferGP(TargetGP):
         task_feature: int | None = None,
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
-        hyperpriors: Hyperpriors = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
         max_points: int | None = None,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
@@ -133,10 +133,10 @@ class JointTransferGP(TargetGP):
         datasets = _thinned(as_datasets(prior), max_points)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
-        self._hyperpriors = hyperpriors
+        self._hyperparameters = hyperparameters
         outcomes = torch.cat([dataset.Y for dataset in datasets])
         variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, outcomes)
-        own = target_hyperparameters(hyperpriors, dim, variance)
+        own = target_hyperparameters(hyperparameters, dim, variance)
         if covar_modules is None:
             covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
         self._check_number(len(covar_modules), num_tasks)
@@ -149,8 +149,8 @@ class JointTransferGP(TargetGP):
             outcome_transform = target_transform(outcome_scale, outcomes, batch_shape)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
-        prior, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
-        noise = SourceNoise(known, prior.constraint(), prior.prior(), batch_shape)
+        own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
+        noise = SourceNoise(known, own_noise.constraint(), own_noise.prior(), batch_shape)
         conditional = SourceConditional(kernel, points, noise)
         super().__init__(
             train_X,
@@ -422,7 +422,7 @@ class _FreeCoregionalizationGP(JointTransferGP):
             train_Yvar,
             *modules,
             *options,
-            hyperpriors="paper",
+            hyperparameters="paper",
             max_points=max_points,
         )
 
@@ -654,12 +654,12 @@ class WeightedSourceGP(_IndependentSourcesGP):
         normalize: bool = False,
         max_bytes: float = MAX_JOINT_BYTES,
         outcome_scale: OutcomeScale = "per_task",
-        hyperpriors: Hyperpriors = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
         max_points: int | None = None,
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale, hyperpriors)
+        options = (task_feature, max_bytes, outcome_scale, hyperparameters)
         super().__init__(
             train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
         )
@@ -683,6 +683,10 @@ class JointScaMLGP(_IndependentSourcesGP):
     fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
     tasks.
 
+    Args:
+        covar_modules: One kernel a task, the residual kernel of the target last; by default scaled
+            RBF kernels with a lengthscale for each input, hyperpriors those of ScaML-GP.
+
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
@@ -703,6 +707,6 @@ class JointScaMLGP(_IndependentSourcesGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        prior = weight_prior(self._hyperpriors, num_tasks - 1)
+        prior = weight_prior(self._hyperparameters, num_tasks - 1)
         weights = TaskWeights(num_tasks - 1, batch_shape, prior)
         return coregionalization.ScaMLKernel(data_kernels, weights)

@@ -7,7 +7,6 @@ workers avoid one another. The models and the search for the next row are those 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,29 +26,32 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
-from torch import Tensor
 
-from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.tables import failed_inputs
-from botorch_transfer.optuna.distributions import (
-    distribution_of,
-    has_value,
-    label,
-    parameter_of,
-    value_of,
-)
 from botorch_transfer.optuna.history import (
     TASK,
     OptunaHistory,
     constraint_name,
+    distribution_of,
+    has_value,
     history_from_optuna,
     history_of,
+    label,
     outcome_names,
     outcomes_of,
+    parameter_of,
+    value_of,
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.suggestion import Target, in_log_scale, propose_from
+from botorch_transfer.suggestion.next_rows import suggest_rows
+from botorch_transfer.suggestion.reading import (
+    EncodedTables,
+    Outcome,
+    read_runs,
+    read_source,
+    with_logarithms,
+)
 from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ MAX_AHEAD, AHEAD = 4, timedelta(minutes=1)
 MAX_ATTEMPTS = 5
 """How often to choose again if another worker has chosen the same row meanwhile."""
 
-_PARAMS, _LENGTH = "transfer:params", 2045  # databases have no longer attributes
+_PARAMS = "transfer:params"
 _STATUS = "optuna: state"  # no parameter has this name
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not of the sampler, which is pickled
@@ -84,7 +86,7 @@ class TransferSampler(BaseSampler):
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.suggestion.feasibility.FeasibilityModel`). Pruned ones count by the
+    (:class:`~botorch_transfer.suggestion.outcomes.FeasibilityModel`). Pruned ones count by the
     rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial
     without a value of some constraint counts as pending.
 
@@ -144,6 +146,9 @@ class TransferSampler(BaseSampler):
     ) -> None:
         self._history = _read_history(history)
         of_optuna = isinstance(self._history, OptunaHistory)
+        self._old: DataFrame | None = None  # without a table, the history is a prior
+        if not _is_prior(self._history):
+            self._old = self._history.runs if of_optuna else self._history
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
             space = SearchSpace([parameter_of(name, d) for name, d in self._initial.items()])
@@ -225,7 +230,7 @@ class TransferSampler(BaseSampler):
                 distribution = self._initial.get(name) if seen == [] else seen[0]
                 if distribution is not None and self._can_place(name, distribution):
                     found[name] = distribution
-            if _is_prior(self._history) and found != self._initial:
+            if self._old is None and found != self._initial:
                 raise ValueError(
                     "The prior is of the search space given, and the study's trials have another: "
                     "make a prior of the study's space, or hand over the runs themselves."
@@ -270,23 +275,27 @@ class TransferSampler(BaseSampler):
         space: SearchSpace,
         search_space: Mapping[str, BaseDistribution],
     ) -> dict[str, Any]:
-        targets = self._targets(study, others)
-        rows = _rows(space, search_space, others, study.directions, targets)
-        runs = DataFrame(rows, columns=[*space.columns, *(t.name for t in targets), _STATUS])
-        sources = self._sources(study, space, targets)
-        if runs[[target.name for target in targets]].isna().any(axis=1).all():
+        outcomes = self._outcomes(study, others)
+        rows = _rows(space, search_space, others, study.directions, outcomes)
+        runs = DataFrame(rows, columns=[*space.columns, *(o.name for o in outcomes), _STATUS])
+        old = self._old_runs(study)
+        sources = self._sources(old, study, space, outcomes)
+        if runs[[outcome.name for outcome in outcomes]].isna().any(axis=1).all():
             # Nothing to fit a plain GP to.
-            targets = [target for target in targets if sources[target.name] is not None]
+            outcomes = [outcome for outcome in outcomes if sources[outcome.name] is not None]
+        old_failed = None
+        if old is not None:
+            names = [outcome.name for outcome in outcomes if outcome.is_objective]
+            old_failed = failed_inputs(old, space, names, self._task)
+        read = read_runs(space, runs, outcomes, _STATUS)
+        tables = EncodedTables(space, outcomes, sources, read, old_failed)
         seed = int(self._rng.integers(2**31))
-        failed = self._old_failed(study, space, targets)
-        options: dict[str, Any] = {"model": self._model, "status": _STATUS, "seed": seed}
-        options["old_failed"] = failed
         # Workers that are choosing now will most likely take the rows before this one.
         ahead = sum(_is_choosing(other) for other in others if other.number < trial.number)
         row: DataFrame | None = None
         for n in dict.fromkeys((1 + min(ahead, MAX_AHEAD), 1)):
             with suppress(ExhaustedSpaceError):
-                row = space.decode(propose_from(space, sources, runs, targets, n, **options).X[-1:])
+                row = space.decode(suggest_rows(tables, n, self._model, seed).X[-1:])
                 break
         if row is None:
             logger.info("All configurations have been tried: trial %d repeats one", trial.number)
@@ -315,10 +324,10 @@ class TransferSampler(BaseSampler):
 
     def _can_place(self, name: str, distribution: BaseDistribution) -> bool:
         """Whether old values of a parameter are of the distribution's kind."""
-        frame = _table(self._history)
-        if frame is None or name not in frame or isinstance(distribution, CategoricalDistribution):
+        old = self._old
+        if old is None or name not in old or isinstance(distribution, CategoricalDistribution):
             return True
-        return is_numeric_dtype(frame[name].dtype) and not is_bool_dtype(frame[name].dtype)
+        return is_numeric_dtype(old[name].dtype) and not is_bool_dtype(old[name].dtype)
 
     def _space_of(self, distributions: Mapping[str, BaseDistribution]) -> SearchSpace | None:
         """The search space of some distributions, with the history's conditions."""
@@ -344,78 +353,52 @@ class TransferSampler(BaseSampler):
                 kept[name] = parameter_of(name, distribution, condition)
         return SearchSpace(list(kept.values())) if kept else None
 
-    def _targets(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Target]:
+    def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Objectives, and the constraints that complete trials have; else those of the history."""
         minimize = [direction == StudyDirection.MINIMIZE for direction in study.directions]
-        targets = [
-            Target(name, -1.0 if small else 1.0)
-            for name, small in zip(self._outcome_names(len(minimize)), minimize, strict=True)
-        ]
-        targets = in_log_scale(targets, self._log)
+        names = outcome_names(len(minimize)) if self._outcome is None else self._outcome
+        signs = [-1.0 if small else 1.0 for small in minimize]
+        outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
+        outcomes = with_logarithms(outcomes, self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(constraint_name(k) for t in complete for k in t.constraints))
         if not complete and isinstance(self._history, OptunaHistory):
             limits = self._history.constraints
-        return targets + [Target(name, -1.0, limit=0.0) for name in limits]
+        return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
-    def _outcome_names(self, number: int) -> list[str]:
-        return outcome_names(number) if self._outcome is None else list(self._outcome)
+    def _old_runs(self, study: Study) -> DataFrame | None:
+        """The table of the history without this study, if there is one."""
+        if self._old is None or not isinstance(self._history, OptunaHistory):
+            return self._old
+        return self._old[self._old[TASK] != study.study_name]
 
     def _sources(
-        self, study: Study, space: SearchSpace, targets: Sequence[Target]
+        self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]
     ) -> dict[str, Any]:
         """Source data or prior of each outcome; ``None`` where the history has none."""
-        history = self._history
-        names = [target.name for target in targets]
-        if _is_prior(history):
-            by_name = isinstance(history, Mapping) and any(name in history for name in names)
-            found = {n: history.get(n) if by_name else None for n in names}
-            return found if by_name else found | {names[0]: history}
-        frame = self._old_runs(study)
-        assert frame is not None
-        own = study.study_name if isinstance(history, OptunaHistory) else None
-        key = repr((space, own, [target.sign for target in targets]))
+        names = [outcome.name for outcome in outcomes]
+        if old is None:
+            prior = self._history
+            by_name = isinstance(prior, Mapping) and any(name in prior for name in names)
+            by_outcome = prior if by_name else {names[0]: prior}
+            return {name: by_outcome.get(name) for name in names}
+        own = study.study_name if isinstance(self._history, OptunaHistory) else None
+        key = repr((space, own, [outcome.sign for outcome in outcomes]))
         if key not in self._encoded:
             self._encoded = {key: {}}
         encoded = self._encoded[key]
-        for target in targets:
-            if target.name not in encoded:
-                empty = target.name not in frame or not frame[target.name].notna().any()
-                encoded[target.name] = (
-                    None
-                    if empty
-                    else from_dataframe(
-                        frame,
-                        space,
-                        target.name,
-                        self._task,
-                        goal="max" if target.sign > 0 else "min",
-                        changed=True,
-                        log=target.log,
-                    )
-                )
-        objectives = [target.name for target in targets if target.limit is None]
+        for outcome in outcomes:
+            name = outcome.name
+            if name not in encoded:
+                recorded = name in old and old[name].notna().any()
+                encoded[name] = read_source(old, space, outcome, self._task) if recorded else None
+        objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
         if all(encoded[name] is None for name in objectives):
             raise ValueError(
                 f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
                 "study: name the column by outcome=, or use one of Optuna's samplers."
             )
         return {name: encoded[name] for name in names}
-
-    def _old_runs(self, study: Study) -> DataFrame | None:
-        """The table of the history without this study, if there is one."""
-        frame = _table(self._history)
-        if frame is None or not isinstance(self._history, OptunaHistory):
-            return frame
-        return frame[frame[TASK] != study.study_name]
-
-    def _old_failed(
-        self, study: Study, space: SearchSpace, targets: Sequence[Target]
-    ) -> Tensor | None:
-        """Inputs of the history's failed runs."""
-        frame = self._old_runs(study)
-        names = [target.name for target in targets if target.limit is None]
-        return None if frame is None else failed_inputs(frame, space, names, self._task)
 
 
 def _read_history(history: Any) -> Any:
@@ -432,12 +415,6 @@ def _read_history(history: Any) -> Any:
         f"history is a {type(history).__name__}: give studies, a storage with the names of "
         "studies, a table or a prior."
     )
-
-
-def _table(history: Any) -> DataFrame | None:
-    if isinstance(history, OptunaHistory):
-        return history.runs
-    return history if isinstance(history, DataFrame) else None
 
 
 def _is_prior(history: Any) -> bool:
@@ -469,18 +446,18 @@ def _rows(
     search_space: Mapping[str, BaseDistribution],
     trials: Sequence[FrozenTrial],
     directions: Sequence[StudyDirection],
-    targets: Sequence[Target],
+    outcomes: Sequence[Outcome],
 ) -> list[dict[str, Any]]:
     """The rows of trials whose parameters are in the search space."""
     rows = []
-    objectives = [target.name for target in targets if target.limit is None]
-    for trial, outcomes in zip(trials, outcomes_of(trials, directions), strict=True):
+    objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
+    for trial, values in zip(trials, outcomes_of(trials, directions), strict=True):
         cells = _cells(space, search_space, trial)
         if cells is None:
             continue
-        row = cells | dict(zip(objectives, outcomes.tolist(), strict=True))
+        row = cells | dict(zip(objectives, values.tolist(), strict=True))
         row |= {constraint_name(key): value for key, value in trial.constraints.items()}
-        unknown = any(np.isnan(row.get(target.name, np.nan)) for target in targets)
+        unknown = any(np.isnan(row.get(outcome.name, np.nan)) for outcome in outcomes)
         failed = trial.state == TrialState.FAIL
         failed |= trial.state == TrialState.PRUNED and unknown
         row[_STATUS] = "failed" if failed else trial.state.name
@@ -513,11 +490,8 @@ def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
 
 def _store(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
     """Stores the parameters that a trial is about to suggest."""
-    text = json.dumps({name: label(value) for name, value in params.items()})
-    parts = [text[start : start + _LENGTH] for start in range(0, len(text), _LENGTH)]
-    # What is empty ends the text, also where a longer one had been stored.
-    for number, part in enumerate([*parts, ""]):
-        study._storage.set_trial_system_attr(trial._trial_id, f"{_PARAMS}:{number}", part)
+    labels = {name: label(value) for name, value in params.items()}
+    study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, labels)
 
 
 def _is_chosen(
@@ -537,15 +511,12 @@ def _params(trial: FrozenTrial) -> dict[str, Any]:
     """The parameters of a trial; of a running one also those that it is about to suggest."""
     if trial.state.is_finished():
         return trial.params
-    text, part = "", 0
-    while more := trial.system_attrs.get(f"{_PARAMS}:{part}"):
-        text, part = text + more, part + 1
-    stored = json.loads(text) if text else {}
-    return {**stored, **trial.system_attrs.get("fixed_params", {}), **trial.params}
+    attributes = trial.system_attrs
+    return {**attributes.get(_PARAMS, {}), **attributes.get("fixed_params", {}), **trial.params}
 
 
 def _is_choosing(trial: FrozenTrial) -> bool:
     """Whether a worker is about to choose a trial's parameters."""
-    if trial.state != TrialState.RUNNING or f"{_PARAMS}:0" in trial.system_attrs or trial.params:
+    if trial.state != TrialState.RUNNING or _PARAMS in trial.system_attrs or trial.params:
         return False
     return trial.datetime_start is not None and datetime.now() - trial.datetime_start < AHEAD

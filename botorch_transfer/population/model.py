@@ -29,7 +29,7 @@ from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
-    Hyperpriors,
+    HyperparameterChoice,
     LogDensityLogNormalPrior,
     residual_kernel,
 )
@@ -134,7 +134,7 @@ class PopulationGP(SourcePosteriorGP):
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Those of the sources' own functions."""
         own = cast(SourcePopulation, prior).hyperparameters

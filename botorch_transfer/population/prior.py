@@ -70,7 +70,7 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
-        hyperpriors: LearnedHyperparameters | None = None,
+        hyperparameters: LearnedHyperparameters | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -83,7 +83,7 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            hyperpriors: A :class:`Hyperprior` that was learned from other search spaces, of the
+            hyperparameters: A :class:`Hyperprior` that was learned from other search spaces, of the
                 same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
                 the noise, then have the moments of its logarithms.
             **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points``, ``max_points``
@@ -104,8 +104,10 @@ class SourcePopulation(ConditionedPrior):
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
         tasks, learned = _stacked(padded.double()), None
-        if hyperpriors is not None:
-            learned = learned_hyperparameters(hyperpriors, tasks.X.shape[-1], kernel, "per_task")
+        if hyperparameters is not None:
+            learned = learned_hyperparameters(
+                hyperparameters, tasks.X.shape[-1], kernel, "per_task"
+            )
         found, _ = fit_population(tasks, kernel, chosen, learned)
         return cls(
             _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, units.names),

@@ -37,7 +37,11 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, Hyperpriors
+from botorch_transfer.gp.hyperpriors import (
+    SOURCE_HYPERPARAMETERS,
+    GPHyperparameters,
+    HyperparameterChoice,
+)
 from botorch_transfer.gp.paths import (
     MeanPath,
     ScaledPath,
@@ -81,7 +85,7 @@ class EnsembleGP(SourcePosteriorGP):
     """Whether the sources' posterior covariance is a part of the ensemble's."""
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Those of source tasks: the target's own GP knows nothing of them."""
         return SOURCE_HYPERPARAMETERS

@@ -67,7 +67,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperpriors: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -80,7 +80,7 @@ class SourceGPs(ConditionedPrior):
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperpriors: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
+            hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
                 those of ScaML-GP. ``None`` gives maximum likelihood. A :class:`Hyperprior` that was
                 learned from other search spaces, with its own ``kernel``, helps tasks of a few
                 points each, see :meth:`Hyperprior.gp_hyperparameters`.
@@ -107,13 +107,13 @@ class SourceGPs(ConditionedPrior):
         map_options = MAPOptions(**options)
         check_size = partial(check_padded_size, max_bytes=map_options.max_bytes)
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
-        if hyperpriors is None:
-            hyperpriors = SOURCE_HYPERPARAMETERS.without_priors()
-        elif not isinstance(hyperpriors, GPHyperparameters):
-            hyperpriors = learned_hyperparameters(
-                hyperpriors, tasks.X.shape[-1], kernel, outcome_scale
+        if hyperparameters is None:
+            hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
+        elif not isinstance(hyperparameters, GPHyperparameters):
+            hyperparameters = learned_hyperparameters(
+                hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
             )
-        result = fit_map(tasks, kernel, hyperpriors, map_options)
+        result = fit_map(tasks, kernel, hyperparameters, map_options)
         gps = result.condition(tasks, kernel, units.names)
         return cls(gps, units, result.log_posterior.to(tasks.X))
 
@@ -161,7 +161,7 @@ class SourceGPs(ConditionedPrior):
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperpriors: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
         *,
         replace: bool = False,
         **options: Any,
@@ -171,7 +171,7 @@ class SourceGPs(ConditionedPrior):
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
-            hyperpriors: As in :meth:`fit`.
+            hyperparameters: As in :meth:`fit`.
             replace: Whether a new task takes the place of an old one of its name, at the end.
             **options: As in :meth:`fit`.
 
@@ -200,7 +200,7 @@ class SourceGPs(ConditionedPrior):
             .fit(
                 tasks,
                 kernel=self.gps.kernel,
-                hyperpriors=hyperpriors,
+                hyperparameters=hyperparameters,
                 outcome_scale=self.outcome_scale,
                 input_transform=self.input_transform,
                 **options,

@@ -30,14 +30,13 @@ from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
-    Hyperpriors,
+    HyperparameterChoice,
     LearnedHyperparameters,
     residual_kernel,
     weight_prior,
 )
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -70,10 +69,10 @@ class ScaMLGP(SourcePosteriorGP):
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
-        hyperpriors: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned from
-            other search spaces: the residual has its kernel, lengthscales and noise, and a cautious
-            variance; raw source data are pre-trained with it, too. A :class:`SourceGPs` has its
-            own, see :meth:`SourceGPs.fit`.
+        hyperparameters: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned
+            from other search spaces: the residual has its kernel, lengthscales and noise, and a
+            cautious variance; raw source data are pre-trained with it, too. A :class:`SourceGPs`
+            has its own, see :meth:`SourceGPs.fit`.
         max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
@@ -109,25 +108,27 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperpriors: Hyperpriors | LearnedHyperparameters = "cautious",
+        hyperparameters: HyperparameterChoice | LearnedHyperparameters = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        if isinstance(hyperpriors, LearnedHyperparameters):
+        if isinstance(hyperparameters, LearnedHyperparameters):
             if not isinstance(prior, TransferPrior):
-                learned = {"kernel": hyperpriors.kernel, "hyperpriors": hyperpriors}
+                learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, hyperpriors = (hyperpriors,), "cautious"
+            self._learned, hyperparameters = (hyperparameters,), "cautious"
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperpriors)
+        super().__init__(
+            train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperparameters
+        )
 
     def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperpriors: Hyperpriors
+        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
     ) -> GPHyperparameters:
         """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super().target_hyperparameters_for(prior, hyperpriors)
+        own = super().target_hyperparameters_for(prior, hyperparameters)
         for learned in self._learned:
             found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
             # It knows the variance of whole functions, not that of differences between tasks.
@@ -148,7 +149,7 @@ class ScaMLGP(SourcePosteriorGP):
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
         most = min(self._max_sources or prior.num_tasks, prior.num_tasks)
-        hyperprior = weight_prior(self._hyperpriors, most)
+        hyperprior = weight_prior(self._hyperparameters, most)
         weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
@@ -166,7 +167,7 @@ class ScaMLGP(SourcePosteriorGP):
             return
         # The default residual at its start, whatever the present hyperparameters: the same data
         # have the same choice.
-        own = self.target_hyperparameters_for(self.prior, self._hyperpriors)
+        own = self.target_hyperparameters_for(self.prior, self._hyperparameters)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         residual = Stationary(
@@ -189,31 +190,26 @@ class ScaMLGP(SourcePosteriorGP):
         return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
     def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        *args: Any,
-        previous: TargetGP | None = None,
-        **kwargs: Any,
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
         """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
             *args: As in :meth:`TargetGP.custom_fit`.
-            previous: An earlier model, see there. Its weights are a start of the tasks that both
-                have selected.
-            **kwargs: As there.
+            **kwargs: As there. The weights of a ``previous`` model are a start of the tasks that
+                both have selected.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        weights = self.task_weights
+        weights, previous = self.task_weights, kwargs.get("previous")
         if weights.raw_weights.requires_grad:
             self._select_sources()
         if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
-            previous = deepcopy(previous)
+            kwargs["previous"] = previous = deepcopy(previous)
             previous.task_weights.select(weights.tasks)
-        return super().custom_fit(mll, *args, previous=previous, **kwargs)
+        return super().custom_fit(mll, *args, **kwargs)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)

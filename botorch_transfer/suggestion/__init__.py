@@ -1,12 +1,19 @@
 """Tables in, rows out: the next rows to try, from old runs of similar problems."""
 
-from botorch_transfer.suggestion.proposal import (
-    Proposal,
-    Target,
-    in_log_scale,
-    propose,
-    propose_from,
-    suggest,
+from botorch_transfer.suggestion.next_rows import Suggestion, suggest, suggest_rows
+from botorch_transfer.suggestion.reading import (
+    EncodedTables,
+    Outcome,
+    read_outcomes,
+    read_tables,
 )
 
-__all__ = ["Proposal", "Target", "in_log_scale", "propose", "propose_from", "suggest"]
+__all__ = [
+    "EncodedTables",
+    "Outcome",
+    "Suggestion",
+    "read_outcomes",
+    "read_tables",
+    "suggest",
+    "suggest_rows",
+]

@@ -18,8 +18,8 @@ import pandas as pd
 from botorch_transfer.calibration import calibrate, can_be_calibrated
 from botorch_transfer.plotting import BLACK, plot_slice
 from botorch_transfer.report import transfer_report
-from botorch_transfer.search_space import SearchSpace, SimplexParameter
-from botorch_transfer.suggestion import Proposal, Target
+from botorch_transfer.search_space import SimplexParameter
+from botorch_transfer.suggestion import Outcome, Suggestion
 
 EXPLANATION = """\
 predicted_mean and predicted_std: the outcome that the model expects there, and its standard \
@@ -32,12 +32,11 @@ MAX_PICTURES = 12
 """The most parameters that are drawn for an outcome."""
 
 
-def suggestion_page(space: SearchSpace, proposal: Proposal, runs: pd.DataFrame | None) -> str:
+def suggestion_page(suggestion: Suggestion, runs: pd.DataFrame | None) -> str:
     """Writes a page about suggested rows: tables, and what the model predicts around the first.
 
     Args:
-        space: The search space.
-        proposal: The rows and the models.
+        suggestion: The rows and the models.
         runs: The runs so far.
 
     Returns:
@@ -48,23 +47,24 @@ def suggestion_page(space: SearchSpace, proposal: Proposal, runs: pd.DataFrame |
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.suggestion import propose
+        >>> from botorch_transfer.suggestion import read_outcomes, read_tables, suggest_rows
         >>> space = SearchSpace.from_dict({"C": {"type": "float", "low": 0.1, "high": 10}})
         >>> old = DataFrame({"task": "monday", "C": [1.0, 3.0, 9.0], "loss": [0.5, 0.2, 0.4]})
-        >>> suggestion_page(space, propose(space, old), None)[:15]
+        >>> suggestion = suggest_rows(read_tables(space, read_outcomes(), old))
+        >>> suggestion_page(suggestion, None)[:15]
         '<!DOCTYPE html>'
     """
-    parts = ["<h2>Next rows</h2>", _table(proposal.rows), f"<p>{EXPLANATION}</p>"]
-    for target in proposal.targets:
-        if target.limit is not None:
+    parts = ["<h2>Next rows</h2>", _table(suggestion.rows), f"<p>{EXPLANATION}</p>"]
+    for outcome in suggestion.tables.outcomes:
+        if not outcome.is_objective:
             continue
-        title = html.escape(target.name)
-        goal = "large" if target.sign > 0 else "small"
+        title = html.escape(outcome.name)
+        goal = "large" if outcome.sign > 0 else "small"
         parts += [f"<h2>Around the first row: {title} ({goal} values are good)</h2>"]
-        parts += _verdicts(proposal.models[target.name])
-        parts += [_image(figure) for figure in _slices(space, proposal, target)]
-        if runs is not None and target.name in runs.columns:
-            picture = _image(_progress(runs[target.name], target))
+        parts += _verdicts(suggestion.models[outcome.name])
+        parts += [_image(figure) for figure in _slices(suggestion, outcome)]
+        if runs is not None and outcome.name in runs.columns:
+            picture = _image(_progress(runs[outcome.name], outcome))
             parts += [f"<h2>Runs so far: {title}</h2>", picture]
     if runs is not None:
         parts += ["<h2>All runs</h2>", _table(runs)]
@@ -93,22 +93,21 @@ def _table(frame: pd.DataFrame) -> str:
     return frame.to_html(index=False, border=0, float_format="{:.4g}".format, na_rep="")
 
 
-def _slices(space: SearchSpace, proposal: Proposal, target: Target) -> list[Any]:
+def _slices(suggestion: Suggestion, outcome: Outcome) -> list[Any]:
     """Predictions along each parameter that is active in the first row, the others as there."""
     from matplotlib.figure import Figure
 
     figures = []
-    row = proposal.rows[space.columns].iloc[[0]]
+    space = suggestion.tables.space
+    row = suggestion.rows[space.columns].iloc[[0]]
     for parameter in space.parameters[:MAX_PICTURES]:
         if isinstance(parameter, SimplexParameter) or row[parameter.name].isna().all():
             continue
         figure = Figure(figsize=(4.5, 3), layout="constrained")
         ax = figure.subplots()
-        scale = "logarithm of " if target.log else ""
-        options: dict[str, Any] = {"outcome_name": f"predicted {scale}{target.name}"}
-        options["goal"] = "max" if target.sign > 0 else "min"
-        model = proposal.models[target.name]
-        plot_slice(model, space, parameter.name, proposal.X[0], ax, **options)
+        name = f"predicted {'logarithm of ' if outcome.log else ''}{outcome.name}"
+        model, x = suggestion.models[outcome.name], suggestion.X[0]
+        plot_slice(model, space, parameter.name, x, ax, outcome_name=name, goal=outcome.goal)
         value = row[parameter.name].item()
         if isinstance(value, int | float) and len(space.feature_indices[parameter.name]) == 1:
             ax.axvline(value, linestyle=":", color=BLACK)
@@ -116,14 +115,14 @@ def _slices(space: SearchSpace, proposal: Proposal, target: Target) -> list[Any]
     return figures
 
 
-def _progress(outcomes: pd.Series, target: Target) -> Any:
+def _progress(values: pd.Series, outcome: Outcome) -> Any:
     """The outcomes in the table's order, and the best so far."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    values = pd.to_numeric(outcomes, errors="coerce")
-    finite = values.where(np.isfinite(values.to_numpy(dtype=float)))
-    best = finite.cummax() if target.sign > 0 else finite.cummin()
+    numbers = pd.to_numeric(values, errors="coerce")
+    finite = numbers.where(np.isfinite(numbers.to_numpy(dtype=float)))
+    best = finite.cummax() if outcome.sign > 0 else finite.cummin()
     figure = Figure(figsize=(5, 3), layout="constrained")
     ax = figure.subplots()
     steps = range(1, len(values) + 1)
@@ -131,8 +130,8 @@ def _progress(outcomes: pd.Series, target: Target) -> Any:
     ax.step(steps, best.ffill(), where="post", label="best so far")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("run")
-    ax.set_ylabel(str(outcomes.name))
-    if target.log:
+    ax.set_ylabel(outcome.name)
+    if outcome.log:
         ax.set_yscale("log")
     ax.legend(frameon=False)
     return figure

@@ -17,13 +17,12 @@ from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import FAST
 
 
-def adapter_of(
-    client: Client, generator: TransferGenerators = TransferGenerators.TRANSFER, **options: Any
-) -> Any:
+def adapter_of(client: Client, **options: Any) -> Any:
     """Makes an adapter of a client's experiment, fitted to the data that it has."""
     config = ModelConfig(botorch_model_class=ScaMLGP, name="transfer")
     spec = SurrogateSpec(model_configs=[config], allow_batched_models=False)
-    return generator(experiment=experiment_of(client), surrogate_spec=spec, **options)
+    experiment = experiment_of(client)
+    return TransferGenerators.TRANSFER(experiment=experiment, surrogate_spec=spec, **options)
 
 
 def datasets_of(adapter: TorchAdapter) -> dict[str, SupervisedDataset]:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from ax.adapter.base import Adapter
 from ax.adapter.torch import TorchAdapter
-from ax.adapter.transfer_learning.adapter import TransferLearningAdapter
 from ax.api.client import Client
 from ax.core.arm import Arm
 from ax.core.auxiliary_source import AuxiliarySource
@@ -22,22 +21,16 @@ from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
-from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.ax import TransferGenerators, encode_history
-from botorch_transfer.ax.adapter import AuxiliaryTransferAdapter, TransferAdapter, TransferMixin
+from botorch_transfer.ax import attach_history, encode_history
+from botorch_transfer.ax.adapter import TransferAdapter
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import (
-    AuxiliaryHistory,
-    TransferHistory,
-    auxiliary_names,
-    auxiliary_outcomes,
-)
+from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_names
 from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
 from tests.ax.adapters import adapter_of, datasets_of, generated
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space, plain_space
-from tests.ax.old_experiments import COST, GAMMA, SHRINK, C, old_experiment
+from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters
 
 
@@ -53,14 +46,6 @@ def test_ax_is_as_it_is_overridden():
     assert read <= set(vars(adapter))
     assert "_surrogate" in vars(BoTorchGenerator())
     assert "metric_to_model_configs" in {field.name for field in fields(SurrogateSpec)}
-
-
-def test_moments_of_the_history_are_each_adapters_own():
-    class Silent(TransferMixin):
-        """Says nothing of its history."""
-
-    with pytest.raises(TypeError, match=r"abstract method .*history_moments"):
-        Silent()
 
 
 def test_with_a_trial_the_key_of_the_history_is_stored(make_client, complete, runs):
@@ -83,8 +68,7 @@ def test_metrics_without_history_get_a_plain_model(make_client, runs, form):
     if form == "table":
         adapter = adapter_of(client, history=TransferHistory.from_frame(runs))
     else:
-        old = AuxiliaryHistory.from_experiments([old_experiment([C, GAMMA])])
-        adapter = adapter_of(client, TransferGenerators.AUXILIARY, history=old)
+        adapter = with_history(client, old_experiment([C, GAMMA]))
     models = dict(zip(adapter.outcomes, adapter.generator.surrogate.model.models, strict=True))
     without = ["time"] if form == "table" else ["cost", "time"]
     assert sorted(adapter.generator.surrogate_spec.metric_to_model_configs) == without
@@ -159,18 +143,6 @@ def test_of_a_batch_what_is_suggested_already_is_pending(make_client, runs):
     expected = np.log10([[c["C"], c["gamma"]] for c in (first, second)])
     np.testing.assert_allclose(sorted(avoided(client)["pending"]), sorted(expected.tolist()))
     assert third not in (first, second)
-
-
-def test_what_only_old_experiments_have_is_where_it_is_in_the_new_one(make_client):
-    baseline = {"C": 1.0, "gamma": 1.0, "shrink": 0.25}
-    client = make_client(history=[old_experiment([C, GAMMA, SHRINK], baseline=baseline)])
-    client.mark_trial_failed(client.attach_trial({"C": 10.0, "gamma": 0.01}))
-    client.get_next_trials(1)
-    names = client._generation_strategy.adapter.generator.search_space_digest.feature_names
-    (row,) = avoided(client)["failed"]
-    known = dict(zip(names, row, strict=True))
-    expected = {"C": 1.0, "gamma": -2.0, "shrink": 0.25}
-    assert {name: known[name] for name in expected} == pytest.approx(expected)
 
 
 def test_nothing_is_avoided_where_nothing_failed(make_client, complete, runs):
@@ -310,8 +282,7 @@ def test_a_prior_of_an_unknown_metric_is_refused(make_client, prior_file):
 
 
 def with_history(client: Any, *old: Any, **options: Any) -> Any:
-    history = AuxiliaryHistory.from_experiments(old)
-    return adapter_of(client, TransferGenerators.AUXILIARY, history=history, **options)
+    return adapter_of(client, history=AuxiliaryHistory.from_experiments(old), **options)
 
 
 def renamed(level: float = 0.0) -> AuxiliarySource:
@@ -321,24 +292,6 @@ def renamed(level: float = 0.0) -> AuxiliarySource:
 
 def old_outcomes(*old: Any) -> np.ndarray:
     return np.concatenate([source.lookup_data().df["mean"] for source in old])
-
-
-def test_axs_transfer_adapter_is_as_it_is_overridden():
-    expected = ["self", "search_space", "experiment_data", "kwargs"]
-    assert parameters(TransferLearningAdapter._fit) == expected
-    taken = parameters(TransferLearningAdapter._gen)
-    assert taken[:3] == ["self", "n", "search_space"]
-    assert {"pending_observations", "fixed_features", "model_gen_options"} <= set(taken)
-    taken = parameters(TransferLearningAdapter._get_task_datasets)
-    assert taken == ["self", "datasets", "parameters"]
-    taken = parameters(TransferLearningAdapter.get_transferable_datasets)
-    assert taken == ["self", "parameters", "target_outcome"]
-
-
-def test_the_auxiliary_one_takes_all_that_axs_takes():
-    theirs = set(parameters(TransferLearningAdapter))
-    assert set(parameters(AuxiliaryTransferAdapter)) == theirs | {"history"}
-    assert parameters(AuxiliaryTransferAdapter.gen) == parameters(TransferLearningAdapter.gen)
 
 
 def test_moments_are_those_of_all_old_experiments(make_client):
@@ -351,7 +304,7 @@ def test_moments_are_those_of_all_old_experiments(make_client):
     expected = pytest.approx((outcomes.mean(), outcomes.std(ddof=1)))
     assert adapter.history_moments() == {"loss": expected}
     assert auxiliary_names(experiment_of(client)) == ["a", "b"]
-    again = adapter_of(client, TransferGenerators.AUXILIARY)
+    again = adapter_of(client, history=AuxiliaryHistory(["a", "b"]))
     assert again.history_moments() == adapter.history_moments()
 
 
@@ -362,20 +315,24 @@ def test_a_renamed_metric_has_the_scale_of_the_others(make_client):
     outcomes = old_outcomes(source.experiment, other)
     mean, std = outcomes.mean(), outcomes.std(ddof=1)
     assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
-    found = adapter.get_transferable_datasets(adapter.parameters, "loss")
-    for name, expected in (("renamed", outcomes[:9]), ("old", outcomes[9:])):
-        (dataset,) = found[name]
-        np.testing.assert_allclose(dataset.Y.squeeze(-1), (expected - mean) / std)
-    assert adapter.history_moments() == {"loss": pytest.approx((mean, std))}
+    found = sources_of(adapter)
+    for name, expected in (("renamed_error", outcomes[:9]), ("old_loss", outcomes[9:])):
+        np.testing.assert_allclose(found[name][1].squeeze(-1), (expected - mean) / std)
+
+
+def sources_of(adapter: Any, metric: str = "loss") -> dict[str, Any]:
+    return datasets_of(adapter)[metric].transferred.sources
 
 
 def test_names_may_be_swapped(make_client):
     """What an old experiment calls by the name of another metric of the new one."""
     source, other = renamed(), old_experiment([C, GAMMA], metric="error", level=7.0)
     adapter = with_history(make_client(constraints=["error <= 9"]), source, other)
-    loss = auxiliary_outcomes(adapter.auxiliary_sources[:1], "loss")
-    (dataset,) = adapter.get_transferable_datasets(adapter.parameters, "loss")["renamed"]
-    np.testing.assert_allclose(dataset.Y.squeeze(-1), (loss - loss.mean()) / loss.std(ddof=1))
+    loss = old_outcomes(source.experiment)
+    assert list(sources_of(adapter)) == ["renamed_error"]
+    Y = sources_of(adapter)["renamed_error"][1]
+    np.testing.assert_allclose(Y.squeeze(-1), (loss - loss.mean()) / loss.std(ddof=1))
+    assert list(sources_of(adapter, "error")) == ["renamed_error", "old_error"]
 
 
 def test_before_any_outcome_only_what_has_history_is_modelled(make_client):
@@ -390,29 +347,15 @@ def test_before_any_outcome_only_what_has_history_is_modelled(make_client):
     assert adapter.outcomes == ["loss", "time"]
 
 
-def test_old_experiments_may_differ_in_their_metrics(make_client):
+def test_old_experiments_may_differ_in_their_metrics(make_client, caplog):
     costly = old_experiment([C, GAMMA], metric="cost", name="costly")
     client = make_client(constraints=["cost <= 2"])
-    with pytest.warns(UserWarning, match="Skipping this source for"):
+    with caplog.at_level("INFO"):
         adapter = with_history(client, old_experiment([C, GAMMA]), costly)
+    assert "The old experiment 'costly' has no 'loss'." in caplog.messages
     models = dict(zip(adapter.outcomes, adapter.generator.surrogate.model.models, strict=True))
     tasks = {name: model.prior.task_names for name, model in models.items()}
     assert tasks == {"cost": ("costly_cost",), "loss": ("old_loss",)}
-
-
-def test_what_only_old_experiments_have_stays_where_it_is(make_client, monkeypatch):
-    baseline = {"C": 1.0, "gamma": 1.0, "cost": 10.0}
-    adapter = with_history(make_client(), old_experiment([C, GAMMA, COST], baseline=baseline))
-    given, gen = {}, BoTorchGenerator.gen
-    monkeypatch.setattr(
-        BoTorchGenerator, "gen", lambda self, **kw: given.update(kw) or gen(self, **kw)
-    )
-    shown = list(adapter.parameters)
-    (arm,) = generated(adapter).arms
-    assert set(arm.parameters) == {"C", "gamma"}
-    assert adapter.parameters == shown
-    position = given["search_space_digest"].feature_names.index("cost")
-    assert given["torch_opt_config"].fixed_features[position] == pytest.approx(1.0)  # log10
 
 
 def test_parameters_of_unknown_value_are_refused(make_client):
@@ -420,66 +363,67 @@ def test_parameters_of_unknown_value_are_refused(make_client):
         with_history(make_client(), old_experiment([C, GAMMA, SHRINK]))
 
 
+def test_trials_of_old_experiments_that_were_abandoned_or_are_inactive_are_left_out(make_client):
+    old = old_experiment([C, GAMMA])
+    old.trials[0].mark_abandoned(unsafe=True)
+    adapter = with_history(make_client(), old)
+    assert len(sources_of(adapter)["old_loss"][0]) == 8
+    client = make_client()
+    inactive = AuxiliarySource(old_experiment([C, GAMMA], name="inactive"), is_active=False)
+    attach_history(client, [inactive, old])
+    adapter = adapter_of(client, history=AuxiliaryHistory(["old"]))
+    assert list(sources_of(adapter)) == ["old_loss"]
+
+
+def test_old_experiments_of_other_metrics_only_are_refused(make_client):
+    with pytest.raises(UserInputError, match="has none of them: name them alike"):
+        with_history(make_client(), old_experiment([C, GAMMA], metric="other"))
+
+
 def test_names_alone_need_the_experiments_attached(make_client):
     with pytest.raises(UserInputError, match=r"\['old'\] are not attached"):
-        adapter_of(make_client(), TransferGenerators.AUXILIARY, history=AuxiliaryHistory(["old"]))
+        adapter_of(make_client(), history=AuxiliaryHistory(["old"]))
 
 
-@pytest.mark.parametrize("of_target", [None, 0.1])
-@pytest.mark.parametrize("of_old", [None, 0.2])
-def test_noise_that_only_some_know_is_inferred(make_client, of_target, of_old):
+@pytest.mark.parametrize(("of_target", "of_old"), [(None, 0.2), (0.1, None), (0.1, 0.2)])
+def test_noise_is_known_by_task_or_inferred(make_client, of_target, of_old):
     client = make_client()
     trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
     client.complete_trial(trial, {"loss": 0.3 if of_target is None else (0.3, of_target)})
     old = [
         old_experiment([C, GAMMA], name="silent"),
         old_experiment([C, GAMMA], name="told", sem=of_old),
+        old_experiment([C, GAMMA], name="partial", odd=(0.3, 0.1)),
     ]
-    model = with_history(client, *old).generator.surrogate.model
+    adapter = with_history(client, *old)
+    model = adapter.generator.surrogate.model
     assert model.posterior(model.train_inputs[0]).mean.isfinite().all()
-
-
-@pytest.fixture
-def datasets(monkeypatch) -> dict[str, SupervisedDataset]:
-    """The data of each task that the latest model is made of."""
-    found, made = {}, AuxiliaryTransferAdapter._together
-
-    def together(self, *args):
-        dataset = made(self, *args)
-        found.update(dataset.datasets)
-        return dataset
-
-    monkeypatch.setattr(AuxiliaryTransferAdapter, "_together", together)
-    return found
+    parts = {name: len(data) for name, data in sources_of(adapter).items()}
+    assert parts == {"silent_loss": 2, "told_loss": 2 + (of_old is not None), "partial_loss": 2}
 
 
 @pytest.mark.parametrize("of_target", [0.0, 0.1])
-def test_a_standard_error_of_zero_is_a_small_one(make_client, datasets, of_target):
+def test_a_standard_error_of_zero_is_a_small_one(make_client, of_target):
     """Ax's word for outcomes without noise."""
     client = make_client()
     client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": (0.3, of_target)})
     old = [old_experiment([C, GAMMA], sem=0.0), old_experiment([C, GAMMA], name="b", sem=0.2)]
     adapter = with_history(client, *old)
     _, std = adapter.history_moments()["loss"]
-    for name, sem in {"loss": of_target, "old_loss": 0.0, "b_loss": 0.2}.items():
+    for name, sem in {"old_loss": 0.0, "b_loss": 0.2}.items():
         expected = pytest.approx([max((sem / std) ** 2, 1e-6)])
-        assert datasets[name].Yvar.unique().tolist() == expected
+        assert sources_of(adapter)[name][2].unique().tolist() == expected
     assert len(generated(adapter).arms) == 1
 
 
 @pytest.mark.parametrize(
     ("odd", "of_target"), [(np.inf, 0.3), (-np.inf, np.nan), (np.nan, np.inf), (-np.inf, 0.3)]
 )
-def test_infinite_outcomes_are_left_out(make_client, datasets, odd, of_target):
+def test_infinite_outcomes_are_left_out(make_client, odd, of_target):
     client = make_client(constraints=["time <= 4"])
     trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
     client.complete_trial(trial, {"loss": of_target, "time": 10 * of_target})
     adapter = with_history(client, old_experiment([C, GAMMA], odd=odd))
-    assert len(datasets["old_loss"].Y) == 9
-    assert len(datasets["loss"].Y) == int(np.isfinite(of_target))
+    assert len(sources_of(adapter)["old_loss"][1]) == 9
+    assert len(datasets_of(adapter)["loss"].Y) == int(np.isfinite(of_target))
     assert len(generated(adapter).arms) == 1
-
-
-def test_noise_that_an_old_experiment_knows_of_some_runs_is_inferred(make_client, datasets):
-    with_history(make_client(), old_experiment([C, GAMMA], odd=(0.3, 0.1)))
-    assert datasets["old_loss"].Yvar is None

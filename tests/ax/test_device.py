@@ -46,7 +46,7 @@ def test_trials_are_those_of_the_cpu(space, form, model, make_client, options_of
         found.append(trials(client, loss))
         fitted = client._generation_strategy.adapter.generator.surrogate.model
         tensors = [*fitted.parameters(), *fitted.buffers()]
-        for each in (fitted, *getattr(fitted, "others", ())):
+        for each in fitted.members.values() if isinstance(fitted, TransferGP) else [fitted]:
             tensors += [*each.train_inputs, each.train_targets]
         assert {tensor.device.type for tensor in tensors} == {name}
     (ours, our_names), (expected, names) = found

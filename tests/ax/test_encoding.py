@@ -7,12 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ax.adapter.transforms.cast import Cast
+from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
 from botorch_transfer.ax import domain_from_ax, encode_history
+from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data import default_context
 from tests.ax.conftest import (
     bowls,
@@ -60,9 +64,14 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": ["d", "e", "d"]}, "None of the old runs .* place in the search space"),
+        (
+            {"kind": ["d", "e", "d"]},
+            "No run is left, as all have a value",
+        ),
         ({"depth": [1.5, 2, 3]}, "depth=1.5, which is no value"),
-        ({"loss_sem": [0.1, np.nan, 0.1]}, "for some runs only"),
+        ({"loss_sem": [0.1, np.nan, 0.1]}, "standard error in the column 'loss_sem' that is empty"),
+        ({"loss_sem": 0.0}, "'loss_sem' that is empty or not positive"),
+        ({"loss_sem": "?"}, "'loss_sem' that is empty or not positive"),
     ],
 )
 def test_values_that_the_space_does_not_have_are_refused(changes, message):
@@ -83,6 +92,65 @@ def test_encoded_as_the_target_is(make_client, runs):
     torch.testing.assert_close(dataset.X[0], X[3], rtol=0, atol=1e-12)
     torch.testing.assert_close(dataset.Y[0], Y[3], rtol=0, atol=1e-12)
     assert len(plain_space()) == X.shape[-1]
+
+
+def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
+    runs = RUNS.assign(loss=[1.0, np.inf, None], cost=[np.nan, 2.0, 3.0], kind=["a", None, "b"])
+    with caplog.at_level(logging.INFO):
+        data, _, _ = encode_history(mixed_space(), runs, "loss")
+    assert {name: len(task[0]) for name, task in data.items()} == {"monday": 1}
+    assert caplog.messages == ["2 old runs have no finite loss."]
+    data, _, _ = encode_history(mixed_space(), runs, "cost", missing={"kind": "c"})
+    assert {name: task[1].tolist() for name, task in data.items()} == {
+        "monday": [[2.0]],
+        "sunday": [[3.0]],
+    }
+
+
+def encoded_tensors(metric, names):
+    X, Y = torch.rand(3, 2, dtype=torch.double), torch.rand(3, 1, dtype=torch.double)
+    history = TransferHistory.from_tensors(
+        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
+    )
+    space = [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in names]
+    client = Client()
+    client.configure_experiment(space)
+    search_space = experiment_of(client).search_space
+    transforms = {"Cast": Cast(search_space=search_space)}
+    return X, Y, encode_runs(history, metric, search_space, transforms, list(names))
+
+
+def test_columns_of_tensors_are_in_the_order_of_the_parameters():
+    X, Y, found = encoded_tensors("loss", "ab")
+    assert list(found) == ["monday"]
+    torch.testing.assert_close(found["monday"][0], X, rtol=0, atol=0)
+    torch.testing.assert_close(found["monday"][2], Y.square())
+    X, Y, found = encoded_tensors("cost", "ab")
+    assert list(found) == ["sunday"]
+    assert torch.equal(found["sunday"][1], -Y)
+    with pytest.raises(UserInputError, match="have 2 columns, and the search space has the 1"):
+        encoded_tensors("cost", "a")
+    with pytest.raises(UserInputError, match="no values of parameter 'c'"):
+        encoded_tensors("cost", "abc")
+
+
+def test_parameters_may_have_any_name():
+    names = ["task", "mean", "sem"]
+    space = [RangeParameterConfig(name, (0.0, 9.0), parameter_type="float") for name in names]
+    frame = pd.DataFrame({"old": ["x", "y"], "task": [1.0, 2.0], "mean": [3.0, 4.0], "sem": 5.0})
+    data, _, _ = encode_history(space, frame.assign(loss=[0.1, 0.2]), "loss", task="old")
+    assert {name: task[0].tolist() for name, task in data.items()} == {
+        "x": [[1.0, 3.0, 5.0]],
+        "y": [[2.0, 4.0, 5.0]],
+    }
+    assert data["x"][1].tolist() == [[0.1]]
+    with pytest.raises(UserInputError, match="'task' is a parameter of the search space"):
+        encode_history(space, frame.assign(loss=1.0), "loss")
+
+
+def test_values_of_unknown_parameters_are_refused():
+    with pytest.raises(UserInputError, match="missing names 'gama', which is no parameter"):
+        encode_history(plain_space(), RUNS.assign(C=1.0, gamma=1.0), "loss", missing={"gama": 1.0})
 
 
 def test_derived_parameters_need_no_column():
@@ -118,7 +186,7 @@ def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
 
 def test_what_matters_is_not_missing():
     runs = DEPENDENT.assign(a=[None, 0.1])
-    with pytest.raises(UserInputError, match="lack the parameter 'a'"):
+    with pytest.raises(UserInputError, match="Task 'x': Parameter 'a' has no value in row 0"):
         encode_history(dependent_space(), runs, "loss")
     data, _, _ = encode_history(dependent_space(), runs, "loss", missing={"a": 0.8})
     assert data["x"][0][0].tolist()[-2:] == [0.8, 0.5]
@@ -145,7 +213,8 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data, _, _ = encode_history(mixed_space(), RUNS.assign(**changes), "loss")
     assert caplog.messages == [
-        "1 of 3 old runs have a value that the search space has no place for: left out"
+        "1 runs have a value that the search space has no place for: left out "
+        "(task 'monday', row 1)"
     ]
     assert sum(len(task[0]) for task in data.values()) == 2
     assert sorted(float(y) for task in data.values() for y in task[1]) == [1.0, 3.0]
@@ -163,7 +232,7 @@ def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         X = encode_choice(values, choices, kind)
     assert len(X) == 1
-    assert "1 of 2 old runs" in caplog.text
+    assert "1 runs have a value that the search space has no place for" in caplog.text
 
 
 def test_rounded_numbers_are_the_choices_that_they_were():
@@ -223,7 +292,7 @@ def test_unknown_values_are_spread_over_the_range():
     ]
     runs = pd.DataFrame({"task": ["x", "y"] * 8, "C": 10.0 ** np.linspace(-1, 3, 16)})
     runs["loss"] = runs["C"]
-    with pytest.raises(UserInputError, match="lack the parameter 'wd'"):
+    with pytest.raises(UserInputError, match="Task 'x' has no values of parameter 'wd'"):
         encode_history(space, runs, "loss")
     unknown = dict.fromkeys(["wd", "depth", "kind"])
     data, transform, _ = encode_history(space, runs, "loss", missing=unknown)
@@ -242,5 +311,5 @@ def test_unknown_values_are_spread_over_the_range():
 def test_a_missing_column_is_guessed_by_its_name():
     space = [RangeParameterConfig("learning_rate", (0.1, 1.0), parameter_type="float")]
     runs = pd.DataFrame({"task": "x", "lr": [0.5], "loss": [1.0]})
-    with pytest.raises(UserInputError, match="rename the column 'lr' if that is it"):
+    with pytest.raises(UserInputError, match="but one of 'lr': if they are the same"):
         encode_history(space, runs, "loss")

@@ -13,16 +13,12 @@ from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.experiments import (
-    abandoned_arms,
-    awaited_arms,
-    completed_arms,
+    arms_by_fate,
     directions,
     experiment_of,
-    failed_arms,
     metrics_of,
     refuse_other_metrics,
     restricted_to,
-    save_again,
     search_space_of,
     without_abandoned,
 )
@@ -66,27 +62,27 @@ def test_failed_and_awaited_arms(make_client):
     client.complete_trial(done, {"loss": 1.0})
     client.mark_trial_failed(beyond)
     client.mark_trial_failed(again)
-    assert parameters_of(failed_arms(experiment_of(client))) == [1.0, 5.0]
-    assert parameters_of(abandoned_arms(experiment_of(client))) == [3.0]
-    assert parameters_of(completed_arms(experiment_of(client))) == [4.0]
-    assert parameters_of(awaited_arms(experiment_of(client))) == [2.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["failed"]) == [1.0, 5.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [3.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["succeeded"]) == [4.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["pending"]) == [2.0]
     space = experiment_of(client).search_space
     space.parameters["C"].update_range(upper=4.5)
-    assert parameters_of(failed_arms(experiment_of(client))) == [1.0]
-    assert parameters_of(abandoned_arms(experiment_of(client))) == [3.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["failed"]) == [1.0]
+    assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [3.0]
 
 
 def test_arms_may_lack_what_ax_fills_in(make_client):
     """They hold no parameters that do not matter, and derived ones are no choice of theirs."""
     client = make_client(derived_space())
     client.mark_trial_failed(client.attach_trial({"a": 0.1, "b": 0.2, "total": 0.1 + 0.2}))
-    assert len(failed_arms(experiment_of(client))) == 1
+    assert len(arms_by_fate(experiment_of(client))["failed"]) == 1
     client = make_client(dependent_space())
     client.mark_trial_failed(client.attach_trial({"kind": "p", "a": 0.1}))
     client.attach_trial({"kind": "q", "b": 0.4})
     experiment = experiment_of(client)
-    assert [arm.parameters["kind"] for arm in failed_arms(experiment)] == ["p"]
-    assert [arm.parameters["kind"] for arm in awaited_arms(experiment)] == ["q"]
+    assert [arm.parameters["kind"] for arm in arms_by_fate(experiment)["failed"]] == ["p"]
+    assert [arm.parameters["kind"] for arm in arms_by_fate(experiment)["pending"]] == ["q"]
 
 
 def test_arms_from_before_a_parameter_came(make_client):
@@ -95,9 +91,9 @@ def test_arms_from_before_a_parameter_came(make_client):
     experiment = experiment_of(client)
     shrink = RangeParameter("shrink", ParameterType.FLOAT, 0.0, 1.0)
     experiment.search_space.add_parameter(shrink)
-    assert awaited_arms(experiment) == []
+    assert arms_by_fate(experiment)["pending"] == []
     shrink._backfill_value = 0.5
-    assert len(awaited_arms(experiment)) == 1
+    assert len(arms_by_fate(experiment)["pending"]) == 1
 
 
 def test_what_failed_and_then_succeeded_did_not_fail(make_client):
@@ -106,9 +102,9 @@ def test_what_failed_and_then_succeeded_did_not_fail(make_client):
         trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
         if mark:
             getattr(client, mark)(trial)
-    assert len(failed_arms(experiment_of(client))) == 1
+    assert len(arms_by_fate(experiment_of(client))["failed"]) == 1
     client.complete_trial(trial, {"loss": 1.0})
-    assert failed_arms(experiment_of(client)) == []
+    assert arms_by_fate(experiment_of(client))["failed"] == []
 
 
 def test_abandoned_trials_are_not_pending(make_client):
@@ -133,10 +129,10 @@ def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
     assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
     for mark in (lambda: None, batch.mark_completed):
         mark()
-        assert parameters_of(abandoned_arms(experiment)) == [1.0]
-        assert failed_arms(experiment) == []
-    assert parameters_of(completed_arms(experiment)) == [2.0]
-    assert awaited_arms(experiment) == []
+        assert parameters_of(arms_by_fate(experiment)["abandoned"]) == [1.0]
+        assert arms_by_fate(experiment)["failed"] == []
+    assert parameters_of(arms_by_fate(experiment)["succeeded"]) == [2.0]
+    assert arms_by_fate(experiment)["pending"] == []
 
 
 def test_ax_is_as_it_is_used():
@@ -158,22 +154,6 @@ def test_the_search_space_of_whatever_says_it(make_client, space):
     assert list(expected.parameters) == [config.name for config in space()]
     for says in (client, experiment_of(client), expected, space()):
         assert search_space_of(says) == expected
-
-
-def test_what_was_changed_is_saved_again(make_client, tmp_path):
-    pytest.importorskip("sqlalchemy")
-    from tests.ax.stored_experiment import load, sqlite
-
-    path = tmp_path / "ax.sqlite"
-    client = make_client(name="mine", storage_config=sqlite(path, create=True))
-    experiment_of(client).description = "changed"
-    assert experiment_of(load(path, "mine")).description != "changed"
-    save_again(client)
-    assert experiment_of(load(path, "mine")).description == "changed"
-
-
-def test_without_a_database_nothing_is_saved(make_client):
-    save_again(make_client())
 
 
 def test_axs_objectives_are_as_they_are_used(make_client):

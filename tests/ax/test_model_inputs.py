@@ -5,7 +5,6 @@ import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
-from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 
 from botorch_transfer import (
     GuardedTransferGP,
@@ -98,6 +97,8 @@ def test_noise_is_known_of_all_points_or_inferred():
     known = target(transferred=Transferred(SOURCES), Yvar=Yvar)
     inputs = transfer_model_inputs(ScaMLGP, known, SPACE, {})
     assert torch.equal(inputs["train_Yvar"], Yvar)
+    zero = target(transferred=Transferred(SOURCES), Yvar=0.0 * Yvar)
+    assert (transfer_model_inputs(ScaMLGP, zero, SPACE, {})["train_Yvar"] == 1e-6).all()
     some = target(
         transferred=Transferred(SOURCES), Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan)
     )
@@ -110,35 +111,6 @@ def test_options_of_any_generator_do():
         assert inputs["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):
         transfer_model_inputs(ScaMLGP, target(), SPACE, {"prior": SOURCES, "sauce": 1})
-
-
-def test_task_column_stays_and_is_ignored():
-    datasets = []
-    for task, (name, (X, Y)) in enumerate({"loss": data(4), **SOURCES}.items()):
-        X = torch.cat([X, torch.full_like(Y, task)], dim=-1)
-        names = {"feature_names": ["a", "b", "task"], "outcome_names": [name]}
-        datasets.append(SupervisedDataset(X, Y, **names))
-    both = MultiTaskDataset(datasets, target_outcome_name="loss", task_feature_index=-1)
-    space = SearchSpaceDigest(
-        feature_names=["a", "b", "task"], bounds=[*SPACE.bounds, (0, 2)], task_features=[2]
-    )
-    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, both, space, {})).eval()
-    alone = transfer_model_inputs(ScaMLGP, target(transferred=Transferred(SOURCES)), SPACE, {})
-    test_X = data(5, 7)[0]
-    with_task = torch.cat([test_X, torch.zeros(5, 1, dtype=torch.double)], dim=-1)
-    expected = ScaMLGP(**alone).eval().posterior(test_X).mean
-    torch.testing.assert_close(model.posterior(with_task).mean, expected)
-
-
-def test_other_parameters_are_refused():
-    names = {"loss": ["a", "b"], "monday": ["a", "c"]}
-    datasets = [
-        SupervisedDataset(*data(4), feature_names=[*columns[:1], columns[1]], outcome_names=[task])
-        for task, columns in names.items()
-    ]
-    both = MultiTaskDataset(datasets, target_outcome_name="loss")
-    with pytest.raises(UserInputError, match=r"\['b', 'c'\] are not in all"):
-        transfer_model_inputs(ScaMLGP, both, SPACE, {})
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

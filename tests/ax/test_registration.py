@@ -24,19 +24,19 @@ from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
 from botorch_transfer.average import GuardRule
-from botorch_transfer.ax import TransferGenerators, adapter, registration
+from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
+from botorch_transfer.ax.adapter import StandardizeByHistory
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
-from botorch_transfer.ax.units import StandardizeByHistory
-from botorch_transfer.model import TargetGP
+from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
 
 def test_ax_is_as_it_is_used():
     taken = ["model_config", "dataset", "search_space_digest", "botorch_model_class"]
     assert parameters(surrogate._construct_submodules) == taken
-    ours, theirs = registration.transfer_inputs_for_ax, surrogate.submodel_input_constructor
+    ours, theirs = model_inputs.transfer_inputs_for_ax, surrogate.submodel_input_constructor
     default = theirs.dispatch(SingleTaskGP)
     assert parameters(ours) == parameters(default)
 
@@ -66,23 +66,19 @@ def test_acquisition_and_transform_are_known_to_storage():
 
 
 def test_each_generator_has_its_adapter():
-    setups = {key: GENERATOR_KEY_TO_GENERATOR_SETUP[key.value] for key in TransferGenerators}
-    assert {key.name: setup.adapter_class for key, setup in setups.items()} == {
-        "TRANSFER": adapter.TransferAdapter,
-        "AUXILIARY": adapter.AuxiliaryTransferAdapter,
-    }
-    for setup in setups.values():
-        assert setup.transforms[-1] is StandardizeByHistory
-        assert setup.default_generator_kwargs == {"acquisition_class": TransferAcquisition}
+    setup = GENERATOR_KEY_TO_GENERATOR_SETUP[TransferGenerators.TRANSFER.value]
+    assert setup.adapter_class is adapter.TransferAdapter
+    assert setup.transforms[-1] is adapter.StandardizeByHistory
+    assert setup.default_generator_kwargs == {"acquisition_class": TransferAcquisition}
 
 
 def test_inputs_of_transfer_models_are_made_here():
     dispatch = surrogate.submodel_input_constructor.dispatch
     for name in models.__all__:
         cls = getattr(models, name)
-        if issubclass(cls, TargetGP):
-            assert dispatch(cls) is registration.transfer_inputs_for_ax
-    assert dispatch(SingleTaskGP) is not registration.transfer_inputs_for_ax
+        if issubclass(cls, TransferModel):
+            assert dispatch(cls) is model_inputs.transfer_inputs_for_ax
+    assert dispatch(SingleTaskGP) is not model_inputs.transfer_inputs_for_ax
 
 
 def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
@@ -98,7 +94,7 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
         covar_module_options={"ard_num_dims": 2},
     )
     space = SearchSpaceDigest(feature_names=["a", "b"], bounds=[(0.0, 1.0)] * 2)
-    inputs = registration.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
+    inputs = model_inputs.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
     assert inputs["input_transform"].bounds.tolist() == [[0.0, 0.0], [3.0, 3.0]]
     model = ScaMLGP(**inputs)
     assert isinstance(model.residual_covar_module, RBFKernel)
@@ -106,7 +102,7 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
 
 def test_registration_may_be_repeated():
     before = len(GENERATOR_KEY_TO_GENERATOR_SETUP)
-    registration.register()
+    strategy.register()
     assert len(GENERATOR_KEY_TO_GENERATOR_SETUP) == before
 
 

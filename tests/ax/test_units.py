@@ -11,12 +11,9 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, Standardize
 
 from botorch_transfer import PretrainedPrior, SourceGPs
-from botorch_transfer.ax.units import (
-    StandardizeByHistory,
-    ToPriorUnits,
-    moments_of,
-    prior_moments,
-)
+from botorch_transfer.ax.adapter import StandardizeByHistory
+from botorch_transfer.ax.history import moments_of
+from botorch_transfer.ax.model_inputs import ToPriorUnits, prior_moments
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -91,22 +91,22 @@ def _levels_below(step: Step, levels: list[Task], propagate: Propagate) -> Proce
 
 
 @pytest.mark.parametrize(
-    ("hyperpriors", "known_noise"),
+    ("hyperparameters", "known_noise"),
     [(DEFAULTS, True), (None, False)],
     ids=["map, known noise", "maximum likelihood"],
 )
 @pytest.mark.parametrize(("propagate", "step"), KINDS)
 def test_fit_of_each_level(
-    propagate: Propagate, step: Step, known_noise: bool, hyperpriors: tuple | None
+    propagate: Propagate, step: Step, known_noise: bool, hyperparameters: tuple | None
 ) -> None:
     sources: dict = ShiftedSines().sources()
     if known_noise:
         sources = {
             name: (X, Y, 0.5 + points(len(X), 1, seed=7)) for name, (X, Y) in sources.items()
         }
-    stack = SourceHierarchy.fit(sources, propagate, hyperpriors=hyperpriors, num_restarts=3)
+    stack = SourceHierarchy.fit(sources, propagate, hyperparameters=hyperparameters, num_restarts=3)
     levels = levels_of(stack)
-    first, others = hyperpriors or 2 * (SOURCE_HYPERPARAMETERS.without_priors(),)
+    first, others = hyperparameters or 2 * (SOURCE_HYPERPARAMETERS.without_priors(),)
     for index, level in enumerate(levels):
         spec = others if index else first
         below = _levels_below(step, levels[:index], propagate).at(level.X)
@@ -208,7 +208,7 @@ def test_fits_are_reproducible() -> None:
 
 
 def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
-    with_priors, without = _fit(), _fit(hyperpriors=None, num_restarts=3)
+    with_priors, without = _fit(), _fit(hyperparameters=None, num_restarts=3)
     assert not torch.equal(with_priors.gps.lengthscale, without.gps.lengthscale)
     assert bool((without.log_posterior != with_priors.log_posterior).all())
 

@@ -55,8 +55,8 @@ def learned():
 
 def test_source_gps_have_the_same_fit_as_with_its_densities():
     options = {"num_restarts": 1, "max_iter": 500}
-    found = SourceGPs.fit(DATA, hyperpriors=known(), **options)
-    check_predictions(found, SourceGPs.fit(DATA, hyperpriors=by_hand(), **options))
+    found = SourceGPs.fit(DATA, hyperparameters=known(), **options)
+    check_predictions(found, SourceGPs.fit(DATA, hyperparameters=by_hand(), **options))
     default = SourceGPs.fit(DATA, **options)
     assert (found.gps.lengthscale - default.gps.lengthscale).abs().max() > 1e-2
 
@@ -99,17 +99,17 @@ def test_raw_estimates_are_brought_to_units_of_standardized_tasks(learned):
 )
 def test_what_cannot_be_translated_is_refused(hyperprior, options, message):
     with pytest.raises(ValueError, match=message):
-        SourceGPs.fit(DATA, hyperpriors=hyperprior, **options)
+        SourceGPs.fit(DATA, hyperparameters=hyperprior, **options)
 
 
 def test_other_refusals(learned):
     with pytest.raises(ValueError, match="no density"):
-        SourceGPs.fit(DATA, hyperpriors=learned.refit("empirical"))
+        SourceGPs.fit(DATA, hyperparameters=learned.refit("empirical"))
     with pytest.raises(ValueError, match="give kernel='rbf'"):
-        SourcePopulation.fit(DATA, hyperpriors=learned)
+        SourcePopulation.fit(DATA, hyperparameters=learned)
     for prior_class in (SourceGPs, SourcePopulation):
         with pytest.raises(TypeError, match="must be a Hyperprior"):
-            prior_class.fit(DATA, hyperpriors="paper")
+            prior_class.fit(DATA, hyperparameters="paper")
 
 
 def test_contexts_have_lengthscales_of_their_own():
@@ -120,12 +120,12 @@ def test_contexts_have_lengthscales_of_their_own():
     assert prior.batch_shape == (2,)
     draws = own.sample(torch.Size([7, 2]), torch.Generator().manual_seed(0))
     assert draws.shape == (7, 2)
-    found = SourceGPs.fit(DATA, kernel="rbf", hyperpriors=hyperprior, num_restarts=1)
+    found = SourceGPs.fit(DATA, kernel="rbf", hyperparameters=hyperprior, num_restarts=1)
     assert found.log_posterior.isfinite().all()
 
 
 def test_files_and_new_tasks(tmp_path):
-    options = {"hyperpriors": known(), "num_restarts": 0}
+    options = {"hyperparameters": known(), "num_restarts": 0}
     found = SourceGPs.fit(DATA, **options)
     found.save(tmp_path / "sources.safetensors")
     check_predictions(SourceGPs.load(tmp_path / "sources.safetensors"), found, tolerance=0.0)
@@ -139,7 +139,7 @@ def test_equal_hyperpriors_are_fitted_once(monkeypatch):
     calls = count_fits(monkeypatch)
 
     def once(hyperprior):
-        return SourceGPs.fit_once(DATA, hyperpriors=hyperprior, num_restarts=0)
+        return SourceGPs.fit_once(DATA, hyperparameters=hyperprior, num_restarts=0)
 
     assert once(known()) is once(known())
     number = len(calls)
@@ -149,8 +149,8 @@ def test_equal_hyperpriors_are_fitted_once(monkeypatch):
 
 def test_scaml_gp_has_it_in_its_sources_and_its_residual():
     hyperprior, target = known("matern52"), draw_data([5])["task 0"]
-    model = ScaMLGP(*target, DATA, hyperpriors=hyperprior)
-    sources = SourceGPs.fit(DATA, kernel="matern52", hyperpriors=hyperprior)
+    model = ScaMLGP(*target, DATA, hyperparameters=hyperprior)
+    sources = SourceGPs.fit(DATA, kernel="matern52", hyperparameters=hyperprior)
     check_predictions(model.prior, sources, tolerance=0.0)
     residual = model.residual_covar_module
     assert isinstance(residual.base_kernel, MaternKernel)
@@ -168,8 +168,8 @@ def test_scaml_gp_has_it_in_its_sources_and_its_residual():
 
 def test_scaml_gp_by_hand_has_the_same_fit():
     hyperprior, target = known("matern52"), draw_data([5])["task 0"]
-    sources = SourceGPs.fit(DATA, kernel="matern52", hyperpriors=hyperprior)
-    model = ScaMLGP(*target, sources, hyperpriors=hyperprior)
+    sources = SourceGPs.fit(DATA, kernel="matern52", hyperparameters=hyperprior)
+    model = ScaMLGP(*target, sources, hyperparameters=hyperprior)
     kernel = deepcopy(model.residual_covar_module)
     likelihood = deepcopy(model.likelihood)
     twin = ScaMLGP(*target, sources, covar_module=kernel, likelihood=likelihood)
@@ -181,7 +181,9 @@ def test_scaml_gp_by_hand_has_the_same_fit():
 
 
 def test_screening_knows_the_residual():
-    model = ScaMLGP(*draw_data([5])["task 0"], DATA, hyperpriors=known("matern52"), max_sources=1)
+    model = ScaMLGP(
+        *draw_data([5])["task 0"], DATA, hyperparameters=known("matern52"), max_sources=1
+    )
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
     assert (model.weights > 0).sum() == 1
 
@@ -189,7 +191,7 @@ def test_screening_knows_the_residual():
 def test_scaml_gp_refuses_other_units():
     sources = SourceGPs.fit(DATA, outcome_scale="raw", num_restarts=0)
     with pytest.raises(ValueError, match="can't be brought to 'raw'"):
-        ScaMLGP(*draw_data([5])["task 0"], sources, hyperpriors=known())
+        ScaMLGP(*draw_data([5])["task 0"], sources, hyperparameters=known())
 
 
 def test_population_has_the_moments_of_its_logarithms(monkeypatch):
@@ -199,7 +201,7 @@ def test_population_has_the_moments_of_its_logarithms(monkeypatch):
         PopulationObjective, "start", lambda self: objectives.append(self) or start(self)
     )
     hyperprior = known("matern52", noise=UniformPrior(1e-3, 1e-1))
-    found = SourcePopulation.fit(DATA, hyperpriors=hyperprior)
+    found = SourcePopulation.fit(DATA, hyperparameters=hyperprior)
     default = SourcePopulation.fit(DATA)
     assert (found.hyperparameters.lengthscale - default.hyperparameters.lengthscale).norm() > 1e-3
     ours, _ = objectives

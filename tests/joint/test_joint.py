@@ -543,21 +543,21 @@ def test_modular_and_joint_fits_are_the_same():
     """ScaML-GP's theorem, once more: there is nothing yet that could tell them apart."""
     X, Y = FAMILY.target(0)
     history = FAMILY.sources((12, 15))
-    model = JointScaMLGP(X, Y, history, hyperpriors="paper")
+    model = JointScaMLGP(X, Y, history, hyperparameters="paper")
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     found = model.posterior(TEST_X)
-    expected = ScaMLGP(X, Y, SourceGPs.fit(history), hyperpriors="paper").posterior(TEST_X)
+    expected = ScaMLGP(X, Y, SourceGPs.fit(history), hyperparameters="paper").posterior(TEST_X)
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(found.variance, expected.variance, rtol=1e-3, atol=1e-3)
 
 
 def test_the_objective_is_that_of_the_sources(name):
     model = build(name, n=0)
-    hyperpriors = sum(
+    hyperparameters = sum(
         prior.log_prob(closure(module)).sum()
         for _, module, prior, closure, _ in model.named_priors()
     )
-    expected = (JointTwin(model).log_likelihood() + hyperpriors) / sum(SIZES[2])
+    expected = (JointTwin(model).log_likelihood() + hyperparameters) / sum(SIZES[2])
     torch.testing.assert_close(source_objective(model), expected, rtol=1e-8, atol=1e-8)
 
 

@@ -282,9 +282,9 @@ def test_equals_the_modular_model(n, sizes, known_noise):
 
 def test_starts_are_those_of_the_modular_model():
     history = FAMILY.sources((6, 6))
-    joint = JointScaMLGP(*FAMILY.target(3), history, hyperpriors="paper")
+    joint = JointScaMLGP(*FAMILY.target(3), history, hyperparameters="paper")
     prior = SourceGPs.fit(history, num_restarts=0)
-    modular = ScaMLGP(*FAMILY.target(3), prior, hyperpriors="paper")
+    modular = ScaMLGP(*FAMILY.target(3), prior, hyperparameters="paper")
     assert torch.equal(joint.weights, modular.weights)
     for one, other in zip(
         joint.residual_covar_module.parameters(),

@@ -17,7 +17,7 @@ from botorch_transfer import (
     OrdinalParameter,
     SearchSpace,
 )
-from botorch_transfer.optuna.distributions import (
+from botorch_transfer.optuna.history import (
     distribution_of,
     has_value,
     merged,

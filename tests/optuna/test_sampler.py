@@ -47,15 +47,21 @@ def _apart(study: optuna.Study, name: str = "x") -> float:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the sampler asks the models: search space, sources, runs, targets and number of rows."""
+    """What the sampler asks the models: what its tables say, and the number of rows."""
     found: list[dict[str, Any]] = []
 
-    def spy(space, sources, runs, targets, n, **options):
-        found.append({"space": space, "sources": sources, "runs": runs, "targets": targets, "n": n})
-        return real(space, sources, runs, targets, n, **options)
+    def spy_on_runs(space, runs, outcomes, status):
+        tables.append(runs)
+        return read_runs(space, runs, outcomes, status)
 
-    real = sampler_module.propose_from
-    monkeypatch.setattr(sampler_module, "propose_from", spy)
+    def spy(tables_read, n, model, seed):
+        found.append({**tables_read._asdict(), "runs": tables[-1], "n": n})
+        return suggest_rows(tables_read, n, model, seed)
+
+    tables: list[Any] = []
+    read_runs, suggest_rows = sampler_module.read_runs, sampler_module.suggest_rows
+    monkeypatch.setattr(sampler_module, "read_runs", spy_on_runs)
+    monkeypatch.setattr(sampler_module, "suggest_rows", spy)
     return found
 
 
@@ -325,8 +331,8 @@ def test_a_row_that_another_worker_has_taken_meanwhile_is_chosen_anew(
             study.add_trial(create_trial(**running))
         return found
 
-    real = sampler_module.propose_from
-    monkeypatch.setattr(sampler_module, "propose_from", meanwhile)
+    real = sampler_module.suggest_rows
+    monkeypatch.setattr(sampler_module, "suggest_rows", meanwhile)
     assert abs(study.ask(UNIT).params["x"] - taken[0]) > 1e-4
 
 
@@ -402,7 +408,7 @@ def test_constraints_func_without_history(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=limited)
     study.optimize(objective, n_trials=7)
     assert study.trials[0].params["x"] < 0.4  # nobody knew
-    assert [len(call["targets"]) for call in asked] == [1] + [2] * 6
+    assert [len(call["outcomes"]) for call in asked] == [1] + [2] * 6
     assert asked[-1]["sources"]["constraint_0"] is None
     assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(
         [0.45 - trial.params["x"] for trial in study.trials[:-1]]
@@ -442,7 +448,7 @@ def test_second_objective_without_history(asked: list[dict[str, Any]]):
     new = sampler(seed=0, outcome=["value", "time"])
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=new)
     study.optimize(_two, n_trials=3)
-    assert [len(call["targets"]) for call in asked] == [1, 2, 2]
+    assert [len(call["outcomes"]) for call in asked] == [1, 2, 2]
     assert asked[-1]["sources"]["time"] is None
 
 

@@ -19,19 +19,19 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
-from botorch_transfer import PopulationGP, suggestion
+from botorch_transfer import PopulationGP
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
-from botorch_transfer.suggestion import search as maximization
+from botorch_transfer.suggestion import next_rows, search
 from tests.optuna.studies import drawn_history
 
 
 @pytest.fixture(autouse=True)
 def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the best of few rows: these tests are about values being valid, not good."""
-    monkeypatch.setattr(maximization, "POOL", 32)
-    monkeypatch.setattr(suggestion, "NUM_REFERENCE", 16)
-    monkeypatch.setattr(maximization, "_move_to_middle", lambda acquisition, space, x, most: x)
-    monkeypatch.setattr(maximization, "_climb", lambda acquisition, space, best: best[0])
+    monkeypatch.setattr(search, "POOL", 32)
+    monkeypatch.setattr(next_rows, "NUM_REFERENCE", 16)
+    monkeypatch.setattr(search, "_move_to_middle", lambda acquisition, space, x, most: x)
+    monkeypatch.setattr(search, "_climb", lambda acquisition, space, best: best[0])
 
 
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:

@@ -44,7 +44,7 @@ def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -
     sources = Sources(tasks.X, tasks.Y, tasks.task, rows + 1e-6, found, kernel)
     covariance = sources.covariance()
     value = MultivariateNormal(torch.zeros_like(tasks.Y), covariance).log_prob(tasks.Y)
-    hyperpriors = [
+    hyperparameters = [
         (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
         (own - common, 0.0, 0.7),
         (s_c, math.log(0.8), 1.0),
@@ -53,7 +53,7 @@ def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -
         (noise, math.log(0.01), 1.5),
         (of_tasks, 0.0, 0.7),
     ]
-    for values, mean, std in hyperpriors:
+    for values, mean, std in hyperparameters:
         value = value + Normal(mean, std).log_prob(values).sum()
     return value
 

@@ -155,8 +155,8 @@ def test_kernels(kernel: str) -> None:
 
 def test_maximum_likelihood() -> None:
     without = SOURCE_HYPERPARAMETERS.without_priors()
-    check_predictions(fit(hyperpriors=None), fit(hyperpriors=without), tolerance=0.0)
-    assert (fit(hyperpriors=None).log_posterior != fit().log_posterior).all()
+    check_predictions(fit(hyperparameters=None), fit(hyperparameters=without), tolerance=0.0)
+    assert (fit(hyperparameters=None).log_posterior != fit().log_posterior).all()
 
 
 def test_frozen_input_transform() -> None:
@@ -409,7 +409,7 @@ def test_append_of_bad_data_is_refused() -> None:
         ({"task 1": DATA["task 1"][:2]}, {}),
         ({"task 3": DATA["task 0"]}, {}),
         ({}, {"kernel": "matern52"}),
-        ({}, {"hyperpriors": None}),
+        ({}, {"hyperparameters": None}),
         ({}, {"seed": 1}),
         ({}, {"outcome_scale": "raw"}),
         ({}, {"input_transform": Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))}),

@@ -146,7 +146,7 @@ def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
 
 
 def test_objective_is_likelihood_plus_hyperpriors():
-    model, _ = make_model(2, 6, n=8, hyperpriors="paper")
+    model, _ = make_model(2, 6, n=8, hyperparameters="paper")
     residual = model.residual_covar_module
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     value = mll(model(*model.train_inputs), model.train_targets)
@@ -211,7 +211,7 @@ def test_acquisitions_equal_those_of_the_formulas_gp(name):
 
 
 def test_residual_kernel_of_the_paper():
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper")
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperparameters="paper")
     residual = model.residual_covar_module
     assert isinstance(residual, ScaleKernel)
     assert isinstance(residual.base_kernel, RBFKernel)
@@ -231,7 +231,7 @@ def test_residual_kernel_of_the_paper():
 
 
 def test_noise_of_the_paper():
-    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperpriors="paper").likelihood
+    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperparameters="paper").likelihood
     assert likelihood.noise.item() == pytest.approx(1e-3)
     noise_prior = likelihood.noise_covar.noise_prior
     assert isinstance(noise_prior, LogNormalPrior)
@@ -243,7 +243,7 @@ def test_noise_of_the_paper():
 
 @pytest.mark.parametrize("num_tasks", [1, 2, 7])
 def test_weights_of_the_paper(num_tasks):
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]), hyperpriors="paper")
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]), hyperparameters="paper")
     assert model.weights.shape == (num_tasks,)
     torch.testing.assert_close(model.weights, torch.full_like(model.weights, 1 / num_tasks))
     weights_prior = model.mean_module.task_weights.weights_prior
@@ -309,8 +309,8 @@ def test_the_residuals_scale_is_that_of_the_sources_differences():
 
 
 def test_unknown_hyperpriors_are_refused():
-    with pytest.raises(ValueError, match="hyperpriors must be 'cautious' or 'paper'"):
-        ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperpriors="bold")
+    with pytest.raises(ValueError, match="hyperparameters must be 'cautious' or 'paper'"):
+        ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperparameters="bold")
 
 
 def test_a_relevant_source_outweighs_an_irrelevant_one():

@@ -41,7 +41,7 @@ def standardized_prior():
 
 
 def build(n=5, prior=None, **options) -> ScaMLGP:
-    options = {"max_sources": MOST, "hyperpriors": "paper", **options}
+    options = {"max_sources": MOST, "hyperparameters": "paper", **options}
     return ScaMLGP(*target(n), prior or standardized_prior(), **options)
 
 
@@ -177,14 +177,14 @@ def test_as_many_tasks_as_are_allowed_change_nothing(n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
-@pytest.mark.parametrize("hyperpriors", ["paper", "cautious"])
-def test_it_is_the_model_of_the_chosen_tasks(n, hyperpriors, monkeypatch):
+@pytest.mark.parametrize("hyperparameters", ["paper", "cautious"])
+def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
     monkeypatch.setattr(SourceGPs, "residual_variance", 0.2)
-    model = build(n, hyperpriors=hyperpriors)
+    model = build(n, hyperparameters=hyperparameters)
     tasks = used(model)
     assert len(tasks) == MOST
     assert model.weights.shape == (len(SIZES),)
-    expected = build(n, selected_prior(tasks), hyperpriors=hyperpriors, max_sources=None)
+    expected = build(n, selected_prior(tasks), hyperparameters=hyperparameters, max_sources=None)
     assert_same(model, expected)
     sizes = []
     cross = ConditionedGPs.flat_cross
@@ -316,13 +316,13 @@ def test_the_models_of_a_batch_share_their_choice():
     X = torch.rand(3, 5, 2, generator=g).double()
     Y = torch.stack([FAMILY.value(X[0]), 100 - FAMILY.value(X[1]), FAMILY.value(X[2], 1.0)])
     Y = (Y - 50.0) / 10.0
-    options = {"max_sources": MOST, "hyperpriors": "paper"}
+    options = {"max_sources": MOST, "hyperparameters": "paper"}
     batch = ScaMLGP(X, Y, standardized_prior(), **options)
     tasks = (batch.weights != 0).all(dim=0).nonzero().flatten().tolist()
     assert len(tasks) == MOST
     assert bool((batch.weights != 0).any(dim=0).sum() == MOST)
     prior = selected_prior(tasks)
-    alone = [ScaMLGP(*data, prior, hyperpriors="paper") for data in zip(X, Y, strict=True)]
+    alone = [ScaMLGP(*data, prior, hyperparameters="paper") for data in zip(X, Y, strict=True)]
     for _ in range(2):
         for member, model in enumerate(alone):
             ours, theirs = batch.posterior(TEST_X), model.posterior(TEST_X)
@@ -340,7 +340,7 @@ def test_the_models_of_a_batch_share_their_choice():
 
 def test_a_batch_of_equal_targets_chooses_as_one_target():
     X, Y = target(5)
-    options = {"max_sources": MOST, "hyperpriors": "paper"}
+    options = {"max_sources": MOST, "hyperparameters": "paper"}
     batch = ScaMLGP(X.expand(3, 5, 2), Y.expand(3, 5, 1), standardized_prior(), **options)
     assert torch.equal(batch.weights, build().weights.expand(3, -1))
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from botorch_transfer import suggestion
 from botorch_transfer.model import TargetGP
-from botorch_transfer.suggestion import search as maximization
+from botorch_transfer.suggestion import next_rows, search
 
 
 @contextmanager
@@ -17,9 +16,9 @@ def brief_search() -> Iterator[None]:
     """Fits from one start, scores few random rows, and climbs a few steps from the best of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TargetGP, "num_restarts", 0)
-        patch.setattr(maximization, "POOL", 64)
-        patch.setattr(maximization, "NUM_STARTS", 2)
-        patch.setattr(maximization, "NUM_CHOICES", 2)
-        patch.setattr(maximization, "MAX_ITER", 10)
-        patch.setattr(suggestion, "NUM_REFERENCE", 64)
+        patch.setattr(search, "POOL", 64)
+        patch.setattr(search, "NUM_STARTS", 2)
+        patch.setattr(search, "NUM_CHOICES", 2)
+        patch.setattr(search, "MAX_ITER", 10)
+        patch.setattr(next_rows, "NUM_REFERENCE", 64)
         yield

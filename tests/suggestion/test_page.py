@@ -16,9 +16,16 @@ from botorch_transfer import (
 )
 
 pytest.importorskip("matplotlib")
-from botorch_transfer.suggestion import Proposal, Target
+from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
 from botorch_transfer.suggestion.page import suggestion_page
+from botorch_transfer.suggestion.reading import read_runs
 from tests.members import hyperprior
+
+
+def suggestion(space, row, model, sign):
+    outcomes = (Outcome("loss", sign),)
+    tables = EncodedTables(space, outcomes, {}, read_runs(space, None, outcomes, "status"))
+    return Suggestion(row, {"loss": model}, space.encode(row), tables)
 
 
 @pytest.mark.parametrize("name", models.__all__)
@@ -35,8 +42,7 @@ def test_there_is_a_report_on_every_model(name):
     elif name == "TransferGP":
         prior = SourceGPs.fit(prior, num_restarts=0)  # an average of one member and a plain GP
     models_of = {"loss": kind(X[:2], X[:2], prior)}
-    proposal = Proposal(space.decode(X[:1]), models_of, X[:1], (Target("loss", -1.0),))
-    page = suggestion_page(space, proposal, None)
+    page = suggestion_page(suggestion(space, space.decode(X[:1]), models_of["loss"], -1.0), None)
     calibrated = name in ("PopulationGP", "ScaMLGP", "GuardedTransferGP", "TransferGP")
     calibrated |= name in ("RankWeightedGP", "TwoStageTransferGP")
     assert ("2 source tasks predict one another" in page) == calibrated
@@ -51,7 +57,5 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
     Y = torch.arange(4.0, dtype=torch.double).unsqueeze(-1)
     for kind, pictures in (("svm", 2), ("none", 1)):
         row = rows[rows["kind"] == kind].iloc[:1]
-        loss = (Target("loss", 1.0),)
-        proposal = Proposal(row, {"loss": SingleTaskGP(X, Y)}, space.encode(row), loss)
-        page = suggestion_page(space, proposal, None)
+        page = suggestion_page(suggestion(space, row, SingleTaskGP(X, Y), 1.0), None)
         assert page.count("data:image/png;base64,") == pictures

@@ -86,7 +86,7 @@ class Model:
 MODELS: dict[str, Model] = {
     "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
     "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
-    "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperpriors="paper"), upper_bound),
+    "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperparameters="paper"), upper_bound),
     "TransferGP": Model(transfer(TransferGP), log_ei_or_ucb),
     "population": Model(transfer(PopulationGP), log_ei_or_ucb),
     "guarded": Model(transfer(GuardedTransferGP), log_ei_or_ucb),

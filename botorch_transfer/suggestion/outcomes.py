@@ -1,4 +1,9 @@
-"""Learns where runs fail, and keeps suggestions away from there.
+"""Models of outcomes and failures, and the acquisition function of the next row.
+
+Which acquisition it is depends on what there is (:func:`make_acquisition`). Without any run it is
+the mean of the transferred prior. With runs, pending ones and rows of the same batch included, it
+is the logarithm of the expected improvement over all of them, or of the hypervolume's. From the
+first failed run on, the logarithm of the probability of success is added.
 
 :class:`FeasibilityModel` is a Gaussian process on success and failure with a probit link.
 :class:`FeasibleAcquisition` adds the logarithm of its probability to an acquisition function.
@@ -15,17 +20,29 @@ updated at once. Laplace's approximation is simpler, but far too unsure after on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition import AcquisitionFunction, qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.acquisition.multi_objective.objective import IdentityMCMultiOutputObjective
+from botorch.acquisition.objective import GenericMCObjective
 from botorch.acquisition.penalized import PenalizedAcquisitionFunction
 from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.model import Model
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
 
+from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.model import predicted_moments
+from botorch_transfer.suggestion.reading import Outcome, Runs
 
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
 """The success rate to expect where nothing is known, and how many runs that is worth."""
@@ -48,6 +65,113 @@ VARIANCE = 64.0
 
 MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
 """Iterations of expectation propagation, the share of a step to take, and when to stop."""
+
+
+# ----------------------------------------------------------------------------------------- models
+
+
+def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
+    """Fits the model of one outcome.
+
+    Args:
+        make: The model of outcomes with sources.
+        runs: The runs of this study.
+        index: Which outcome it is.
+        sources: Its prior or source data; ``None`` for a plain GP.
+
+    Returns:
+        The model.
+    """
+    columns = slice(index, index + 1)
+    Yvar = runs.Yvar[:, columns]
+    known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
+    data, train_Yvar = (runs.X, runs.Y[:, columns]), Yvar if known else None
+    if sources is None:
+        model = SingleTaskGP(*data, train_Yvar=train_Yvar)
+    else:
+        model = make(*data, sources, train_Yvar=train_Yvar)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model.eval()
+
+
+def make_acquisition(
+    models: Sequence[Any],
+    outcomes: Sequence[Outcome],
+    X_known: Tensor,
+    reference: Tensor,
+    seed: int,
+    is_first: bool = False,
+) -> AcquisitionFunction:
+    """Makes the acquisition function of one further row.
+
+    Args:
+        models: The model of each outcome.
+        outcomes: What the outcomes are: objectives and constraints.
+        X_known: An ``n x d`` tensor of inputs that have been evaluated or will be; a row is to
+            improve on all of them. Outcomes that are not known yet are averaged over.
+        reference: An ``r x d`` tensor of inputs all over the space, for scales.
+        seed: The seed of samples.
+        is_first: Whether there is no outcome yet. The expected improvement would then be largest
+            where the target may be the sources' opposite, which no outcome has ruled out.
+
+    Returns:
+        The acquisition function of single inputs.
+
+    Example:
+        >>> X = torch.rand(5, 2, dtype=torch.double)
+        >>> acquisition = make_acquisition([model], [Outcome("loss", -1.0)], X[:2], X, seed=0)
+        >>> acquisition(X.unsqueeze(-2)).shape
+        torch.Size([5])
+    """
+    model = models[0] if len(models) == 1 else ModelListGP(*models)
+    objectives = [i for i, outcome in enumerate(outcomes) if outcome.is_objective]
+    limits = [(i, outcome.limit) for i, outcome in enumerate(outcomes) if outcome.limit is not None]
+    weights = torch.eye(len(outcomes), dtype=torch.double)
+    if is_first or len(X_known) == 0:
+        A, b = -weights[[i for i, _ in limits]], torch.tensor([[-limit] for _, limit in limits])
+        bounds = (A, b.to(A)) if limits else None
+        return PriorUpperConfidenceBound(
+            model, weights[objectives], bounds, X_known, X_reference=reference
+        )
+    if len(outcomes) == 1:
+        improvement = noisy_improvement(model, weights, X_known, seed, reference)
+        if improvement is not None:
+            return improvement
+    sampler = SobolQMCNormalSampler(torch.Size([128]), seed=seed)
+    options: dict[str, Any] = {"X_baseline": X_known, "sampler": sampler}
+    # Feasible where negative.
+    options["constraints"] = [_violation(i, limit) for i, limit in limits] or None
+    if len(objectives) == 1:
+        objective = GenericMCObjective(_take_first)
+        return qLogNoisyExpectedImprovement(model, objective=objective, **options)
+    means = torch.stack([moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
+    means = means[:, objectives]
+    front = means[is_non_dominated(means)]
+    nadir = front.amin(dim=0) - 0.1 * (means.amax(dim=0) - means.amin(dim=0))
+    return qLogNoisyExpectedHypervolumeImprovement(
+        model,
+        ref_point=nadir.tolist(),
+        objective=IdentityMCMultiOutputObjective(objectives, num_outcomes=len(outcomes)),
+        prune_baseline=True,
+        **options,
+    )
+
+
+@torch.no_grad()
+def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+    """The means and variances that a model predicts for ``n`` inputs."""
+    return predicted_moments(model.posterior(X))
+
+
+def _take_first(Y: Tensor, X: Tensor | None = None) -> Tensor:
+    return Y[..., 0]
+
+
+def _violation(index: int, limit: float) -> Callable[[Tensor], Tensor]:
+    return lambda Y: limit - Y[..., index]
+
+
+# --------------------------------------------------------------------------------------- failures
 
 
 class Attempts(NamedTuple):
@@ -238,6 +362,26 @@ class FeasibilityModel(torch.nn.Module):
 def _joint(squares: Tensor) -> Tensor:
     """The kernel on all inputs."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
+
+
+def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> FeasibilityModel | None:
+    """Models success and failure.
+
+    Args:
+        runs: The runs of this study.
+        sources: Source data, or a prior.
+        old_failed: An ``f x d`` tensor of inputs of old runs that failed.
+
+    Returns:
+        The model of success; ``None`` as long as no run has failed.
+    """
+    old: Attempts | None = None
+    if old_failed is not None and len(old_failed):
+        good = [t.X for t in sources.values()] if isinstance(sources, Mapping) else []
+        old = Attempts.of(torch.cat([*good, old_failed[:0]]), old_failed)
+    if old is None and len(runs.failed) == 0:
+        return None
+    return FeasibilityModel(*Attempts.of(runs.X, runs.failed), old)
 
 
 class FeasibleAcquisition(PenalizedAcquisitionFunction):

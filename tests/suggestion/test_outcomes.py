@@ -13,7 +13,7 @@ from torch.special import ndtr
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
 from botorch_transfer.data.tables import failed_inputs
-from botorch_transfer.suggestion.feasibility import (
+from botorch_transfer.suggestion.outcomes import (
     MAX_OLD,
     VARIANCE,
     Attempts,

@@ -26,9 +26,8 @@ from botorch_transfer import (
     TransferGP,
     from_dataframe,
     suggest,
-    suggestion,
 )
-from botorch_transfer.suggestion import propose
+from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
 from botorch_transfer.suggestion.search import SAME_ROW
 from tests.suggestion.brief_search import brief_search
 
@@ -67,6 +66,12 @@ def tune(space, history, evaluate, steps, **options) -> pd.DataFrame:
     return runs
 
 
+def fitted(space, history, runs=None, noise=None, missing=None, model=None) -> Suggestion:
+    """What `suggest` does, with the models."""
+    tables = read_tables(space, read_outcomes(noise=noise), history, runs, missing=missing)
+    return suggest_rows(tables, model=model)
+
+
 @pytest.fixture
 def _brief_search():
     with brief_search():
@@ -102,6 +107,7 @@ def test_the_first_row_is_where_old_runs_were_good(model):
     assert set(rows["sources"].item().split(", ")) == {"task 0", "task 1", "task 2"}
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_the_goal_max_mirrors_min():
     rows = suggest(SPACE, HISTORY, n=2)
     mirrored = suggest(SPACE, HISTORY.assign(loss=-HISTORY["loss"]), goal="max", n=2)
@@ -110,6 +116,7 @@ def test_the_goal_max_mirrors_min():
     np.testing.assert_allclose(rows["predicted_std"], mirrored["predicted_std"])
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_log_is_a_column_of_logarithms():
     old = HISTORY.assign(loss=np.exp(HISTORY["loss"]), sem=0.1 * np.exp(HISTORY["loss"]))
     runs = SPACE.sample(4, seed=5).assign(loss=[0.3, np.nan, 2.0, np.inf], sem=[0.03, 1, 0.4, 1])
@@ -124,6 +131,7 @@ def test_log_is_a_column_of_logarithms():
     np.testing.assert_allclose(rows["predicted_std"], drawn.std(0), rtol=0.1)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_the_logarithm_of_a_constraint_has_that_of_its_limit():
     old = HISTORY.assign(size=10.0 ** HISTORY["depth"])
     runs = SPACE.sample(5, seed=5)
@@ -134,6 +142,7 @@ def test_the_logarithm_of_a_constraint_has_that_of_its_limit():
     assert rows["predicted_mean_size"].item() == pytest.approx(10.0 ** rows["depth"].item(), 0.1)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_equal_tables_give_equal_rows_also_from_a_file():
     runs = SPACE.sample(3, seed=5).assign(loss=[0.3, np.nan, 0.4])
     text = runs.to_csv(index=False)
@@ -153,6 +162,7 @@ def test_tables_are_left_as_they_are():
     pd.testing.assert_frame_equal(runs, copy)
 
 
+@pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize("model", [ScaMLGP, TransferGP])
 def test_a_few_rows_find_the_optimum(model):
     runs = tune(SPACE, HISTORY, lambda rows: loss(rows, 0.4), 6, model=model)
@@ -164,7 +174,7 @@ def test_a_few_rows_find_the_optimum(model):
 def test_predictions_go_through_runs(n):
     runs = SPACE.sample(n, seed=1)
     runs["loss"] = loss(runs)
-    found = propose(SPACE, HISTORY, runs)
+    found = fitted(SPACE, HISTORY, runs)
     mean = -found.models["loss"].posterior(SPACE.encode(runs)).mean.detach().flatten()
     np.testing.assert_allclose(mean, runs["loss"], atol=0.1)
     assert found.rows["predicted_std"].item() > 0
@@ -173,6 +183,7 @@ def test_predictions_go_through_runs(n):
 # ---------------------------------------------------------------------- pending, failed, batches
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_batches_spread_and_pending_rows_count_as_under_way():
     rows = suggest(SPACE, HISTORY, n=4)
     X = SPACE.encode(rows)
@@ -185,6 +196,7 @@ def test_batches_spread_and_pending_rows_count_as_under_way():
     pd.testing.assert_frame_equal(pending, without_column)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_the_first_batch_is_near_the_best_of_the_sources():
     """Far away the target may be the sources' opposite, and no outcome has ruled that out."""
     space = SearchSpace([FloatParameter("x", 0.0, 1.0), FloatParameter("z", 0.0, 1.0)])
@@ -199,6 +211,7 @@ def test_the_first_batch_is_near_the_best_of_the_sources():
     assert torch.pdist(torch.from_numpy(points)).min() > 0.1
 
 
+@pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("how", ["status", "infinite"])
 def test_failed_rows_are_not_tried_again(how, others):
@@ -219,8 +232,7 @@ def test_models_leave_out_old_runs_that_failed():
     failed.loc[[3, 30], "loss"] = [np.nan, np.inf]
     runs = SPACE.sample(1, seed=1).assign(loss=0.3)
     models = [
-        propose(SPACE, table, runs).models["loss"]
-        for table in (failed, HISTORY.drop(index=[3, 30]))
+        fitted(SPACE, table, runs).models["loss"] for table in (failed, HISTORY.drop(index=[3, 30]))
     ]
     X = SPACE.encode(HISTORY)
     torch.testing.assert_close(*(model.posterior(X).mean for model in models))
@@ -257,6 +269,7 @@ def test_several_outcomes_and_a_constraint():
     assert_new(SPACE, free, runs)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_constraint_moves_the_only_objective():
     history = HISTORY.assign(memory=10.0 * HISTORY["depth"])
     first = suggest(SPACE, history, constraints={"memory": ">= 65"})
@@ -264,20 +277,6 @@ def test_a_constraint_moves_the_only_objective():
     runs = first[SPACE.columns].assign(loss=1.0, memory=10.0 * first["depth"])
     second = suggest(SPACE, history, runs, constraints={"memory": ">= 65"})
     assert second["depth"].item() >= 6
-
-
-def test_a_renamed_column_may_be_the_noise(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        suggestion,
-        "from_dataframe",
-        lambda *a, **k: seen.append(k["noise"]) or from_dataframe(*a, **k),
-    )
-    history = HISTORY.assign(err=0.1)
-    rows = suggest(SPACE, history, noise="sem", rename={"err": "sem"}, model=ScaMLGP)
-    assert seen == ["sem"]
-    assert len(rows) == 1
-    assert "sem" not in history
 
 
 def test_random_numbers_of_devices_are_left_alone(monkeypatch):
@@ -291,8 +290,8 @@ def test_known_noise_is_used():
     history = HISTORY.assign(sem=0.01)
     runs = SPACE.sample(4, seed=2)
     runs["loss"] = loss(runs) + 5.0 * (np.arange(4) == 0)
-    sure = propose(SPACE, history, runs.assign(sem=1e-3), noise="sem").models["loss"]
-    unsure = propose(SPACE, history, runs.assign(sem=[100.0, 1e-3, 1e-3, 1e-3]), noise="sem")
+    sure = fitted(SPACE, history, runs.assign(sem=1e-3), noise="sem").models["loss"]
+    unsure = fitted(SPACE, history, runs.assign(sem=[100.0, 1e-3, 1e-3, 1e-3]), noise="sem")
     X = SPACE.encode(runs)[:1]
     sure_mean = -sure.posterior(X).mean.item()
     unsure_mean = -unsure.models["loss"].posterior(X).mean.item()
@@ -375,6 +374,7 @@ def test_a_prior_in_place_of_the_history(n):
 NEW = SearchSpace([LR, DEPTH, WD])
 
 
+@pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize("missing", [None, {"wd": 1e-4}])
 def test_first_rows_with_a_new_parameter_are_not_at_its_bounds(missing):
     def evaluate(rows):
@@ -391,7 +391,7 @@ def test_first_rows_with_a_new_parameter_are_not_at_its_bounds(missing):
 
 
 def test_away_from_a_known_value_sources_say_nothing():
-    found = propose(NEW, HISTORY, missing={"wd": 1e-4}, model=ScaMLGP)
+    found = fitted(NEW, HISTORY, missing={"wd": 1e-4}, model=ScaMLGP)
     model = found.models["loss"]
     rows = pd.DataFrame({"lr": 0.01, "depth": 4, "wd": [1e-4, 1e-3, 1e-2, 1e-1]})
     posterior = model.posterior(NEW.encode(rows))
@@ -411,7 +411,7 @@ def test_a_new_choice_is_neither_best_nor_worst():
     history = old_runs(space("sgd", "adam"), n=30)
     history["loss"] += 0.4 * (history["opt"] == "sgd")
     new = space("sgd", "adam", "lion")
-    model = propose(new, history).models["loss"]
+    model = fitted(new, history).models["loss"]
     rows = new.sample(200, seed=0)
     mean = {
         choice: -model.posterior(new.encode(rows.assign(opt=choice))).mean.detach().flatten()
@@ -423,6 +423,7 @@ def test_a_new_choice_is_neither_best_nor_worst():
     assert (mean["lion"] - average).abs().mean() < 0.5 * (mean["adam"] - average).abs().mean()
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_other_ranges_and_renamed_columns():
     wide = SearchSpace(
         [FloatParameter("lr", 1e-6, 10.0, log=True), IntegerParameter("depth", 1, 12)]
@@ -436,77 +437,6 @@ def test_other_ranges_and_renamed_columns():
     assert_new(narrow, rows)
     with pytest.raises(InputDataError, match=r"rename=\{'learning_rate': 'lr'\}"):
         suggest(narrow, history)
-
-
-# ----------------------------------------------------------------------------------------- errors
-
-RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
-        ({"history": "runs.csv"}, TypeError, "history is a str: give a DataFrame"),
-        ({"runs": [1]}, TypeError, "runs is a list"),
-        ({"history": None}, ValueError, "Give either a history or a prior"),
-        ({"prior": 3}, ValueError, "Give either a history or a prior"),
-        ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
-        ({"n": 0}, ValueError, "n is 0"),
-        ({"model": "ScaMLGP"}, TypeError, "model is 'ScaMLGP': give a model class"),
-        ({"goal": "less"}, ValueError, "goal is 'less'"),
-        ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
-        ({"outcome": []}, ValueError, "0 outcomes"),
-        ({"outcome": "los"}, InputDataError, r"no column 'los' \(but 'loss'\)"),
-        ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(but 'task'\)"),
-        ({"outcome": "depth"}, ValueError, "parameter 'depth' has the name of another column"),
-        ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
-        ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
-        ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow the parameter's range"),
-        ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
-        ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
-        ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
-        (
-            {"noise": "sem", "outcome": ["loss", "depth"]},
-            ValueError,
-            "noise is 'sem' for 2 outcomes",
-        ),
-        ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
-        ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "but one of 'dept'"),
-        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
-        ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
-        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
-        ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
-        ({"runs": RUNS.assign(loss="good")}, InputDataError, "has 'good' in row 0"),
-        (
-            {"runs": RUNS.rename(columns={"loss": "Loss "})},
-            InputDataError,
-            "no column 'loss', but one of 'Loss '",
-        ),
-        (
-            {"runs": RUNS.assign(sem=[0.1, 0.0]), "noise": "sem"},
-            InputDataError,
-            "standard error that is empty or not positive",
-        ),
-        ({"history": HISTORY.assign(loss=np.nan)}, InputDataError, "No run has a finite outcome"),
-    ],
-)
-def test_errors_are_one_sentence(arguments, kind, message):
-    with pytest.raises(kind, match=message) as caught:
-        suggest(**{"space": SPACE, "history": HISTORY, **arguments})
-    assert "\n" not in str(caught.value)
-
-
-def test_a_misspelt_column_of_noise_is_found_with_a_prior_too():
-    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
-    with pytest.raises(InputDataError, match="No table has the column 'sem'"):
-        suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
-
-
-def test_a_model_of_several_outcomes_needs_a_prior_of_each():
-    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
-    with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
-        suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
 
 
 # ------------------------------------------------------------------------------------ random tables
@@ -523,17 +453,6 @@ PARAMETERS = {
 CELLS = st.one_of(
     st.floats(-3, 3), st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1e-3, 8, 16, 4, 1e9])
 )
-
-
-def test_runs_are_done_failed_or_pending():
-    runs = SPACE.sample(6, seed=3)
-    runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0, 3.0]
-    runs["status"] = [None, "ok", "abandoned", "", "OK", " Crashed"]
-    read = suggestion._read_runs(SPACE, runs, [suggestion.Target("loss", -1.0)], "status")
-    assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4]]))
-    assert read.Y.flatten().tolist() == [-2.0, -1.0]
-    assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
-    assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
 
 
 def test_a_choice_may_leave_nothing_to_search():
@@ -570,13 +489,13 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_with_the_default_model(drawn, n):
     valid_rows_or_one_sentence(drawn, n, None)

@@ -1,0 +1,471 @@
+"""Reads tables: what the outcomes are, the old runs as source data, and the runs of this study.
+
+:func:`read_outcomes` reads what the columns of outcomes mean, :func:`read_tables` encodes the
+tables for models. ``suggest`` and the command line use both. The Optuna sampler reads studies, and
+makes :class:`EncodedTables` itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.utils.datasets import SupervisedDataset
+from numpy.typing import NDArray
+from pandas import DataFrame, Series, to_numeric
+from torch import Tensor
+
+from botorch_transfer.data.tables import (
+    failed_inputs,
+    from_dataframe,
+    has_failed,
+    in_logarithms,
+    likely_column,
+    renamed,
+)
+from botorch_transfer.prior import TransferPrior
+from botorch_transfer.search_space import SearchSpace
+
+logger = logging.getLogger(__name__)
+
+Goal = Literal["min", "max"]
+
+ADDED = ("acquisition", "sources", "predicted_mean", "predicted_std")
+"""Columns that suggestions add to the parameters."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One outcome of the target task: an objective, or what has a limit.
+
+    Args:
+        name: The column.
+        sign: -1 if small outcomes are good; models are of the outcome times the sign.
+        limit: The least value of the modelled outcome, for a constraint.
+        noise: The column of its standard errors.
+        log: Whether models are of the outcome's logarithm, times the sign.
+
+    Example:
+        >>> Outcome("loss", sign=-1.0).goal
+        'min'
+    """
+
+    name: str
+    sign: float
+    limit: float | None = None
+    noise: str | None = None
+    log: bool = False
+
+    @property
+    def goal(self) -> Goal:
+        """Whether small or large outcomes are good."""
+        return "max" if self.sign > 0 else "min"
+
+    @property
+    def is_objective(self) -> bool:
+        """Whether it is to be improved, and has no limit."""
+        return self.limit is None
+
+    def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Converts a model's moments to the outcome's mean and standard deviation."""
+        mean, variance = self.sign * mean, variance.clamp_min(0)
+        if not self.log:
+            return mean, variance.sqrt()
+        mean = (mean + variance / 2).exp()  # of a log-normal distribution
+        return mean, mean * variance.expm1().sqrt()
+
+
+class Runs(NamedTuple):
+    """The runs of this study.
+
+    Args:
+        X: An ``n x d`` tensor of inputs with known outcomes.
+        Y: An ``n x m`` tensor of outcomes to be maximized.
+        Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
+        waiting: A ``p x d`` tensor of inputs of pending runs.
+        failed: An ``f x d`` tensor of inputs of failed runs.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    waiting: Tensor
+    failed: Tensor
+
+    @property
+    def awaited(self) -> Tensor:
+        """Inputs that have outcomes or will have them."""
+        return torch.cat([self.X, self.waiting])
+
+
+class EncodedTables(NamedTuple):
+    """What the tables say, encoded for models.
+
+    Args:
+        space: The search space.
+        outcomes: What the outcomes are; an objective first.
+        sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
+            ``None`` for an outcome that no old run has. Its model is a plain GP, and there must be
+            a run with an outcome.
+        runs: The runs of this study.
+        old_failed: An ``f x d`` tensor of inputs of old runs that failed.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> runs = DataFrame({"C": [1.0, 5.0], "loss": [0.4, None]})
+        >>> tables = read_tables(space, read_outcomes(), old, runs)
+        >>> len(tables.runs.X), len(tables.runs.waiting)
+        (1, 1)
+    """
+
+    space: SearchSpace
+    outcomes: Sequence[Outcome]
+    sources: Mapping[str, Any]
+    runs: Runs
+    old_failed: Tensor | None = None
+
+
+# --------------------------------------------------------------------------------------- outcomes
+
+
+def read_outcomes(
+    outcome: str | Sequence[str] = "loss",
+    goal: Goal | Sequence[Goal] | None = None,
+    constraints: Mapping[str, str] | None = None,
+    noise: str | Mapping[str, str] | None = None,
+    log: bool | str | Sequence[str] = False,
+) -> list[Outcome]:
+    """Reads what the outcomes are; all arguments are those of :func:`suggest`.
+
+    Args:
+        outcome: The columns of the objectives.
+        goal: Whether small or large ones are good.
+        constraints: Limits of further outcomes.
+        noise: The columns of standard errors.
+        log: Outcomes to model by their logarithm.
+
+    Returns:
+        The objectives, then the outcomes with limits.
+
+    Raises:
+        ValueError: If the arguments contradict one another.
+
+    Example:
+        >>> [outcome.name for outcome in read_outcomes("loss", "min", {"memory": "<= 5"})]
+        ['loss', 'memory']
+    """
+    names = [outcome] if isinstance(outcome, str) else list(outcome)
+    if goal is None:
+        goal = "min"
+        if names != ["loss"]:
+            logger.warning(
+                "Small values of %s are taken to be good; else say goal='max' (--goal max)",
+                " and ".join(map(str, names)),
+            )
+    goals = [goal] * len(names) if isinstance(goal, str) else list(goal)
+    if not names or len(goals) != len(names):
+        raise ValueError(
+            f"There are {len(names)} outcomes and {len(goals)} goals: give one goal for each "
+            "outcome, and at least one outcome."
+        )
+    if bad := [value for value in goals if value not in ("min", "max")]:
+        raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
+    signs = [1.0 if value == "max" else -1.0 for value in goals]
+    outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
+    outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]
+    names = [outcome.name for outcome in outcomes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
+    if isinstance(noise, str):
+        if len(outcomes) > 1:
+            raise ValueError(
+                f"noise is {noise!r} for {len(outcomes)} outcomes: give a mapping from outcomes to "
+                "columns of standard errors."
+            )
+        noise = {names[0]: noise}
+    noise = noise or {}
+    if unknown := set(noise) - set(names):
+        raise ValueError(f"noise names {min(unknown)!r}, which is no outcome.")
+    outcomes = [replace(outcome, noise=noise.get(outcome.name)) for outcome in outcomes]
+    return with_logarithms(outcomes, log)
+
+
+def _read_constraint(name: str, text: str) -> Outcome:
+    parts = re.fullmatch(r"\s*([<>])=?\s*(\S+)\s*", str(text))
+    try:
+        bound = float(parts[2]) if parts else math.nan
+    except ValueError:
+        bound = math.nan
+    if parts is None or not math.isfinite(bound):
+        raise ValueError(f"The constraint on {name!r} is {text!r}: write it as '<= 5' or '>= 5'.")
+    sign = 1.0 if parts[1] == ">" else -1.0
+    return Outcome(name, sign, limit=sign * bound)
+
+
+def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]) -> list[Outcome]:
+    """Marks the outcomes that are modelled by their logarithm.
+
+    Args:
+        outcomes: What the outcomes are.
+        log: The names of some of them; ``True`` for all objectives.
+
+    Returns:
+        The outcomes, with the logarithms of limits.
+
+    Raises:
+        ValueError: If a name is no outcome's, or a limit has no logarithm.
+
+    Example:
+        >>> with_logarithms([Outcome("loss", -1.0)], True)[0].log
+        True
+    """
+    if isinstance(log, bool):
+        log = [outcome.name for outcome in outcomes if log and outcome.is_objective]
+    names = {log} if isinstance(log, str) else set(log)
+    if unknown := names - {outcome.name for outcome in outcomes}:
+        raise ValueError(f"log names {min(unknown)!r}, which is no outcome.")
+    return [_in_logarithm(outcome) if outcome.name in names else outcome for outcome in outcomes]
+
+
+def _in_logarithm(outcome: Outcome) -> Outcome:
+    if outcome.limit is None:
+        return replace(outcome, log=True)
+    bound = outcome.sign * outcome.limit
+    if bound <= 0:
+        raise ValueError(
+            f"The constraint on {outcome.name!r} has no logarithm: leave it out of log."
+        )
+    return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def read_tables(
+    space: SearchSpace | Mapping[str, Any],
+    outcomes: Sequence[Outcome],
+    history: DataFrame | None,
+    runs: DataFrame | None = None,
+    *,
+    task: str = "task",
+    prior: Any = None,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> EncodedTables:
+    """Encodes tables; all arguments are those of :func:`suggest`, but for ``outcomes``.
+
+    Args:
+        space: The search space.
+        outcomes: What the outcomes are, as :func:`read_outcomes` says.
+        history: Old runs of other tasks.
+        runs: The runs of this study.
+        task: The column of ``history`` that names the task.
+        prior: The prior, in place of ``history``.
+        status: The column that says whether a run failed.
+        missing: Values of parameters that old tasks do not record.
+        rename: New names of columns of ``history`` by their old ones.
+
+    Returns:
+        What the tables say.
+
+    Raises:
+        InputDataError: If a column is missing, or a value is none of the space's.
+        TypeError: If an argument is of another type.
+        ValueError: If arguments contradict one another.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> tables = read_tables(space, read_outcomes(), old)
+        >>> tables.sources["loss"]["monday"].Y.flatten().tolist()
+        [-0.5, -0.2, -0.4]
+    """
+    if isinstance(space, Mapping):
+        space = SearchSpace.from_dict(space)
+    if not isinstance(space, SearchSpace):
+        raise TypeError(f"space is a {type(space).__name__}: give a SearchSpace or a dictionary.")
+    for name, table in (("history", history), ("runs", runs)):
+        if table is not None and not isinstance(table, DataFrame):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
+            )
+    if (history is None) == (prior is None):
+        raise ValueError("Give either a history or a prior.")
+    if history is not None:
+        history = renamed(history, rename or {})
+    _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
+    sources = {
+        outcome.name: _read_prior(outcome.name, prior, len(outcomes))
+        if history is None
+        else read_source(history, space, outcome, task, missing)
+        for outcome in outcomes
+    }
+    old_failed = None
+    if history is not None:
+        names = [outcome.name for outcome in outcomes]
+        old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
+    return EncodedTables(
+        space, outcomes, sources, read_runs(space, runs, outcomes, status), old_failed
+    )
+
+
+def _check_names(
+    space: SearchSpace, outcomes: Sequence[Outcome], tables: Sequence[DataFrame]
+) -> None:
+    """Refuses names that are used twice, and columns of noise that no table has."""
+    for outcome in outcomes:
+        if not outcome.is_objective and outcome.name in space.columns:
+            raise ValueError(
+                f"The constraint is on the parameter {outcome.name!r}, but constraints are on "
+                "outcomes: narrow the parameter's range in the search space."
+            )
+    taken = {*ADDED, *(outcome.name for outcome in outcomes)}
+    if clash := [name for name in space.columns if name in taken]:
+        raise ValueError(f"The parameter {clash[0]!r} has the name of another column: rename it.")
+    known = {column for table in tables for column in table.columns}
+    for outcome in outcomes:
+        if known and outcome.noise is not None and outcome.noise not in known:
+            raise InputDataError(
+                f"No table has the column {outcome.noise!r}: name an existing one by noise=."
+            )
+
+
+def read_source(
+    history: DataFrame,
+    space: SearchSpace,
+    outcome: Outcome,
+    task: str,
+    missing: Mapping[str, Any] | None = None,
+) -> dict[str, SupervisedDataset]:
+    """Makes source data of one outcome of old runs, whose search space may have been another.
+
+    Args:
+        history: Old runs of other tasks.
+        space: The search space.
+        outcome: The outcome.
+        task: The column that names the task.
+        missing: Values of parameters that old tasks do not record.
+
+    Returns:
+        The source data, to be maximized, by task.
+    """
+    return from_dataframe(
+        history,
+        space,
+        outcome.name,
+        task,
+        goal=outcome.goal,
+        noise=outcome.noise if outcome.noise in history.columns else None,
+        missing=missing,
+        changed=True,
+        log=outcome.log,
+    )
+
+
+def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
+    """The prior of one outcome."""
+    if isinstance(prior, Mapping) and name in prior:
+        prior = prior[name]
+    elif num_outcomes > 1:
+        prior = None
+    # The priors of a model's members are a mapping, too.
+    parts = prior.values() if isinstance(prior, Mapping) else [prior]
+    if not all(isinstance(part, TransferPrior) for part in parts):
+        raise TypeError(
+            f"There is no prior of the outcome {name!r}: give one such as SourceGPs.load(path), in "
+            "a mapping by outcome if there are several."
+        )
+    return prior
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+def read_runs(
+    space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
+) -> Runs:
+    """Encodes the runs of this study, and tells which of them are pending or have failed.
+
+    Args:
+        space: The search space.
+        runs: The runs, maybe none.
+        outcomes: What the outcomes are.
+        status: The column that says whether a run has failed.
+
+    Returns:
+        The runs.
+
+    Raises:
+        InputDataError: If a parameter's column is missing, or a value is none of the space's.
+    """
+    if runs is None or runs.empty:
+        runs = DataFrame(columns=space.columns)
+    used = {*space.columns, status, *(o.name for o in outcomes), *(o.noise for o in outcomes)}
+    spare = [column for column in runs.columns if column not in used]
+    for name in space.columns:
+        if name not in runs.columns and (likely := likely_column(name, spare)):
+            raise InputDataError(
+                f"The runs have no column of parameter {name!r}, but one of {likely!r}: rename it "
+                "if that is the parameter, or drop it."
+            )
+    try:
+        X = space.encode(runs)
+    except InputDataError as error:
+        raise InputDataError(f"In the runs: {error}") from error
+    for outcome in outcomes:
+        if outcome.log:
+            runs = in_logarithms(runs, outcome.name, outcome.noise)
+    Y = np.stack([o.sign * _values(runs, o.name, spare) for o in outcomes], axis=1)
+    failed = has_failed(runs, Y, status)
+    pending = ~failed & np.isnan(Y).any(axis=1)
+    done = ~failed & ~pending
+    Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
+    known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
+    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
+
+
+def _values(runs: DataFrame, name: str, spare: Sequence[Any]) -> NDArray[np.float64]:
+    """The values of an outcome; NaN for pending runs."""
+    if name not in runs.columns:
+        if likely := likely_column(name, spare):
+            raise InputDataError(
+                f"The runs have no column {name!r}, but one of {likely!r}: rename it if that is "
+                "the outcome, or drop it."
+            )
+        return np.full(len(runs), np.nan)
+    return _numbers(runs[name])
+
+
+def _numbers(column: Series) -> NDArray[np.float64]:
+    numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if (text := np.isnan(numbers) & column.notna().to_numpy()).any():
+        row = int(text.argmax())
+        raise InputDataError(
+            f"The column {column.name!r} of the runs has {column.iloc[row]!r} in row "
+            f"{column.index[row]}, which is no number: correct it, or empty the cell of a pending "
+            "run."
+        )
+    return numbers
+
+
+def _variances(runs: DataFrame, outcome: Outcome, done: NDArray[np.bool_]) -> NDArray[np.float64]:
+    if outcome.noise is None or outcome.noise not in runs.columns:
+        return np.full(len(runs), np.nan)
+    errors = _numbers(runs[outcome.noise])
+    if not (np.isnan(errors[done]).all() or (errors[done] > 0).all()):
+        raise InputDataError(
+            f"The column {outcome.noise!r} of the runs has a standard error that is empty or not "
+            "positive: correct it, or empty the whole column to have the noise inferred."
+        )
+    return errors**2

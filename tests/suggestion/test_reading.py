@@ -1,0 +1,107 @@
+"""Reading tables: runs that are done, failed or pending, and what cannot be understood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+
+from botorch_transfer import ScaMLGP, SourceGPs, from_dataframe, suggest
+from botorch_transfer.suggestion import read_outcomes, reading
+from botorch_transfer.suggestion.reading import read_runs
+from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
+
+
+def test_runs_are_done_failed_or_pending():
+    runs = SPACE.sample(6, seed=3)
+    runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0, 3.0]
+    runs["status"] = [None, "ok", "abandoned", "", "OK", " Crashed"]
+    read = read_runs(SPACE, runs, read_outcomes(), "status")
+    assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4]]))
+    assert read.Y.flatten().tolist() == [-2.0, -1.0]
+    assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
+    assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
+
+
+def test_a_renamed_column_may_be_the_noise(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        reading,
+        "from_dataframe",
+        lambda *a, **k: seen.append(k["noise"]) or from_dataframe(*a, **k),
+    )
+    history = HISTORY.assign(err=0.1)
+    rows = suggest(SPACE, history, noise="sem", rename={"err": "sem"}, model=ScaMLGP)
+    assert seen == ["sem"]
+    assert len(rows) == 1
+    assert "sem" not in history
+
+
+RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
+        ({"history": "runs.csv"}, TypeError, "history is a str: give a DataFrame"),
+        ({"runs": [1]}, TypeError, "runs is a list"),
+        ({"history": None}, ValueError, "Give either a history or a prior"),
+        ({"prior": 3}, ValueError, "Give either a history or a prior"),
+        ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
+        ({"n": 0}, ValueError, "n is 0"),
+        ({"model": "ScaMLGP"}, TypeError, "model is 'ScaMLGP': give a model class"),
+        ({"goal": "less"}, ValueError, "goal is 'less'"),
+        ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
+        ({"outcome": []}, ValueError, "0 outcomes"),
+        ({"outcome": "los"}, InputDataError, r"no column 'los' \(but 'loss'\)"),
+        ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(but 'task'\)"),
+        ({"outcome": "depth"}, ValueError, "parameter 'depth' has the name of another column"),
+        ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
+        ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
+        ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow the parameter's range"),
+        ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
+        ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
+        ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
+        (
+            {"noise": "sem", "outcome": ["loss", "depth"]},
+            ValueError,
+            "noise is 'sem' for 2 outcomes",
+        ),
+        ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
+        ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "but one of 'dept'"),
+        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
+        ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
+        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
+        ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
+        ({"runs": RUNS.assign(loss="good")}, InputDataError, "has 'good' in row 0"),
+        (
+            {"runs": RUNS.rename(columns={"loss": "Loss "})},
+            InputDataError,
+            "no column 'loss', but one of 'Loss '",
+        ),
+        (
+            {"runs": RUNS.assign(sem=[0.1, 0.0]), "noise": "sem"},
+            InputDataError,
+            "standard error that is empty or not positive",
+        ),
+        ({"history": HISTORY.assign(loss=np.nan)}, InputDataError, "No run has a finite outcome"),
+    ],
+)
+def test_errors_are_one_sentence(arguments, kind, message):
+    with pytest.raises(kind, match=message) as caught:
+        suggest(**{"space": SPACE, "history": HISTORY, **arguments})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_column_of_noise_is_found_with_a_prior_too():
+    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
+    with pytest.raises(InputDataError, match="No table has the column 'sem'"):
+        suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
+
+
+def test_a_model_of_several_outcomes_needs_a_prior_of_each():
+    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
+    with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
+        suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
