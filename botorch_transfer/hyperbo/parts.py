@@ -18,8 +18,8 @@ from gpytorch.means import Mean
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer.gp.likelihood import nll, stationary_nll
-from botorch_transfer.gp.stationary import Stationary, dense_covariance, stationary_function
+from botorch_transfer.gp.likelihood import nll
+from botorch_transfer.gp.stationary import dense_covariance, stationary_function
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean
 
 logger = logging.getLogger(__name__)
@@ -102,9 +102,6 @@ class GPParts(Module):
         """
         noise = self.noise if noise is None else noise
         mean, kernel, x = self._on_features(X)
-        stationary = Stationary.of(kernel)
-        if stationary is not None:
-            return stationary_nll(mean, x, stationary, noise, Y, mask)
         return nll(mean, dense_covariance(kernel, x), Y, mask, noise)
 
 
