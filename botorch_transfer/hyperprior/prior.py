@@ -583,16 +583,13 @@ class Hyperprior(TransferPrior):
         return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
 
 
-def learned_hyperparameter(
-    prior: Prior, least: float = 0.0, has_density: bool = True
-) -> Hyperparameter:
+def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
     """Builds a hyperparameter from its hyperprior, which counts by the density of the logarithm.
 
     Args:
         prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters,
             which then share start and bounds.
         least: The lowest value of start and bounds.
-        has_density: Whether a fit is to know the hyperprior.
 
     Returns:
         The hyperparameter, which starts at the hyperprior's mean.
@@ -600,7 +597,7 @@ def learned_hyperparameter(
     starts, lower, upper = (part.double() for part in start_and_bounds(prior))
     start = float(starts) if starts.ndim == 0 else float(starts.log().mean().exp())
     return Hyperparameter(
-        make_prior=partial(_copy_for_fit, prior) if has_density else None,
+        make_prior=partial(_copy_for_fit, prior),
         start=max(start, least),
         lower=max(float(lower.min()), least),
         upper=max(float(upper.max()), least),
