@@ -56,7 +56,6 @@ from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
-
 HyperpriorOrData = PriorOrData | Sequence[Domain]
 """A hyperprior, or what to pre-train it from: domains, or the source data of one."""
 
@@ -95,21 +94,20 @@ def hyperprior_kernel(
     """
     lengthscale = hyperprior.lengthscale_prior(dim, context)
     outputscale = hyperprior.hyperprior_of("outputscale")
-    start, *bounds = start_and_bounds(lengthscale)
-    start_of_scale, *bounds_of_scale = start_and_bounds(outputscale)
+    starts, lower, upper = zip(*map(start_and_bounds, (lengthscale, outputscale)), strict=True)
     kernel = ScaleKernel(
         stationary_function(hyperprior.kernel).make_kernel(
             ard_num_dims=dim,
             batch_shape=batch_shape,
             lengthscale_prior=log_density_prior(lengthscale),
-            lengthscale_constraint=LogTransformedInterval(*bounds),
+            lengthscale_constraint=LogTransformedInterval(lower[0], upper[0]),
         ),
         batch_shape=batch_shape,
         outputscale_prior=log_density_prior(outputscale),
-        outputscale_constraint=LogTransformedInterval(*bounds_of_scale),
+        outputscale_constraint=LogTransformedInterval(lower[1], upper[1]),
     ).to(hyperprior.constant_parameters)
-    kernel.base_kernel.lengthscale = start.expand(*batch_shape, 1, dim)
-    kernel.outputscale = start_of_scale.expand(batch_shape)
+    kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
+    kernel.outputscale = starts[1].expand(batch_shape)
     return kernel
 
 
@@ -404,20 +402,20 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         if not bool(weights.isfinite().any()):
             weights = torch.zeros_like(weights)
         self.register_buffer("effective_sample_size", effective)
-        if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(draws)):
+        if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(weights)):
             warnings.warn(
-                f"The ensemble is worth only {float(effective):.1f} draws of {len(draws):,}: the "
+                f"The ensemble is worth only {float(effective):.1f} draws of {len(weights):,}: the "
                 "target's data are unlike what the hyperprior expects. Raise num_samples, or use "
                 "HyperpriorGP.",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        chosen = draws[systematic_resample(weights, self.batch_shape[0], seed)]
-        self.mean_module.constant = chosen.constant
-        self.covar_module.outputscale = chosen.outputscale
-        self.covar_module.base_kernel.lengthscale = chosen.lengthscale.unsqueeze(-2)
+        chosen = systematic_resample(weights, self.batch_shape[0], seed)
+        self.mean_module.constant = draws.constant[chosen]
+        self.covar_module.outputscale = draws.outputscale[chosen]
+        self.covar_module.base_kernel.lengthscale = draws.lengthscale[chosen].unsqueeze(-2)
         if not known:
-            self.likelihood.noise = chosen.noise.unsqueeze(-1)
+            self.likelihood.noise = draws.noise[chosen].unsqueeze(-1)
 
     def posterior(  # type: ignore[override]
         self,
@@ -508,7 +506,7 @@ def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
-    return replace(draws, lengthscale=lengthscale, outputscale=outputscale, noise=noise)
+    return HyperparameterDraws(draws.constant, lengthscale, outputscale, noise)
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from itertools import pairwise
 import torch
 from gpytorch.priors import GammaPrior
 from torch import Tensor
+from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
@@ -179,26 +180,6 @@ class NetworkOptions:
             raise ValueError("The widths of the hidden layers must be positive.")
 
 
-def gamma_negative_log_likelihood(shape: Tensor, rate: Tensor, value: Tensor) -> Tensor:
-    """Sums ``-log Gamma(value | shape, rate)``.
-
-    Args:
-        shape: An ``n`` tensor of shapes.
-        rate: An ``n`` tensor of rates.
-        value: An ``n`` tensor of positive values.
-
-    Returns:
-        A scalar tensor, differentiable in shapes and rates.
-
-    Example:
-        >>> ones = torch.ones(2)
-        >>> gamma_negative_log_likelihood(ones, ones, 3 * ones)
-        tensor(6.)
-    """
-    log_density = torch.special.xlogy(shape, rate) - torch.lgamma(shape)
-    return -(log_density + torch.special.xlogy(shape - 1, value) - rate * value).sum()
-
-
 def context_shares(context: Tensor) -> Tensor:
     """Gives the lengthscales of each context equal weights that sum to one.
 
@@ -237,7 +218,7 @@ def network_objective(
         A scalar tensor, differentiable in the network's parameters.
     """
     shape, rate = network(context)
-    loss = gamma_negative_log_likelihood(shape, rate, lengthscale)
+    loss = -Gamma(shape, rate, validate_args=False).log_prob(lengthscale).sum()
     layers = [layer for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares
