@@ -132,6 +132,7 @@ class ModelObjective(FitObjective, ABC):
         mll: The marginal log likelihood, in training mode.
     """
 
+    @torch.enable_grad()  # which hyperpriors are of fitted parameters, a graph tells
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         model: Any = mll.model
         X, Y = model.transform_inputs(model.train_inputs[0]).detach(), model.train_targets
@@ -346,8 +347,7 @@ class TargetObjective(ModelObjective):
 
     @torch.no_grad()
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
-        with torch.enable_grad():
-            super().__init__(mll)
+        super().__init__(mll)
         model: Any = mll.model
         n, X = self._Y.shape[-1], model.transform_inputs(model.train_inputs[0])
         residual, sources = _residual_and_sources(model.covar_module)
