@@ -1,7 +1,8 @@
 """What pre-training learns: mean, kernel and noise, usually on the features of a network.
 
 Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with
-``BiasedLinearKernel`` on the features that of ABLR; ``FeatureMean`` is linear in the features. ``GPParts`` holds mean, kernel and noise.
+``BiasedLinearKernel`` on the features that of ABLR; ``FeatureMean`` is linear in the features.
+``GPParts`` holds mean, kernel and noise.
 """
 
 from __future__ import annotations

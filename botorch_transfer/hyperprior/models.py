@@ -126,8 +126,8 @@ class HyperpriorGP(ModularTransferGP):
     6). The Gammas count by the density of the logarithm, see
     :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`: a hyperparameter of which
     the data say nothing stays at its hyperprior's mean. Use it where the target has another search
-    space than all earlier tasks, even of another dimension. To start a fit from the optimum of the
-    last step, as the paper does, load the last model's ``state_dict``.
+    space than all earlier tasks, even of another dimension. As in the paper,
+    a fit can start from the optimum of the last step: ``fit_gpytorch_mll(mll, previous=model)``.
 
     Args:
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or

@@ -238,14 +238,10 @@ def test_a_fit_can_start_from_the_last_steps_optimum():
     hyperprior = specified(outcome_scale="per_task")
     X, Y = data(6, 2)
     last = fit(HyperpriorGP(X[:5], Y[:5], hyperprior))
-    model, cold = (HyperpriorGP(X, Y, hyperprior) for _ in range(2))
-    model.load_state_dict(last.state_dict())
-    for left, right in zip(model.parameters(), last.parameters(), strict=True):
-        assert torch.equal(left, right)
-    model.outcome_transform.load_state_dict(cold.outcome_transform.state_dict())
-    assert objective(model) > objective(cold)
-    fit(model, num_restarts=0)
-    assert objective(model) >= objective(fit(cold, num_restarts=0)) - 0.1
+    warm, cold = HyperpriorGP(X, Y, hyperprior), HyperpriorGP(X, Y, hyperprior)
+    fit(warm, previous=last, optimizer_kwargs={"options": {"maxiter": 1}})
+    fit(cold, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
+    assert objective(warm) > objective(cold)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
