@@ -340,10 +340,7 @@ class GroupEKL:
         Raises:
             InputDataError: If this leaves no group.
         """
-        kept = []
-        for group in groups:
-            if len(_whiten(tasks.Y[group])):
-                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], group))
+        kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if len(kept) < len(groups):
             logger.info(
                 "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
@@ -353,13 +350,15 @@ class GroupEKL:
                 "All source tasks with matching inputs have equal outcomes there, so the EKL has "
                 "nothing to learn from: use objective='nll'."
             )
-        size = max(len(X) for X, _ in kept)
+        inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
+        size = max(map(len, inputs))
+        noise = [tasks.Yvar[group].mean(-1) for group in kept]
         inferred = (~tasks.fixed_noise).to(tasks.Y)
         return cls(
-            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X, _ in kept]),
-            empirical=EmpiricalGaussian.of([tasks.Y[group] for _, group in kept]),
-            known_noise=pad_sequence([tasks.Yvar[at].mean(-1) for _, at in kept], batch_first=True),
-            inferred=torch.stack([inferred[at.tasks].mean(0, keepdim=True) for _, at in kept]),
+            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X in inputs]),
+            empirical=EmpiricalGaussian.of([tasks.Y[group] for group in kept]),
+            known_noise=pad_sequence(noise, batch_first=True),
+            inferred=torch.stack([inferred[group.tasks].mean(0, keepdim=True) for group in kept]),
         )
 
     def full(self, parts: GPParts) -> Tensor:

@@ -120,8 +120,6 @@ class ContextGammaPrior(GammaPrior):
         >>> kernel = MaternKernel(ard_num_dims=3, lengthscale_prior=prior)
     """
 
-    context: Tensor
-
     def __init__(self, network: ContextNetwork, context: Tensor) -> None:
         if context.ndim != 2 or context.shape[-1] != network.context_size:
             raise ValueError(
@@ -134,7 +132,6 @@ class ContextGammaPrior(GammaPrior):
             # BoTorch draws starts from a univariate prior in the shape of the hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         super().__init__(shape, rate)
-        self.register_buffer("context", context.detach().to(shape).clone())
 
 
 @dataclass(frozen=True)

@@ -629,16 +629,13 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
     Raises:
         InputDataError: If there are none, or their contexts differ in kind.
     """
-    if isinstance(domains, Domain) or not isinstance(domains, Sequence):
-        raise InputDataError("Expected a sequence of domains: put a single one into a list.")
+    if not (isinstance(domains, Sequence) and all(isinstance(part, Domain) for part in domains)):
+        raise InputDataError(
+            "Expected a sequence of domains: make one of each search space by Domain(source_data), "
+            "and put a single one into a list."
+        )
     if not domains:
         raise InputDataError("There are no domains: pass at least one.")
-    for domain in domains:
-        if not isinstance(domain, Domain):
-            raise InputDataError(
-                f"Expected domains, not a {type(domain).__name__}: make one of each search space "
-                "by Domain(source_data)."
-            )
     sizes = {domain.context.shape[-1] for domain in domains if domain.context is not None}
     defaults = {domain.has_default_context for domain in domains}
     if len(sizes) > 1 or len(defaults) > 1:

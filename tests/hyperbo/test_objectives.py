@@ -376,9 +376,10 @@ def test_huge_groups_are_thinned():
     assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
 
 
-def test_groups_of_equal_tasks_are_left_out():
+@pytest.mark.parametrize("level", [0.0, 1e6])
+def test_groups_of_equal_tasks_are_left_out(level):
     X, other = FAMILY.inputs(4), FAMILY.inputs(3, seed=1)
-    same = [(X, FAMILY.value(X))] * 2
+    same = [(X, level + FAMILY.value(X))] * 2
     different = [(other, FAMILY.value(other, shift)) for shift in (0.0, 0.5)]
     tasks = PaddedTasks.from_datasets(as_datasets(same + different))
     inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]

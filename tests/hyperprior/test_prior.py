@@ -144,7 +144,7 @@ def test_what_is_no_domain_is_refused():
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single one into a list"):
         Hyperprior.fit(draw_domain([0.3]))
-    with pytest.raises(InputDataError, match="not a tuple"):
+    with pytest.raises(InputDataError, match=r"one of each search space by Domain\(source_data\)"):
         Hyperprior.fit(list(draw_data([4]).values()))
     with pytest.raises(InputDataError, match="Two domains have the name 'lab'"):
         Hyperprior.fit([draw_domain([0.3], name="lab"), draw_domain([0.4], name="lab")])
