@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
@@ -124,38 +123,6 @@ class LearningCurve:
     validation_steps: list[int] = field(default_factory=list)
     validation_loss: list[float] = field(default_factory=list)
     best_step: int = 0
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The curve as tensors, for files."""
-        # NumPy's default is double precision.
-        return {name: torch.as_tensor(np.asarray(value)) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Reads what :meth:`tensors` gave."""
-        lists: dict[str, Any] = {name: tensor.tolist() for name, tensor in tensors.items()}
-        return cls(**lists)
-
-
-@dataclass
-class FitState:
-    """Everything that the remaining steps of a run depend on.
-
-    Args:
-        step: The number of steps done.
-        parameters: The parameters, by name.
-        best: The parameters with the least validation loss so far; empty without validation.
-        optimizer: The ``"state"`` of the optimizer's ``state_dict``.
-        curve: The losses so far.
-        finished: Whether there are no steps left.
-    """
-
-    step: int
-    parameters: dict[str, Tensor]
-    best: dict[str, Tensor]
-    optimizer: dict[int, dict[str, Any]]
-    curve: LearningCurve
-    finished: bool = False
 
 
 class GradientFit:
@@ -290,14 +257,14 @@ class GradientFit:
     def _write(self, finished: bool) -> None:
         if self.options.checkpoint is None:
             return
-        state = FitState(
-            step=self.step,
-            parameters={n: p.detach() for n, p in self.parameters.items()},
-            best=self.best,
-            optimizer=self.optimizer.state_dict()["state"],
-            curve=self.curve,
-            finished=finished,
-        )
+        state = {
+            "step": self.step,
+            "parameters": {n: p.detach() for n, p in self.parameters.items()},
+            "best": self.best,
+            "optimizer": self.optimizer.state_dict()["state"],
+            "curve": vars(self.curve),
+            "finished": finished,
+        }
         write_checkpoint(self.options.checkpoint, self.key, state)
 
     def _resume(self) -> bool:
@@ -306,11 +273,13 @@ class GradientFit:
         state = None if path is None else read_checkpoint(path, self.key)
         if state is None:
             return False
-        logger.info("Pre-training goes on after %d steps.", state.step)
-        self.step, self.curve, self.best = state.step, state.curve, state.best
-        _put_back(self.parameters, state.parameters)
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state.optimizer})
-        return state.finished
+        self.step, self.best = state["step"], state["best"]
+        self.curve = LearningCurve(**state["curve"])
+        logger.info("Pre-training goes on after %d steps.", self.step)
+        _put_back(self.parameters, state["parameters"])
+        own = self.optimizer.state_dict()
+        self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
+        return bool(state["finished"])
 
 
 @torch.no_grad()
@@ -322,22 +291,22 @@ def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) ->
 # ------------------------------------------------------------------------------- checkpoints
 
 
-def write_checkpoint(path: str | os.PathLike[str], key: str, state: FitState) -> None:
+def write_checkpoint(path: str | os.PathLike[str], key: str, state: dict[str, Any]) -> None:
     """Writes a checkpoint; an older one is replaced once the new one is complete.
 
     Args:
         path: Where to write.
         key: What identifies the run: data, starting values and options.
-        state: The state.
+        state: Everything that the remaining steps depend on.
 
     Raises:
         FileNotFoundError: If there is no such folder.
     """
     with replaced_when_complete(path) as unfinished:
-        torch.save({"key": key, "state": vars(state) | {"curve": vars(state.curve)}}, unfinished)
+        torch.save({"key": key, "state": state}, unfinished)
 
 
-def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
+def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None:
     """Reads a checkpoint.
 
     Args:
@@ -354,8 +323,7 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
         return None
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        state = FitState(**saved["state"] | {"curve": LearningCurve(**saved["state"]["curve"])})
-        found = saved["key"]
+        found, state = saved["key"], saved["state"]
     except (EOFError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
         raise ValueError(f"The checkpoint {str(path)!r} is damaged: delete it.") from error
     if found != key:
@@ -363,7 +331,7 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
             f"{str(path)!r} is the checkpoint of a run with other source data, starting values or "
             "options: delete it, or give another file."
         )
-    return state
+    return cast(dict[str, Any], state)
 
 
 # ----------------------------------------------------------------------------- held-out tasks

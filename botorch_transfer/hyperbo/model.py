@@ -21,7 +21,6 @@ from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.nn import Module
@@ -126,7 +125,7 @@ class PretrainedGP(ModularTransferGP):
         )
         self.finetune = finetune
         self.unbiased = unbiased
-        self._has_residual = covar_module is not None
+        self._residual_path = None if covar_module is None else "kernels.0"
         if finetune:
             # Known noise, or a likelihood of the user's own, was not pre-trained.
             fit_noise = pretrained_noise is parts.likelihood
@@ -138,14 +137,9 @@ class PretrainedGP(ModularTransferGP):
         self._covariance_factor(self.num_target_points)
 
     @property
-    def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, if one was given."""
-        return self.covar_module.kernels[0] if self._has_residual else None
-
-    @property
     def pretrained_covar_module(self) -> Kernel:
         """The kernel that was pre-trained."""
-        return self.covar_module.kernels[1] if self._has_residual else self.covar_module
+        return self.covar_module.kernels[1] if self._residual_path else self.covar_module
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior at transformed inputs; while fitting, the penalty with it."""
@@ -198,29 +192,6 @@ class PretrainedGP(ModularTransferGP):
         added = noisy.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1) - mvn.variance
         covariance = noisy.lazy_covariance_matrix.add_diagonal((factor - 1) * added)
         return MultivariateNormal(noisy.mean, covariance)
-
-    def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        num_restarts: int | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> ExactMarginalLogLikelihood:
-        """Fits what is not frozen; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            num_restarts: The number of starts drawn from hyperpriors, besides the present values;
-                none by default, because only a residual kernel may have any.
-            *args: As in :meth:`~.model.TargetGP.custom_fit`.
-            **kwargs: As there.
-
-        Returns:
-            The marginal log likelihood in evaluation mode; at once, if there is nothing to fit.
-        """
-        if num_restarts and not any(True for _ in self.named_priors()):
-            num_restarts = 0  # there is nothing to draw from
-        return super().custom_fit(mll, num_restarts, *args, **kwargs)
 
     @property
     def _predicts_otherwise(self) -> bool:

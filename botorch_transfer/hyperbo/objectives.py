@@ -66,15 +66,11 @@ class EmpiricalGaussian:
         rounding errors.
 
         Args:
-            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
-                ``P_g`` shared inputs.
+            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes, not all equal, of
+                ``N_g`` tasks at ``P_g`` shared inputs.
 
         Returns:
             The Gaussians.
-
-        Raises:
-            ValueError: If the outcomes of a group's tasks are all equal: there is nothing to
-                compare then.
 
         Example:
             >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
@@ -83,11 +79,6 @@ class EmpiricalGaussian:
         means = [Y.mean(dim=-1) for Y in outcomes]
         whitenings = [_whiten(Y) for Y in outcomes]
         rank = torch.tensor([len(W) for W in whitenings], device=means[0].device)
-        if not bool(rank.all()):
-            raise ValueError(
-                "The tasks of a group with matching inputs have equal outcomes, so there is no "
-                "covariance between inputs to learn from: leave the group out, or use the NLL."
-            )
         mean = pad_sequence(means, batch_first=True)
         whitening = mean.new_zeros(len(means), int(rank.max()), mean.shape[-1])
         for padded, W in zip(whitening, whitenings, strict=True):
@@ -162,7 +153,7 @@ class MatchingGroup(NamedTuple):
 def find_matching_groups(
     inputs: Sequence[Tensor],
     groups: Sequence[Sequence[int]] | None = None,
-    tolerance: float | None = None,
+    tolerance: float = 1e-8,
 ) -> list[MatchingGroup]:
     """Finds the inputs that tasks share.
 
@@ -175,7 +166,7 @@ def find_matching_groups(
         groups: Sets of tasks, by number; the common inputs of each set are a group. By default the
             groups are found.
         tolerance: Values of one input dimension count as equal if they differ by no more than
-            this; 1e-8 by default, 1e-6 in single precision.
+            this.
 
     Returns:
         The groups, each of two tasks or more, ordered by their tasks.
@@ -190,8 +181,6 @@ def find_matching_groups(
         >>> groups[0].tasks, groups[0].rows
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
-    if tolerance is None:
-        tolerance = default_tolerance(inputs[0].dtype)
     if groups is not None and len(groups) == 0:
         raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
     first_row = _first_rows(inputs, tolerance)
@@ -204,11 +193,6 @@ def find_matching_groups(
         index = torch.tensor(tasks, device=inputs[0].device)
         matching.append(MatchingGroup(index, torch.from_numpy(rows).to(index.device)))
     return matching
-
-
-def default_tolerance(dtype: torch.dtype) -> float:
-    """The largest difference between values of one input that count as equal."""
-    return 1e-6 if dtype == torch.float32 else 1e-8
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
@@ -356,10 +340,7 @@ class GroupEKL:
         Raises:
             InputDataError: If this leaves no group.
         """
-        kept = []
-        for group in groups:
-            if len(_whiten(tasks.Y[group])):
-                kept.append((tasks.X[group.tasks[0], group.rows[:, 0]], group))
+        kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if len(kept) < len(groups):
             logger.info(
                 "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
@@ -369,13 +350,15 @@ class GroupEKL:
                 "All source tasks with matching inputs have equal outcomes there, so the EKL has "
                 "nothing to learn from: use objective='nll'."
             )
-        size = max(len(X) for X, _ in kept)
+        inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
+        size = max(map(len, inputs))
+        noise = [tasks.Yvar[group].mean(-1) for group in kept]
         inferred = (~tasks.fixed_noise).to(tasks.Y)
         return cls(
-            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X, _ in kept]),
-            empirical=EmpiricalGaussian.of([tasks.Y[group] for _, group in kept]),
-            known_noise=pad_sequence([tasks.Yvar[at].mean(-1) for _, at in kept], batch_first=True),
-            inferred=torch.stack([inferred[at.tasks].mean(0, keepdim=True) for _, at in kept]),
+            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X in inputs]),
+            empirical=EmpiricalGaussian.of([tasks.Y[group] for group in kept]),
+            known_noise=pad_sequence(noise, batch_first=True),
+            inferred=torch.stack([inferred[group.tasks].mean(0, keepdim=True) for group in kept]),
         )
 
     def full(self, parts: GPParts) -> Tensor:
@@ -413,7 +396,7 @@ class SourceLoss:
         task_batch_size: int | None = None,
         seed: int = 0,
         groups: Sequence[Sequence[int]] | None = None,
-        tolerance: float | None = None,
+        tolerance: float = 1e-8,
         max_points: int = 1000,
     ) -> SourceLoss:
         """Builds the loss of an objective.

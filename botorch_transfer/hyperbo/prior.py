@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
@@ -57,7 +58,7 @@ from botorch_transfer.hyperbo.fit import (
     PretrainingOptions,
     fit_as_long_as_it_helps,
 )
-from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL, default_tolerance
+from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import PooledStandardize
@@ -326,7 +327,7 @@ class PretrainedPrior(TransferPrior):
         transform = frozen_input_transform(input_transform)
         datasets = self._checked(source_data)
         if tolerance is None:  # in the data's precision, as they are converted
-            tolerance = default_tolerance(datasets[0].X.dtype)
+            tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
         mean, std = outcome_scales(tasks, outcome_scale)
@@ -516,7 +517,8 @@ class PretrainedPrior(TransferPrior):
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        curve = self.learning_curve.tensors()
+        # NumPy's default is double precision.
+        curve = {n: torch.as_tensor(np.asarray(v)) for n, v in vars(self.learning_curve).items()}
         return super()._tensors() | {f"{_CURVE}{name}": value for name, value in curve.items()}
 
     @classmethod
@@ -581,7 +583,8 @@ class PretrainedPrior(TransferPrior):
             own[name].copy_(tensor)
         prior.trainable = dict(config["trainable"])
         prior._set_units(config["outcome_scale"], input_transform)
-        prior.learning_curve = LearningCurve.from_tensors(with_prefix(tensors, _CURVE))
+        curve: Any = {n: tensor.tolist() for n, tensor in with_prefix(tensors, _CURVE).items()}
+        prior.learning_curve = LearningCurve(**curve)
         return prior
 
     @classmethod

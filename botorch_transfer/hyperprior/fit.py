@@ -14,10 +14,10 @@ The module also has what estimates and draws of hyperparameters are, and the lik
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Literal, Self, cast
+from typing import NamedTuple, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -44,7 +44,6 @@ from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
-    check_choice,
     check_padded_size,
     outcome_scales,
 )
@@ -52,8 +51,7 @@ from botorch_transfer.input_transforms import frozen_input_transform, warn_outsi
 from botorch_transfer.memo import Memo
 
 
-@dataclass(frozen=True)
-class HyperparameterDraws:
+class HyperparameterDraws(NamedTuple):
     """``R`` draws of the hyperparameters of a GP with ``d`` inputs.
 
     Args:
@@ -68,16 +66,9 @@ class HyperparameterDraws:
     outputscale: Tensor
     noise: Tensor
 
-    def __len__(self) -> int:
-        return len(self.constant)
-
-    def __getitem__(self, index: Any) -> HyperparameterDraws:
-        """Selects draws."""
-        return HyperparameterDraws(*(getattr(self, part.name)[index] for part in fields(self)))
-
     def to(self, other: Tensor) -> HyperparameterDraws:
         """Moves the draws to the dtype and the device of a tensor."""
-        return HyperparameterDraws(*(getattr(self, part.name).to(other) for part in fields(self)))
+        return HyperparameterDraws(*(part.to(other) for part in self))
 
 
 @dataclass(frozen=True)
@@ -111,11 +102,6 @@ class DomainEstimates:
     outcome_mean: Tensor
     outcome_std: Tensor
 
-    @classmethod
-    def from_tensors(cls, names: Sequence[str], tensors: Mapping[str, Tensor]) -> Self:
-        """Builds estimates from what :meth:`tensors` returned."""
-        return cls(names=tuple(names), **tensors)
-
     def tensors(self) -> dict[str, Tensor]:
         """All fields but the names, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
@@ -138,13 +124,11 @@ class DomainEstimates:
         domains = torch.as_tensor(indices, dtype=torch.long, device=self.dims.device)
         inputs = torch.isin(self.domain_of_input, domains)
         per_input = {"lengthscale", "context"}
-        return type(self).from_tensors(
-            [self.names[index] for index in indices],
-            {
-                name: tensor[inputs] if name in per_input else tensor[domains]
-                for name, tensor in self.tensors().items()
-            },
-        )
+        parts = {
+            name: tensor[inputs if name in per_input else domains]
+            for name, tensor in self.tensors().items()
+        }
+        return DomainEstimates(tuple(self.names[index] for index in indices), **parts)
 
     def to_frame(self) -> DataFrame:
         """Makes a table with a row for each input; values of a domain are repeated."""
@@ -188,16 +172,13 @@ def log_likelihoods(
     X, Y = X.double(), Y.double()
     num_rows = max(1, BLOCK_ELEMENTS // max(1, len(X) ** 2))
     values = []
-    for start in range(0, len(draws), num_rows):
-        some = draws[start : start + num_rows].to(X)
-        stationary = Stationary(kernel, some.lengthscale.unsqueeze(-2), some.outputscale)
-        noise = some.noise.unsqueeze(-1) if Yvar is None else Yvar.double()
-        mean, covariance = some.constant.unsqueeze(-1), stationary.between(X, X)
-        values.append(-nll(mean, covariance, Y, noise=noise))
+    for rows in zip(*(part.to(X).split(num_rows) for part in draws), strict=True):
+        constant, lengthscale, outputscale, noise = rows
+        covariance = Stationary(kernel, lengthscale.unsqueeze(-2), outputscale).between(X, X)
+        noise = noise.unsqueeze(-1) if Yvar is None else Yvar.double()
+        values.append(-nll(constant.unsqueeze(-1), covariance, Y, noise=noise))
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
-
-Optimizer = Literal["auto", "lbfgs", "adam"]
 
 DOMAIN_HYPERPARAMETERS = GPHyperparameters(
     # In the unit cube, a function of lengthscale 30 hardly varies.
@@ -221,9 +202,8 @@ class DomainFitOptions(MAPOptions):
     """How the hyperparameters of the domains are fitted.
 
     Args:
-        optimizer: ``"lbfgs"`` on all points, ``"adam"`` on sub-samples, or ``"auto"``: the former
-            for domains whose largest task has at most ``max_points`` points.
-        max_points: See ``optimizer``.
+        max_points: The number of points of a domain's largest task up to which L-BFGS-B sees all
+            points; beyond, Adam sees sub-samples.
         num_restarts: The number of further starts of L-BFGS-B, drawn at random.
         max_iter: The most L-BFGS-B iterations of one start.
         num_steps: The number of steps of Adam.
@@ -239,14 +219,13 @@ class DomainFitOptions(MAPOptions):
         progress: Whether to show a progress bar over the domains.
 
     Raises:
-        ValueError: If a number is out of range, or there is no such optimizer.
+        ValueError: If a number is out of range.
 
     Example:
-        >>> DomainFitOptions(optimizer="adam", num_steps=100).batch_size
+        >>> DomainFitOptions(num_steps=100).batch_size
         50
     """
 
-    optimizer: Optimizer = "auto"
     max_points: int = 512
     num_restarts: int = 1
     max_iter: int = 500
@@ -258,7 +237,6 @@ class DomainFitOptions(MAPOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("optimizer", self.optimizer, Optimizer)
         numbers = (self.max_points, self.num_steps, self.batch_size, self.lengthscale_spread)
         if not (min(numbers) > 0 and 0 < self.learning_rate < math.inf):
             raise ValueError(
@@ -286,7 +264,8 @@ def fit_domains(
         its mean.
 
     Raises:
-        InputDataError: If a domain is too large for the memory, or its outcomes never vary.
+        InputDataError: If two domains have one name, or a domain is too large for the memory or its
+            outcomes never vary.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -296,6 +275,9 @@ def fit_domains(
           domain  input  lengthscale ...
     """
     names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputDataError(f"Two domains have the name {twice!r}: rename one.")
     prepared = [
         _prepare(name, domain, outcome_scale, options)
         for name, domain in zip(names, domains, strict=True)
@@ -352,10 +334,8 @@ def _fit_domain(
     offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
     everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
     scaled = tasks.standardize(offset * everywhere, scale * everywhere)
-    by_points = options.optimizer == "lbfgs" or (
-        options.optimizer == "auto" and tasks.X.shape[-2] <= options.max_points
-    )
-    minimize = _minimize if by_points else _minimize_by_sub_samples
+    is_small = tasks.X.shape[-2] <= options.max_points
+    minimize = _minimize if is_small else _minimize_by_sub_samples
     theta, value = minimize(scaled, kernel, options)
     outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
     if bool(tasks.fixed_noise.all()):

@@ -17,9 +17,9 @@ BoTorch's ensembles, whose members acquisition functions average over.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -33,23 +33,31 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.transformed import TransformedPosterior
 from botorch.utils.constraints import LogTransformedInterval
 from botorch.utils.types import DEFAULT
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
 from gpytorch.priors import UniformPrior
 from torch import Tensor
-from torch.nn import Module
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.hyperpriors import Hyperparameter, log_density_prior, start_and_bounds
+from botorch_transfer.gp.hyperpriors import (
+    GPHyperparameters,
+    Hyperparameter,
+    log_density_prior,
+    residual_kernel,
+    start_and_bounds,
+)
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
+
+HyperpriorOrData = PriorOrData | Sequence[Domain]
+"""A hyperprior, or what to pre-train it from: domains, or the source data of one."""
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
@@ -60,25 +68,18 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
         batch_shape: The batch shape of the model.
 
     Returns:
-        The mean, its hyperprior registered unless that is an empirical one.
+        The mean, its hyperprior registered.
     """
     prior = hyperprior.hyperprior_of("constant")
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
-    mean = ConstantMean(
-        constant_prior=None if hyperprior.kind == "empirical" else prior,
-        constant_constraint=constraint,
-        batch_shape=batch_shape,
-    ).to(hyperprior.constant_parameters)
+    mean = ConstantMean(prior, constant_constraint=constraint, batch_shape=batch_shape)
+    mean = mean.to(hyperprior.constant_parameters)
     mean.constant = prior.mean.expand(batch_shape)
     return mean
 
 
 def hyperprior_kernel(
-    hyperprior: Hyperprior,
-    dim: int,
-    context: Tensor | None,
-    batch_shape: torch.Size,
-    bounded: bool = True,
+    hyperprior: Hyperprior, dim: int, context: Tensor | None, batch_shape: torch.Size
 ) -> ScaleKernel:
     """Builds the scaled kernel with a lengthscale for each input, at its hyperpriors' means.
 
@@ -87,30 +88,23 @@ def hyperprior_kernel(
         dim: The number of inputs ``d``.
         context: A ``d x s`` tensor that describes the inputs.
         batch_shape: The batch shape of the model.
-        bounded: Whether the hyperparameters will be fitted, and so need bounds.
 
     Returns:
-        The kernel, its hyperpriors registered unless they are empirical.
+        The kernel, its hyperpriors registered.
     """
-    priors = hyperprior.lengthscale_prior(dim, context), hyperprior.hyperprior_of("outputscale")
-    starts, lower, upper = zip(*map(start_and_bounds, priors), strict=True)
-    constraints = [
-        LogTransformedInterval(*bounds) if bounded else Positive()
-        for bounds in zip(lower, upper, strict=True)
-    ]
-    registered = [
-        None if hyperprior.kind == "empirical" else log_density_prior(prior) for prior in priors
-    ]
+    lengthscale = hyperprior.lengthscale_prior(dim, context)
+    outputscale = hyperprior.hyperprior_of("outputscale")
+    starts, lower, upper = zip(*map(start_and_bounds, (lengthscale, outputscale)), strict=True)
     kernel = ScaleKernel(
         stationary_function(hyperprior.kernel).make_kernel(
             ard_num_dims=dim,
             batch_shape=batch_shape,
-            lengthscale_prior=registered[0],
-            lengthscale_constraint=constraints[0],
+            lengthscale_prior=log_density_prior(lengthscale),
+            lengthscale_constraint=LogTransformedInterval(lower[0], upper[0]),
         ),
         batch_shape=batch_shape,
-        outputscale_prior=registered[1],
-        outputscale_constraint=constraints[1],
+        outputscale_prior=log_density_prior(outputscale),
+        outputscale_constraint=LogTransformedInterval(lower[1], upper[1]),
     ).to(hyperprior.constant_parameters)
     kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
     kernel.outputscale = starts[1].expand(batch_shape)
@@ -120,23 +114,10 @@ def hyperprior_kernel(
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
     """Builds hyperprior, start and bounds of the noise variance."""
     least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    has_density = hyperprior.kind != "empirical"
-    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least, has_density)
+    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
 
 
-HyperpriorOrData = PriorOrData | Sequence[Domain]
-"""A hyperprior, or what to pre-train it from: domains, or the source data of one."""
-
-
-class HyperpriorModel(ModularTransferGP):
-    """Base class of models whose source knowledge is in their hyperparameters alone."""
-
-    prior_class = Hyperprior
-
-    prior: Hyperprior
-
-
-class HyperpriorGP(HyperpriorModel):
+class HyperpriorGP(ModularTransferGP):
     r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
 
     It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
@@ -145,7 +126,8 @@ class HyperpriorGP(HyperpriorModel):
     6). The Gammas count by the density of the logarithm, see
     :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`: a hyperparameter of which
     the data say nothing stays at its hyperprior's mean. Use it where the target has another search
-    space than all earlier tasks, even of another dimension.
+    space than all earlier tasks, even of another dimension. As in the paper,
+    a fit can start from the optimum of the last step: ``fit_gpytorch_mll(mll, previous=model)``.
 
     Args:
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
@@ -162,7 +144,6 @@ class HyperpriorGP(HyperpriorModel):
         context: A ``d x s`` tensor that describes the inputs as those of the source domains were
             described; by default ``default_context(d)``: continuous inputs. Pass
             ``default_context(d, discrete_dims)`` if some are discrete.
-        warm_start: The previous model, or its parameters by name, as the starting point of the fit.
 
     Raises:
         ValueError: If the hyperprior is empirical, which has no density, or the input transform is
@@ -181,6 +162,9 @@ class HyperpriorGP(HyperpriorModel):
     """
 
     label = "MPHD"
+    prior_class = Hyperprior
+
+    prior: Hyperprior
     mean_module: ConstantMean
 
     def __init__(
@@ -195,7 +179,6 @@ class HyperpriorGP(HyperpriorModel):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         context: Tensor | None = None,
-        warm_start: Module | Mapping[str, Tensor] | None = None,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
@@ -221,28 +204,6 @@ class HyperpriorGP(HyperpriorModel):
             task_feature=task_feature,
             noise=hyperprior_noise(hyperprior),
         )
-        if warm_start is not None:
-            self._start_from(warm_start)
-
-    def _start_from(self, values: Module | Mapping[str, Tensor]) -> None:
-        """Takes over another model's parameters where they fit, moved into this one's bounds."""
-        given = dict(values.named_parameters() if isinstance(values, Module) else values)
-        of_kernel = {f"covar_module.{name}" for name, _ in self.covar_module.named_parameters()}
-        if of_kernel and not of_kernel & set(given):
-            raise ValueError(
-                "warm_start has none of the kernel's parameters: give the last step's model, or "
-                "its parameters by name."
-            )
-        for name, parameter, constraint in cast(Any, self).named_parameters_and_constraints():
-            value = given.get(name)
-            if value is None or value.shape != parameter.shape:
-                continue
-            value = value.detach().to(parameter)
-            if isinstance(constraint, LogTransformedInterval):
-                bounds = constraint.lower_bound, constraint.upper_bound
-                value = value.clamp(*map(constraint.inverse_transform, bounds))
-            with torch.no_grad():
-                parameter.copy_(value)
 
 
 MIN_EFFECTIVE_SAMPLES = 5.0
@@ -253,6 +214,8 @@ _LEAST_DRAWN_NOISE = 1e-8
 
 _TINY = 1e-18
 """The lowest variance of a draw; draws have no other bounds."""
+
+_DRAWN = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
 
 _TOGETHER = 64
 """How many points share a covariance matrix that nobody asks for."""
@@ -298,7 +261,7 @@ def mixture_of_single_points(
     return GaussianMixturePosterior(MultivariateNormal(mean, variance.unsqueeze(-1)))
 
 
-class FullyBayesianHyperpriorGP(HyperpriorModel):
+class FullyBayesianHyperpriorGP(ModularTransferGP):
     r"""A GP averaged over what its hyperparameters may be, given a pre-trained hyperprior.
 
     Hyperparameters are drawn from the hyperprior and weighted by the likelihood of the target's
@@ -351,6 +314,7 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
     """
 
     label = "HyperBO+"
+    prior_class = Hyperprior
     _is_ensemble = True
 
     prior: Hyperprior
@@ -407,14 +371,16 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
             train_X.expand(*members, *train_X.shape),
             Y.expand(*members, *Y.shape),
             prior=hyperprior,
-            mean_module=hyperprior_mean(hyperprior, members),
-            covar_module=hyperprior_kernel(hyperprior, dim, context, members, bounded=False),
+            mean_module=ConstantMean(batch_shape=members),
+            covar_module=residual_kernel(dim, members, _DRAWN, hyperprior.kernel),
             train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
             # Known already: the transform is that of one target, not of a hundred members.
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,
-            noise=replace(hyperprior_noise(hyperprior), lower=_TINY, upper=1 / _TINY),
+            noise=replace(
+                hyperprior_noise(hyperprior), make_prior=None, lower=_TINY, upper=1 / _TINY
+            ),
         )
         if outcome_transform is not None:
             self.outcome_transform = outcome_transform
@@ -436,20 +402,20 @@ class FullyBayesianHyperpriorGP(HyperpriorModel):
         if not bool(weights.isfinite().any()):
             weights = torch.zeros_like(weights)
         self.register_buffer("effective_sample_size", effective)
-        if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(draws)):
+        if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(weights)):
             warnings.warn(
-                f"The ensemble is worth only {float(effective):.1f} draws of {len(draws):,}: the "
+                f"The ensemble is worth only {float(effective):.1f} draws of {len(weights):,}: the "
                 "target's data are unlike what the hyperprior expects. Raise num_samples, or use "
                 "HyperpriorGP.",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        chosen = draws[systematic_resample(weights, self.batch_shape[0], seed)]
-        self.mean_module.constant = chosen.constant
-        self.covar_module.outputscale = chosen.outputscale
-        self.covar_module.base_kernel.lengthscale = chosen.lengthscale.unsqueeze(-2)
+        chosen = systematic_resample(weights, self.batch_shape[0], seed)
+        self.mean_module.constant = draws.constant[chosen]
+        self.covar_module.outputscale = draws.outputscale[chosen]
+        self.covar_module.base_kernel.lengthscale = draws.lengthscale[chosen].unsqueeze(-2)
         if not known:
-            self.likelihood.noise = chosen.noise.unsqueeze(-1)
+            self.likelihood.noise = draws.noise[chosen].unsqueeze(-1)
 
     def posterior(  # type: ignore[override]
         self,
@@ -540,7 +506,7 @@ def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
-    return replace(draws, lengthscale=lengthscale, outputscale=outputscale, noise=noise)
+    return HyperparameterDraws(draws.constant, lengthscale, outputscale, noise)
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from itertools import pairwise
 import torch
 from gpytorch.priors import GammaPrior
 from torch import Tensor
+from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
@@ -119,8 +120,6 @@ class ContextGammaPrior(GammaPrior):
         >>> kernel = MaternKernel(ard_num_dims=3, lengthscale_prior=prior)
     """
 
-    context: Tensor
-
     def __init__(self, network: ContextNetwork, context: Tensor) -> None:
         if context.ndim != 2 or context.shape[-1] != network.context_size:
             raise ValueError(
@@ -133,7 +132,6 @@ class ContextGammaPrior(GammaPrior):
             # BoTorch draws starts from a univariate prior in the shape of the hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         super().__init__(shape, rate)
-        self.register_buffer("context", context.detach().to(shape).clone())
 
 
 @dataclass(frozen=True)
@@ -179,26 +177,6 @@ class NetworkOptions:
             raise ValueError("The widths of the hidden layers must be positive.")
 
 
-def gamma_negative_log_likelihood(shape: Tensor, rate: Tensor, value: Tensor) -> Tensor:
-    """Sums ``-log Gamma(value | shape, rate)``.
-
-    Args:
-        shape: An ``n`` tensor of shapes.
-        rate: An ``n`` tensor of rates.
-        value: An ``n`` tensor of positive values.
-
-    Returns:
-        A scalar tensor, differentiable in shapes and rates.
-
-    Example:
-        >>> ones = torch.ones(2)
-        >>> gamma_negative_log_likelihood(ones, ones, 3 * ones)
-        tensor(6.)
-    """
-    log_density = torch.special.xlogy(shape, rate) - torch.lgamma(shape)
-    return -(log_density + torch.special.xlogy(shape - 1, value) - rate * value).sum()
-
-
 def context_shares(context: Tensor) -> Tensor:
     """Gives the lengthscales of each context equal weights that sum to one.
 
@@ -237,7 +215,7 @@ def network_objective(
         A scalar tensor, differentiable in the network's parameters.
     """
     shape, rate = network(context)
-    loss = gamma_negative_log_likelihood(shape, rate, lengthscale)
+    loss = -Gamma(shape, rate, validate_args=False).log_prob(lengthscale).sum()
     layers = [layer for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares

@@ -170,8 +170,8 @@ class Hyperprior(TransferPrior):
             The hyperprior, in double precision on the device of the first domain's data.
 
         Raises:
-            InputDataError: If there are no domains, their contexts differ in size, or a domain is
-                too large or never varies.
+            InputDataError: If there are no domains, two have one name, their contexts differ in
+                size, or a domain is too large or never varies.
             ValueError: If an argument is unknown or out of range.
 
         Example:
@@ -182,9 +182,7 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.estimates.to_frame()
               domain  input ...
         """
-        check_choice("kind", kind, Kind)
-        domains = check_domains(domains)
-        kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
+        domains, kernel = check_domains(domains), kernel or _default_kernel(kind)
         _check_units(outcome_scale)
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
         fitted = cls._from_estimates(
@@ -278,15 +276,15 @@ class Hyperprior(TransferPrior):
     def refit(
         self,
         kind: Kind | None = None,
-        without: str | int | Sequence[str | int] = (),
+        without: str | Sequence[str] = (),
         network: NetworkOptions | None = None,
     ) -> Self:
         """Runs step 2 again on the estimates of step 1, for another kind or fewer domains.
 
         Args:
             kind: The new kind; that of this hyperprior if omitted.
-            without: Names or numbers of domains to leave out, as in the papers' setting without
-                data of the target's own domain (NToT).
+            without: Names of domains to leave out, as in the papers' setting without data of the
+                target's own domain (NToT).
             network: How to make and train MPHD's network.
 
         Returns:
@@ -305,9 +303,11 @@ class Hyperprior(TransferPrior):
             ('shop',)
         """
         estimates = self.estimates
-        left_out = [without] if isinstance(without, str | int) else without
-        numbers = {_find_domain(estimates.names, domain) for domain in left_out}
-        kept = [number for number in range(len(estimates.names)) if number not in numbers]
+        left_out = {without} if isinstance(without, str) else set(without)
+        if unknown := sorted(left_out.difference(estimates.names)):
+            among = ", ".join(map(repr, estimates.names))
+            raise ValueError(f"There is no domain {unknown[0]!r} among {among}.")
+        kept = [i for i, name in enumerate(estimates.names) if name not in left_out]
         if not kept:
             raise ValueError("without= removes all domains: keep at least one.")
         refitted = self._from_estimates(
@@ -345,7 +345,7 @@ class Hyperprior(TransferPrior):
         if self.domain_names is None:
             raise ValueError("This hyperprior was specified by hand: there are no estimates.")
         tensors = with_prefix(dict(self.named_buffers()), _ESTIMATES)
-        return DomainEstimates.from_tensors(self.domain_names, tensors)
+        return DomainEstimates(self.domain_names, **tensors)
 
     def hyperprior_of(self, name: str) -> Prior:
         """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
@@ -372,10 +372,21 @@ class Hyperprior(TransferPrior):
         Raises:
             InputDataError: If the context is of another shape, or needed and not given.
         """
+        if context is not None and (context.ndim != 2 or len(context) != dim):
+            raise InputDataError(
+                f"The context is {tuple(context.shape)}, but the target has {dim} inputs: it must "
+                "be d x s, with a row for each."
+            )
         if self.network is None:
-            _check_rows(context, dim)
             return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
-        return ContextGammaPrior(self.network, self.resolve_context(dim, context))
+        if context is None:
+            if not self.default_contexts:
+                raise InputDataError(
+                    "The hyperprior was trained on contexts of the domains' own: give the target's "
+                    "as context=, a d x s tensor."
+                )
+            context = default_context(dim)
+        return ContextGammaPrior(self.network, context)
 
     def gp_hyperparameters(
         self,
@@ -445,18 +456,6 @@ class Hyperprior(TransferPrior):
         units = self.estimates_outcome_std.square()
         return GammaPrior(*fit_gamma(getattr(self.estimates, name) / units, name))
 
-    def resolve_context(self, dim: int, context: Tensor | None) -> Tensor:
-        """Checks a target's context, or makes the default one."""
-        if context is None:
-            if not self.default_contexts:
-                raise InputDataError(
-                    "The hyperprior was trained on contexts of the domains' own: give the target's "
-                    "as context=, a d x s tensor."
-                )
-            return default_context(dim)
-        _check_rows(context, dim)
-        return context
-
     def sample(
         self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
     ) -> HyperparameterDraws:
@@ -480,26 +479,24 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.sample(100, dim=3).lengthscale.shape
             torch.Size([100, 3])
         """
-        device = self.constant_parameters.device
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            draws = self._sample(num, dim, context)
-        return draws.to(torch.empty(0, dtype=torch.double, device=device))
-
-    def _sample(self, num: int, dim: int, context: Tensor | None) -> HyperparameterDraws:
-        if self.kind == "empirical":
-            estimates = self.estimates
-            domain = torch.randint(len(estimates.names), (num,))
-            inputs = torch.randint(len(estimates.lengthscale), (num, dim))
-            shared = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
-            return HyperparameterDraws(lengthscale=estimates.lengthscale.cpu()[inputs], **shared)
-        prior = self.lengthscale_prior(dim, context).cpu().double()
-        shape = torch.Size([num]) if len(prior._extended_shape()) else torch.Size([num, dim])
-        shared = {
-            name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
-            for name in _SHARED
-        }
-        return HyperparameterDraws(lengthscale=prior.sample(shape), **shared)
+            if self.kind == "empirical":
+                estimates = self.estimates
+                domain = torch.randint(len(estimates.names), (num,))
+                inputs = torch.randint(len(estimates.lengthscale), (num, dim))
+                draws = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
+                draws["lengthscale"] = estimates.lengthscale.cpu()[inputs]
+            else:
+                lengthscale = self.lengthscale_prior(dim, context).cpu().double()
+                draws = {
+                    name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
+                    for name in _SHARED
+                }
+                # MPHD's draws all lengthscales at once.
+                drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
+                draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))
+        return HyperparameterDraws(**draws).to(self.constant_parameters.double())
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """Builds the outcome transform that brings a target's outcomes into the hyperprior's units.
@@ -555,11 +552,9 @@ class Hyperprior(TransferPrior):
             "kind": self.kind,
             "kernel": self.kernel,
             "families": self.families,
-            "domain_names": None if self.domain_names is None else list(self.domain_names),
+            "domain_names": self.domain_names,
             "default_contexts": self.default_contexts,
-            "network": None
-            if network is None
-            else {"hidden": list(network.hidden), "bounded_head": network.bounded_head},
+            "network": network and {"hidden": network.hidden, "bounded_head": network.bounded_head},
         }
 
     @classmethod
@@ -571,7 +566,7 @@ class Hyperprior(TransferPrior):
         }
         names, estimates = config["domain_names"], None
         if names is not None:
-            estimates = DomainEstimates.from_tensors(names, with_prefix(tensors, _ESTIMATES))
+            estimates = DomainEstimates(tuple(names), **with_prefix(tensors, _ESTIMATES))
         network = None
         if config["network"] is not None:
             state = with_prefix(tensors, "network.")
@@ -583,16 +578,13 @@ class Hyperprior(TransferPrior):
         return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
 
 
-def learned_hyperparameter(
-    prior: Prior, least: float = 0.0, has_density: bool = True
-) -> Hyperparameter:
+def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
     """Builds a hyperparameter from its hyperprior, which counts by the density of the logarithm.
 
     Args:
         prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters,
             which then share start and bounds.
         least: The lowest value of start and bounds.
-        has_density: Whether a fit is to know the hyperprior.
 
     Returns:
         The hyperparameter, which starts at the hyperprior's mean.
@@ -600,7 +592,7 @@ def learned_hyperparameter(
     starts, lower, upper = (part.double() for part in start_and_bounds(prior))
     start = float(starts) if starts.ndim == 0 else float(starts.log().mean().exp())
     return Hyperparameter(
-        make_prior=partial(_copy_for_fit, prior) if has_density else None,
+        make_prior=partial(_copy_for_fit, prior),
         start=max(start, least),
         lower=max(float(lower.min()), least),
         upper=max(float(upper.max()), least),
@@ -609,6 +601,12 @@ def learned_hyperparameter(
 
 def _copy_for_fit(prior: Prior) -> Prior:
     return log_density_prior(deepcopy(prior))
+
+
+def _default_kernel(kind: Kind) -> str:
+    """The kernel of the method's paper."""
+    check_choice("kind", kind, Kind)
+    return "matern52" if kind == "mphd" else "matern32"
 
 
 def _check_units(outcome_scale: str) -> None:
@@ -629,22 +627,15 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
         A list of them.
 
     Raises:
-        InputDataError: If there are none, two have one name, or their contexts differ in kind.
+        InputDataError: If there are none, or their contexts differ in kind.
     """
-    if isinstance(domains, Domain) or not isinstance(domains, Sequence):
-        raise InputDataError("Expected a sequence of domains: put a single one into a list.")
+    if not (isinstance(domains, Sequence) and all(isinstance(part, Domain) for part in domains)):
+        raise InputDataError(
+            "Expected a sequence of domains: make one of each search space by Domain(source_data), "
+            "and put a single one into a list."
+        )
     if not domains:
         raise InputDataError("There are no domains: pass at least one.")
-    for domain in domains:
-        if not isinstance(domain, Domain):
-            raise InputDataError(
-                f"Expected domains, not a {type(domain).__name__}: make one of each search space "
-                "by Domain(source_data)."
-            )
-    given = [domain.name for domain in domains if domain.name is not None]
-    twice = next((name for name in given if given.count(name) > 1), None)
-    if twice is not None:
-        raise InputDataError(f"Two domains have the name {twice!r}: rename one.")
     sizes = {domain.context.shape[-1] for domain in domains if domain.context is not None}
     defaults = {domain.has_default_context for domain in domains}
     if len(sizes) > 1 or len(defaults) > 1:
@@ -653,23 +644,6 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
             "size, or none."
         )
     return list(domains)
-
-
-def _check_rows(context: Tensor | None, dim: int) -> None:
-    if context is not None and (context.ndim != 2 or len(context) != dim):
-        raise InputDataError(
-            f"The context is {tuple(context.shape)}, but the target has {dim} inputs: it must be "
-            "d x s, with a row for each."
-        )
-
-
-def _find_domain(names: Sequence[str], domain: str | int) -> int:
-    """The number of a domain that is given by its name or number."""
-    if isinstance(domain, str) and domain in names:
-        return list(names).index(domain)
-    if isinstance(domain, int) and 0 <= domain < len(names):
-        return domain
-    raise ValueError(f"There is no domain {domain!r} among {', '.join(map(repr, names))}.")
 
 
 # -------------------------------------------------------------------- how well it predicts tasks
@@ -757,9 +731,8 @@ def leave_one_domain_out(
     if len(domains) < 2:
         raise InputDataError("To leave one domain out, give two domains at least.")
     network, kind = options.pop("network", None), options.pop("kind", "mphd")
-    check_choice("kind", kind, Kind)
-    kernel = options.pop("kernel", None) or ("matern52" if kind == "mphd" else "matern32")
+    options["kernel"] = options.get("kernel") or _default_kernel(kind)
     # Step 2 of all domains is not needed: the cheapest kind will do.
-    everything = Hyperprior.fit(domains, kind="universal", kernel=kernel, **options)
-    for number, domain in enumerate(domains):
-        yield domain, everything.refit(kind, without=number, network=network)
+    everything = Hyperprior.fit(domains, kind="universal", **options)
+    for domain, name in zip(domains, everything.estimates.names, strict=True):
+        yield domain, everything.refit(kind, without=name, network=network)

@@ -217,7 +217,7 @@ def test_lengthscales_that_do_not_matter_stay():
 def test_sub_samples_have_the_same_penalty():
     """One so strong that nothing else matters keeps lengthscales at their start."""
     domain = draw_domain([0.01, 3.0], sizes=(15, 15))
-    options = {"optimizer": "adam", "num_steps": 50, "learning_rate": 0.01}
+    options = {"max_points": 1, "num_steps": 50, "learning_rate": 0.01}
     found = fit([domain], lengthscale_spread=1e-3, **options).lengthscale
     torch.testing.assert_close(found, torch.full((2,), 0.5).double(), rtol=0.05, atol=0)
     free = fit([domain], lengthscale_spread=math.inf, **options).lengthscale
@@ -227,7 +227,7 @@ def test_sub_samples_have_the_same_penalty():
 def test_sub_samples_lead_near_the_maximum():
     domain = draw_domain([0.3, 0.6], sizes=(60,) * 8, noise=0.1)
     expected = fit([domain])
-    found = fit([domain], optimizer="adam", num_steps=400, learning_rate=2e-2, batch_size=30)
+    found = fit([domain], max_points=1, num_steps=400, learning_rate=2e-2, batch_size=30)
     assert found.log_likelihood.isnan().all()
     assert float(value(domain, found)) > float(expected.log_likelihood) - 12
     assert float(value(domain, found)) < float(expected.log_likelihood)
@@ -307,7 +307,6 @@ def test_too_large_domains_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": "sgd"}, "Unknown optimizer 'sgd'"),
         ({"num_restarts": -1}, "must not be negative"),
         ({"num_steps": 0}, "must be positive"),
         ({"batch_size": 0}, "must be positive"),

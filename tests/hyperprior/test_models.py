@@ -12,7 +12,6 @@ from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
-from gpytorch.constraints import Positive
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
@@ -235,31 +234,14 @@ def test_uniform_hyperpriors_are_bounds():
     assert model.posterior(ShiftedSines(2).inputs(3)).mean.isfinite().all()
 
 
-@pytest.mark.parametrize("as_state", [False, True])
-def test_a_warm_start_is_the_last_steps_optimum(as_state):
+def test_a_fit_can_start_from_the_last_steps_optimum():
     hyperprior = specified(outcome_scale="per_task")
     X, Y = data(6, 2)
     last = fit(HyperpriorGP(X[:5], Y[:5], hyperprior))
-    given = last.state_dict() if as_state else last
-    model = HyperpriorGP(X, Y, hyperprior, warm_start=given)
-    for left, right in zip(model.parameters(), last.parameters(), strict=True):
-        assert torch.equal(left, right)
-        assert left is not right
-    cold = HyperpriorGP(X, Y, hyperprior)
-    assert objective(model) > objective(cold)
-    fit(model, num_restarts=0)
-    assert objective(model) >= objective(fit(cold, num_restarts=0)) - 0.1
-
-
-def test_a_warm_start_is_moved_into_the_bounds():
-    X, Y = data(4, 2)
-    wide, narrow = (specified(lengthscale=UniformPrior(0.1, high)) for high in (5.0, 0.3))
-    model = HyperpriorGP(X, Y, narrow, warm_start=HyperpriorGP(X, Y, wide))
-    torch.testing.assert_close(
-        model.covar_module.base_kernel.lengthscale, torch.full((1, 2), 0.3).double()
-    )
-    other = HyperpriorGP(X[:, :1], Y, narrow, warm_start=model)
-    assert other.covar_module.base_kernel.lengthscale.shape == (1, 1)
+    warm, cold = HyperpriorGP(X, Y, hyperprior), HyperpriorGP(X, Y, hyperprior)
+    fit(warm, previous=last, optimizer_kwargs={"options": {"maxiter": 1}})
+    fit(cold, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
+    assert objective(warm) > objective(cold)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
@@ -319,19 +301,7 @@ def test_raw_domains_serve_other_search_spaces(model_class):
     torch.testing.assert_close(model_class(X, Y, hyperprior).posterior(X).mean, unit.mean)
 
 
-def test_a_warm_start_of_nothing_is_refused(mphd):
-    model = HyperpriorGP(*data(4, 2), mphd)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with pytest.raises(ValueError, match="warm_start has none of the kernel's parameters"):
-        HyperpriorGP(*data(4, 2), mphd, warm_start=mll)
-
-
 BATCH = torch.Size([3])
-
-
-@pytest.fixture(scope="module")
-def empirical() -> Hyperprior:
-    return hyperpriors.fit("empirical")
 
 
 def test_mean_starts_at_its_hyperpriors_mean():
@@ -366,29 +336,12 @@ def test_each_lengthscale_starts_where_its_context_says():
     torch.testing.assert_close(kernel.base_kernel.lengthscale[0], expected)
 
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_bounds_are_for_fits(bounded):
-    kernel = hyperprior_kernel(hyperpriors.specified(), 2, None, torch.Size(), bounded)
-    constraints = [constraint for _, constraint in kernel.named_constraints()]
-    assert len(constraints) == 2
-    for constraint in constraints:
-        assert (type(constraint) is Positive) == (not bounded)
-
-
 def test_density_without_a_bound_at_zero_has_a_lower_one():
     corner = hyperpriors.specified(lengthscale=GammaPrior(0.5, 1.0))
     kernel = hyperprior_kernel(corner, 2, None, torch.Size())
     lower = kernel.base_kernel.raw_lengthscale_constraint.lower_bound
     draws = GammaPrior(0.5, 1.0).sample(torch.Size([20_000]))
     assert float((draws < lower).double().mean()) == pytest.approx(0.01, abs=3e-3)
-
-
-def test_empirical_hyperpriors_are_not_registered(empirical):
-    kernel = hyperprior_kernel(empirical, 2, None, torch.Size())
-    mean = hyperprior_mean(empirical, torch.Size())
-    assert not [*kernel.named_priors(), *mean.named_priors()]
-    assert hyperprior_noise(empirical).prior() is None
-    torch.testing.assert_close(mean.constant, empirical.estimates.constant.mean())
 
 
 def test_noise():

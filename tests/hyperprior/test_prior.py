@@ -117,7 +117,7 @@ def test_step_2_alone_equals_both_steps():
     assert everything.refit("empirical").kind == "empirical"
 
 
-@pytest.mark.parametrize("without", ["two", 1, ["two"], [1]])
+@pytest.mark.parametrize("without", ["two", ["two"]])
 def test_domains_left_out(without):
     smaller = fit().refit(without=without)
     assert_equal_states(smaller, fit(domains=[draw_domains()[0], draw_domains()[2]]))
@@ -128,11 +128,8 @@ def test_refits_that_make_no_sense_are_refused():
     found = fit()
     with pytest.raises(ValueError, match="no domain 'four' among 'one', 'two', 'three'"):
         found.refit(without="four")
-    for number in (3, -1):
-        with pytest.raises(ValueError, match=f"no domain {number}"):
-            found.refit(without=number)
     with pytest.raises(ValueError, match="removes all domains"):
-        found.refit(without=[0, 1, 2])
+        found.refit(without=found.domain_names)
     with pytest.raises(ValueError, match="Unknown kind 'mhpd'"):
         found.refit("mhpd")
     with pytest.raises(ValueError, match="specified by hand"):
@@ -147,7 +144,7 @@ def test_what_is_no_domain_is_refused():
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single one into a list"):
         Hyperprior.fit(draw_domain([0.3]))
-    with pytest.raises(InputDataError, match="not a tuple"):
+    with pytest.raises(InputDataError, match=r"one of each search space by Domain\(source_data\)"):
         Hyperprior.fit(list(draw_data([4]).values()))
     with pytest.raises(InputDataError, match="Two domains have the name 'lab'"):
         Hyperprior.fit([draw_domain([0.3], name="lab"), draw_domain([0.4], name="lab")])
