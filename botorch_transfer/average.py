@@ -277,6 +277,14 @@ class AveragedGP(  # type: ignore[misc]
             f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
         )
 
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """The members' parts times their shares."""
+        parts = [
+            self._scale_and_shift(member)[0] * member.source_parts(X, names)
+            for member in self.members.values()
+        ]
+        return torch.tensordot(self.shares, torch.stack(parts).to(self.shares), dims=1)
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         moments, noise = self._leave_one_out_by_member()
         mean, variance = mixed_moments(moments, self.shares)

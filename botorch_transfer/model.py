@@ -198,6 +198,23 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             tensors.
         """
 
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """Evaluates each source task's part of the mean, for ``report``.
+
+        It is the task's term in the prior mean: weight times posterior mean; in a
+        :class:`PopulationGP`, what the task's outcomes contribute to the mean of all; in an
+        average, the members' parts times their shares.
+
+        Args:
+            X: An ``n x d`` tensor of transformed inputs.
+            names: The names of the ``M`` source tasks.
+
+        Returns:
+            An ``M x n`` tensor in the model's own units; by default zeros, as no part is known to
+            be of one source.
+        """
+        return X.new_zeros(len(names), len(X))
+
     @abstractmethod
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any

@@ -9,7 +9,7 @@ The posterior of what the sources share is in ``population.kernel``, its fit in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, cast
 
@@ -264,6 +264,15 @@ class PopulationGP(SourcePosteriorGP):
 
     def _after_fit(self) -> None:
         self.update_scale()
+
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """What each source's outcomes contribute to the mean, if these are the prior's sources."""
+        if list(names) != list(self.prior.task_names):
+            return super().source_parts(X, names)
+        gps = self.prior.gps
+        of_rows = gps.flat_cross(X.double())[0] * gps.alpha[0]
+        of_tasks = of_rows.new_zeros(len(X), len(names)).index_add_(1, gps.task, of_rows)
+        return self.scale.mean * of_tasks.mT
 
 
 class PopulationMeanPath(ModelPath):
