@@ -19,7 +19,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Self, cast
 
@@ -408,47 +407,34 @@ def _standardization(model: TransferModel) -> Moments:
     return zero, zero + 1.0
 
 
-@dataclass(frozen=True)
-class GuardRule:
-    """The weight of the transfer model, ``sigmoid(log odds + temperature * log evidence)``.
+PRIOR_WEIGHT = 0.8
+"""The weight of a guarded transfer model if the log evidence is zero."""
+
+TEMPERATURE = 0.3
+"""The factor of the log evidence."""
+
+BLIND_POINTS = 2
+"""Up to this many points, the evidence is computed before any fit."""
+
+AGREEMENT = 2.5
+"""Without target points, the sources are used if the mean rank correlation between them is more
+than this many standard errors above zero."""
+
+
+def weight_of_evidence(evidence: Tensor) -> Tensor:
+    """The weight of a transfer model, ``sigmoid(log odds + temperature * log evidence)``.
 
     Args:
-        prior_weight: The transfer model's weight if the log evidence is zero.
-        temperature: The factor of the log evidence, usually below one.
-        blind_points: Up to this many points, the evidence is computed before any fit.
-        agreement: Without target points, the sources are used if the mean rank correlation between
-            them is more than this many standard errors above zero; ``-inf`` always uses them.
+        evidence: A ``batch_shape`` tensor: the log evidence for it against the plain GP.
 
-    Raises:
-        ValueError: If an argument is out of range.
+    Returns:
+        A ``batch_shape`` tensor between 0 and 1.
 
     Example:
-        >>> GuardRule().weight(torch.tensor([-20.0, 0.0, 20.0]))
+        >>> weight_of_evidence(torch.tensor([-20.0, 0.0, 20.0]))
         tensor([0.0098, 0.8000, 0.9994])
     """
-
-    prior_weight: float = 0.8
-    temperature: float = 0.3
-    blind_points: int = 2
-    agreement: float = 2.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.prior_weight < 1:
-            raise ValueError(f"prior_weight must be between 0 and 1, not {self.prior_weight}.")
-        if self.temperature < 0 or self.blind_points < 0:
-            raise ValueError("temperature and blind_points must not be negative.")
-
-    def weight(self, evidence: Tensor) -> Tensor:
-        """Turns log evidence for the transfer model into its weight.
-
-        Args:
-            evidence: A ``batch_shape`` tensor.
-
-        Returns:
-            A ``batch_shape`` tensor between 0 and 1.
-        """
-        odds = math.log(self.prior_weight / (1 - self.prior_weight))
-        return torch.sigmoid(odds + self.temperature * evidence)
+    return torch.sigmoid(math.log(PRIOR_WEIGHT / (1 - PRIOR_WEIGHT)) + TEMPERATURE * evidence)
 
 
 def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
@@ -507,7 +493,8 @@ class GuardedTransferGP(AveragedGP):
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
     Where the two disagree, the variance is large, so that acquisition functions explore there. The
-    weight is computed when the model is built and again by each fit, see :class:`GuardRule`, and
+    weight is computed when the model is built and again by each fit, see
+    :func:`weight_of_evidence`, and
     frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
     how well both predict each point from the others, and starts in favour of transfer. With one or
     two points it compares how likely they were before any fit. Without points, the model is the
@@ -529,7 +516,6 @@ class GuardedTransferGP(AveragedGP):
         input_transform: A frozen transform of the inputs; by default the transfer model's.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
-        rule: How the transfer model is weighed.
 
     Raises:
         TypeError: If the transfer model does not accept ``prior``.
@@ -563,7 +549,6 @@ class GuardedTransferGP(AveragedGP):
         task_feature: int | None = None,
         transfer_model: Callable[..., TransferModel] = ScaMLGP,
         transfer_options: Mapping[str, Any] | None = None,
-        rule: GuardRule | None = None,
     ) -> None:
         options: dict[str, Any] = {
             "train_Yvar": train_Yvar,
@@ -593,7 +578,6 @@ class GuardedTransferGP(AveragedGP):
         )
         plain.num_inputs = transfer.num_inputs
         super().__init__({"transfer": transfer}, plain, train_X)
-        self.rule = GuardRule() if rule is None else rule
         self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
         self.to(train_X)
         self._starts = {
@@ -630,7 +614,7 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
         else:
-            weight = self.rule.weight(self.evidence())
+            weight = weight_of_evidence(self.evidence())
         self.transfer_weight.data = weight.to(self.transfer_weight)
 
     def _is_credible(self) -> bool:
@@ -638,7 +622,7 @@ class GuardedTransferGP(AveragedGP):
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
-        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
+        return tasks_agree(source_agreement(sources.gps), AGREEMENT)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.
@@ -656,7 +640,7 @@ class GuardedTransferGP(AveragedGP):
         (X,), Y = self.train_inputs, self.train_targets
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
-        if self.num_target_points > self.rule.blind_points:
+        if self.num_target_points > BLIND_POINTS:
             (left_out, plain_left_out), (_, noise) = self._leave_one_out_by_member()
             return leave_one_out_evidence(Y, left_out, plain_left_out, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():

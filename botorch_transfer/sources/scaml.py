@@ -100,7 +100,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     prior: SourceGPs
     task_weights: TaskWeights
-    # No part of the state; pickles of earlier versions have none.
+    # A tuple, because a module would be a part of the state.
     _learned: tuple[LearnedHyperparameters, ...] = ()
 
     def __init__(
@@ -125,16 +125,13 @@ class ScaMLGP(SourcePosteriorGP):
                 learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
             self._learned, hyperparameters = (hyperparameters,), "cautious"
+        self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperparameters
-        )
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
 
-    def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
-    ) -> GPHyperparameters:
+    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super().target_hyperparameters_for(prior, hyperparameters)
+        own = super()._own_hyperparameters(prior)
         for learned in self._learned:
             found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
             # It knows the variance of whole functions, not that of differences between tasks.
@@ -173,7 +170,7 @@ class ScaMLGP(SourcePosteriorGP):
             return
         # The default residual at its start, whatever the present hyperparameters: the same data
         # have the same choice.
-        own = self.target_hyperparameters_for(self.prior, self._hyperparameters)
+        own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         residual = Stationary(
