@@ -30,7 +30,10 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.models.utils import gpt_posterior_settings
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.utils.context_managers import parameter_rollback_ctx
+from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
+from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
+from botorch.utils.context_managers import delattr_ctx, parameter_rollback_ctx
 from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
@@ -54,7 +57,8 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     residual_kernel,
 )
-from botorch_transfer.model import TargetGP, TransferModel, evaluated
+from botorch_transfer.gp.paths import AveragedPath, model_paths
+from botorch_transfer.model import TargetGP, TransferModel, evaluated, register_paths
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.population.model import PopulationGP
@@ -299,6 +303,52 @@ class AveragedGP(  # type: ignore[misc]
             noises.append(noise * scale.square())
         return moments, noises
 
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the average of the members' priors.
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return self._averaged_paths(draw_kernel_feature_paths, sample_shape, True, **kwargs)
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the average, or without target points from that of the priors.
+
+        Args:
+            prior_sampler: Draws from a model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        if self.num_target_points == 0:
+            return prior_sampler(model=self, sample_shape=sample_shape)
+        kwargs["prior_sampler"] = prior_sampler
+        return self._averaged_paths(draw_matheron_paths, sample_shape, False, **kwargs)
+
+    def _averaged_paths(
+        self,
+        draw: Callable[..., SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+        **kwargs: Any,
+    ) -> SamplePath:
+        """Draws from each member over transformed inputs, and averages."""
+        paths = []
+        for member in self.eval().members.values():
+            with delattr_ctx(member, "outcome_transform", "input_transform"):
+                paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
+        return model_paths(self, {"average": AveragedPath(self, paths, sample_shape, prior)})
+
     # --------------------------------------------------------------------------------------- fit
 
     def custom_fit(
@@ -396,6 +446,9 @@ class AveragedGP(  # type: ignore[misc]
 
     def _revert_to_original_inputs(self) -> None:
         """Does nothing."""
+
+
+register_paths(AveragedGP)
 
 
 def _standardization(model: TransferModel) -> Moments:

@@ -14,7 +14,7 @@ FILES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
-ABOVE = {"average", "pathwise", "plotting", "calibration", "suggestion", "ax", "optuna"}
+ABOVE = {"average", "plotting", "calibration", "suggestion", "ax", "optuna"}
 NOT_BELOW = {
     "search_space": {"data", "gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
     "data": {"gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
@@ -24,7 +24,7 @@ NOT_BELOW = {
     "report": {"modular", *METHODS, *ABOVE},
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
-    "average": {"pathwise", "plotting", "suggestion", "ax", "optuna"},
+    "average": {"plotting", "suggestion", "ax", "optuna"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }
