@@ -603,16 +603,14 @@ class GuardedTransferGP(AveragedGP):
         transfer_model: Callable[..., TransferModel] = ScaMLGP,
         transfer_options: Mapping[str, Any] | None = None,
     ) -> None:
-        options: dict[str, Any] = {
-            "train_Yvar": train_Yvar,
-            "likelihood": deepcopy(likelihood),
-            "covar_module": covar_module,
-            "input_transform": input_transform,
-            "task_feature": task_feature,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(outcome_transform, DefaultType):
-            options["outcome_transform"] = outcome_transform
+        options = _given(
+            outcome_transform,
+            train_Yvar=train_Yvar,
+            likelihood=deepcopy(likelihood),
+            covar_module=covar_module,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
         options |= transfer_options or {}
         check_options(transfer_model, options)
         transfer = transfer_model(train_X, train_Y, prior, **options)
@@ -840,17 +838,16 @@ class TransferGP(AveragedGP):
     ) -> None:
         classes = _members_for(prior, MEMBERS if members is None else members)
         priors = _priors_of(prior, list(classes))
-        options: dict[str, Any] = {
-            "train_Yvar": train_Yvar,
-            "input_transform": input_transform,
-            "task_feature": task_feature,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(outcome_transform, DefaultType):
-            options["outcome_transform"] = outcome_transform
+        options = _given(
+            outcome_transform,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
         built: dict[str, TransferModel] = {}
         for name, member in classes.items():
-            own = deepcopy({**options, "likelihood": likelihood} if likelihood else options)
+            own = deepcopy(options)
             check_options(member, own)
             built[name] = member(train_X, train_Y, priors[name], **own)
             _refuse_mixture(built[name])
@@ -906,6 +903,16 @@ class TransferGP(AveragedGP):
         """Computes ``improvement_shares`` from the outcomes."""
         shares = member_shares(self.train_targets, self.improvement_shares.shape[-1])
         self.improvement_shares.data = shares.to(self.improvement_shares)
+
+
+def _given(
+    outcome_transform: OutcomeTransform | DefaultType | None, **options: Any
+) -> dict[str, Any]:
+    """The arguments that a member is to be given: members may lack others, and have defaults."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not isinstance(outcome_transform, DefaultType):
+        given["outcome_transform"] = outcome_transform
+    return given
 
 
 def _refuse_mixture(model: TransferModel) -> None:

@@ -151,6 +151,9 @@ class SourcePosteriorGP(ModularTransferGP):
     _hyperparameters: HyperparameterChoice = "cautious"
     """The hyperpriors of residual and noise; a subclass may have an argument for it."""
 
+    _residual_name = "rbf"
+    """The default residual kernel's name."""
+
     transfer_report = transfer_report
 
     def __init__(
@@ -206,7 +209,7 @@ class SourcePosteriorGP(ModularTransferGP):
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
         """Makes the default residual kernel."""
-        return residual_kernel(prior.dim, batch_shape, own)
+        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances compare inputs with the source data once."""

@@ -58,14 +58,12 @@ class MeanPath(ModelPath):
     Args:
         model: The model.
         prior: Whether to take its mean without the target's data.
-        member: The name of the model's method that gives the distribution; its own by default.
     """
 
-    def __init__(self, model: Any, prior: bool = False, member: str = "__call__") -> None:
+    def __init__(self, model: Any, prior: bool = False) -> None:
         super().__init__()
         self.model = model.eval()
         self._prior = prior
-        self._member = member
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the mean at transformed inputs, in the model's own units.
@@ -79,7 +77,7 @@ class MeanPath(ModelPath):
         """
         prior = prior_mode(self._prior or prior_mode.on())
         with gpt_posterior_settings(), skip_posterior_variances(), prior:
-            return getattr(self.model, self._member)(x).mean
+            return self.model(x).mean
 
 
 class ScaledPath(ModelPath):

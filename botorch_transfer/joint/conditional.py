@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Self
 
 import torch
@@ -47,7 +46,7 @@ from botorch_transfer.gp.state import (
     select_batch,
     shallow_copy,
 )
-from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints
+from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints, rows_of_tasks
 
 
 class SourcePoints(NamedState):
@@ -110,8 +109,7 @@ class SourcePoints(NamedState):
         tasks = range(len(self.sizes))
         if not one_a_task:
             return [(TaskPoints(self.X, tuple(tasks), self.sizes), slice(0, len(self.X)))]
-        ends = accumulate(self.sizes)
-        rows = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        rows = rows_of_tasks(self.sizes)
         points = [TaskPoints(self.X[rows[task]], (task,), (self.sizes[task],)) for task in tasks]
         return list(zip(points, rows, strict=True))
 

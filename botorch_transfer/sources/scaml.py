@@ -38,7 +38,6 @@ from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     HyperparameterChoice,
     LearnedHyperparameters,
-    residual_kernel,
     weight_prior,
 )
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
@@ -124,7 +123,8 @@ class ScaMLGP(SourcePosteriorGP):
             if not isinstance(prior, TransferPrior):
                 learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, hyperparameters = (hyperparameters,), "cautious"
+            self._learned, self._residual_name = (hyperparameters,), hyperparameters.kernel
+            hyperparameters = "cautious"
         self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
@@ -137,16 +137,6 @@ class ScaMLGP(SourcePosteriorGP):
             # It knows the variance of whole functions, not that of differences between tasks.
             own = replace(found, outputscale=own.outputscale)
         return own
-
-    def _residual(
-        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
-    ) -> Kernel:
-        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
-
-    @property
-    def _residual_name(self) -> str:
-        """The default residual kernel's name."""
-        return self._learned[0].kernel if self._learned else "rbf"
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
