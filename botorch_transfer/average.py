@@ -19,7 +19,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Self, cast
 
@@ -31,7 +30,10 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.models.utils import gpt_posterior_settings
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.utils.context_managers import parameter_rollback_ctx
+from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
+from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
+from botorch.utils.context_managers import delattr_ctx, parameter_rollback_ctx
 from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
@@ -55,7 +57,8 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     residual_kernel,
 )
-from botorch_transfer.model import TargetGP, TransferModel, evaluated
+from botorch_transfer.gp.paths import AveragedPath, model_paths
+from botorch_transfer.model import TargetGP, TransferModel, evaluated, register_paths
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.population.model import PopulationGP
@@ -277,6 +280,14 @@ class AveragedGP(  # type: ignore[misc]
             f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
         )
 
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """The members' parts times their shares."""
+        parts = [
+            self._scale_and_shift(member)[0] * member.source_parts(X, names)
+            for member in self.members.values()
+        ]
+        return torch.tensordot(self.shares, torch.stack(parts).to(self.shares), dims=1)
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         moments, noise = self._leave_one_out_by_member()
         mean, variance = mixed_moments(moments, self.shares)
@@ -291,6 +302,52 @@ class AveragedGP(  # type: ignore[misc]
             moments.append((mean * scale + shift, variance * scale.square()))
             noises.append(noise * scale.square())
         return moments, noises
+
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the average of the members' priors.
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return self._averaged_paths(draw_kernel_feature_paths, sample_shape, True, **kwargs)
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the average, or without target points from that of the priors.
+
+        Args:
+            prior_sampler: Draws from a model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        if self.num_target_points == 0:
+            return prior_sampler(model=self, sample_shape=sample_shape)
+        kwargs["prior_sampler"] = prior_sampler
+        return self._averaged_paths(draw_matheron_paths, sample_shape, False, **kwargs)
+
+    def _averaged_paths(
+        self,
+        draw: Callable[..., SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+        **kwargs: Any,
+    ) -> SamplePath:
+        """Draws from each member over transformed inputs, and averages."""
+        paths = []
+        for member in self.eval().members.values():
+            with delattr_ctx(member, "outcome_transform", "input_transform"):
+                paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
+        return model_paths(self, {"average": AveragedPath(self, paths, sample_shape, prior)})
 
     # --------------------------------------------------------------------------------------- fit
 
@@ -391,6 +448,9 @@ class AveragedGP(  # type: ignore[misc]
         """Does nothing."""
 
 
+register_paths(AveragedGP)
+
+
 def _standardization(model: TransferModel) -> Moments:
     """Mean and standard deviation of a model's own units, ``batch_shape x 1`` tensors."""
     transform = getattr(model, "outcome_transform", None)
@@ -400,47 +460,34 @@ def _standardization(model: TransferModel) -> Moments:
     return zero, zero + 1.0
 
 
-@dataclass(frozen=True)
-class GuardRule:
-    """The weight of the transfer model, ``sigmoid(log odds + temperature * log evidence)``.
+PRIOR_WEIGHT = 0.8
+"""The weight of a guarded transfer model if the log evidence is zero."""
+
+TEMPERATURE = 0.3
+"""The factor of the log evidence."""
+
+BLIND_POINTS = 2
+"""Up to this many points, the evidence is computed before any fit."""
+
+AGREEMENT = 2.5
+"""Without target points, the sources are used if the mean rank correlation between them is more
+than this many standard errors above zero."""
+
+
+def weight_of_evidence(evidence: Tensor) -> Tensor:
+    """The weight of a transfer model, ``sigmoid(log odds + temperature * log evidence)``.
 
     Args:
-        prior_weight: The transfer model's weight if the log evidence is zero.
-        temperature: The factor of the log evidence, usually below one.
-        blind_points: Up to this many points, the evidence is computed before any fit.
-        agreement: Without target points, the sources are used if the mean rank correlation between
-            them is more than this many standard errors above zero; ``-inf`` always uses them.
+        evidence: A ``batch_shape`` tensor: the log evidence for it against the plain GP.
 
-    Raises:
-        ValueError: If an argument is out of range.
+    Returns:
+        A ``batch_shape`` tensor between 0 and 1.
 
     Example:
-        >>> GuardRule().weight(torch.tensor([-20.0, 0.0, 20.0]))
+        >>> weight_of_evidence(torch.tensor([-20.0, 0.0, 20.0]))
         tensor([0.0098, 0.8000, 0.9994])
     """
-
-    prior_weight: float = 0.8
-    temperature: float = 0.3
-    blind_points: int = 2
-    agreement: float = 2.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.prior_weight < 1:
-            raise ValueError(f"prior_weight must be between 0 and 1, not {self.prior_weight}.")
-        if self.temperature < 0 or self.blind_points < 0:
-            raise ValueError("temperature and blind_points must not be negative.")
-
-    def weight(self, evidence: Tensor) -> Tensor:
-        """Turns log evidence for the transfer model into its weight.
-
-        Args:
-            evidence: A ``batch_shape`` tensor.
-
-        Returns:
-            A ``batch_shape`` tensor between 0 and 1.
-        """
-        odds = math.log(self.prior_weight / (1 - self.prior_weight))
-        return torch.sigmoid(odds + self.temperature * evidence)
+    return torch.sigmoid(math.log(PRIOR_WEIGHT / (1 - PRIOR_WEIGHT)) + TEMPERATURE * evidence)
 
 
 def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
@@ -499,7 +546,8 @@ class GuardedTransferGP(AveragedGP):
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
     Where the two disagree, the variance is large, so that acquisition functions explore there. The
-    weight is computed when the model is built and again by each fit, see :class:`GuardRule`, and
+    weight is computed when the model is built and again by each fit, see
+    :func:`weight_of_evidence`, and
     frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
     how well both predict each point from the others, and starts in favour of transfer. With one or
     two points it compares how likely they were before any fit. Without points, the model is the
@@ -521,7 +569,6 @@ class GuardedTransferGP(AveragedGP):
         input_transform: A frozen transform of the inputs; by default the transfer model's.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
-        rule: How the transfer model is weighed.
 
     Raises:
         TypeError: If the transfer model does not accept ``prior``.
@@ -555,18 +602,15 @@ class GuardedTransferGP(AveragedGP):
         task_feature: int | None = None,
         transfer_model: Callable[..., TransferModel] = ScaMLGP,
         transfer_options: Mapping[str, Any] | None = None,
-        rule: GuardRule | None = None,
     ) -> None:
-        options: dict[str, Any] = {
-            "train_Yvar": train_Yvar,
-            "likelihood": deepcopy(likelihood),
-            "covar_module": covar_module,
-            "input_transform": input_transform,
-            "task_feature": task_feature,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(outcome_transform, DefaultType):
-            options["outcome_transform"] = outcome_transform
+        options = _given(
+            outcome_transform,
+            train_Yvar=train_Yvar,
+            likelihood=deepcopy(likelihood),
+            covar_module=covar_module,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
         options |= transfer_options or {}
         check_options(transfer_model, options)
         transfer = transfer_model(train_X, train_Y, prior, **options)
@@ -585,7 +629,6 @@ class GuardedTransferGP(AveragedGP):
         )
         plain.num_inputs = transfer.num_inputs
         super().__init__({"transfer": transfer}, plain, train_X)
-        self.rule = GuardRule() if rule is None else rule
         self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
         self.to(train_X)
         self._starts = {
@@ -622,7 +665,7 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points == 0:
             weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
         else:
-            weight = self.rule.weight(self.evidence())
+            weight = weight_of_evidence(self.evidence())
         self.transfer_weight.data = weight.to(self.transfer_weight)
 
     def _is_credible(self) -> bool:
@@ -630,7 +673,7 @@ class GuardedTransferGP(AveragedGP):
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
-        return tasks_agree(source_agreement(sources.gps), self.rule.agreement)
+        return tasks_agree(source_agreement(sources.gps), AGREEMENT)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.
@@ -648,7 +691,7 @@ class GuardedTransferGP(AveragedGP):
         (X,), Y = self.train_inputs, self.train_targets
         if self.num_target_points == 0:
             return torch.zeros_like(self.transfer_weight)
-        if self.num_target_points > self.rule.blind_points:
+        if self.num_target_points > BLIND_POINTS:
             (left_out, plain_left_out), (_, noise) = self._leave_one_out_by_member()
             return leave_one_out_evidence(Y, left_out, plain_left_out, noise)
         with self._starting_values(), prior_mode(True), gpt_posterior_settings():
@@ -795,17 +838,16 @@ class TransferGP(AveragedGP):
     ) -> None:
         classes = _members_for(prior, MEMBERS if members is None else members)
         priors = _priors_of(prior, list(classes))
-        options: dict[str, Any] = {
-            "train_Yvar": train_Yvar,
-            "input_transform": input_transform,
-            "task_feature": task_feature,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(outcome_transform, DefaultType):
-            options["outcome_transform"] = outcome_transform
+        options = _given(
+            outcome_transform,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
         built: dict[str, TransferModel] = {}
         for name, member in classes.items():
-            own = deepcopy({**options, "likelihood": likelihood} if likelihood else options)
+            own = deepcopy(options)
             check_options(member, own)
             built[name] = member(train_X, train_Y, priors[name], **own)
             _refuse_mixture(built[name])
@@ -861,6 +903,16 @@ class TransferGP(AveragedGP):
         """Computes ``improvement_shares`` from the outcomes."""
         shares = member_shares(self.train_targets, self.improvement_shares.shape[-1])
         self.improvement_shares.data = shares.to(self.improvement_shares)
+
+
+def _given(
+    outcome_transform: OutcomeTransform | DefaultType | None, **options: Any
+) -> dict[str, Any]:
+    """The arguments that a member is to be given: members may lack others, and have defaults."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not isinstance(outcome_transform, DefaultType):
+        given["outcome_transform"] = outcome_transform
+    return given
 
 
 def _refuse_mixture(model: TransferModel) -> None:

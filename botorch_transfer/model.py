@@ -29,6 +29,8 @@ from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
+from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -197,6 +199,23 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             Means, variances of the latent function, and noise variances: ``batch_shape x n``
             tensors.
         """
+
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """Evaluates each source task's part of the mean, for ``report``.
+
+        It is the task's term in the prior mean: weight times posterior mean; in a
+        :class:`PopulationGP`, what the task's outcomes contribute to the mean of all; in an
+        average, the members' parts times their shares.
+
+        Args:
+            X: An ``n x d`` tensor of transformed inputs.
+            names: The names of the ``M`` source tasks.
+
+        Returns:
+            An ``M x n`` tensor in the model's own units; by default zeros, as no part is known to
+            be of one source.
+        """
+        return X.new_zeros(len(names), len(X))
 
     @abstractmethod
     def custom_fit(
@@ -555,9 +574,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         mll: ExactMarginalLogLikelihood,
         num_restarts: int | None = None,
         seed: int | None = None,
-        optimizer: Callable[..., Any] | None = None,
-        closure: Callable[..., Any] | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
         optimizer_kwargs: dict[str, Any] | None = None,
         previous: TargetGP | None = None,
         **kwargs: Any,
@@ -565,18 +581,15 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``gp.objective``). ``optimizer``, ``closure``,
-        ``closure_kwargs`` and the further arguments of BoTorch's own fit select the latter instead:
-        it starts at the present values, and from draws only where an attempt fails.
+        a closed form for that (``gp.objective``). The further arguments of BoTorch's own fit select
+        the latter instead: it starts at the present values, and from draws only where an attempt
+        fails.
 
         Args:
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from the hyperpriors, besides the present
                 values; by default the model's ``num_restarts``, and none with ``previous``.
             seed: The seed of these draws; 0 by default.
-            optimizer: An optimizer of BoTorch.
-            closure: A closure for that optimizer.
-            closure_kwargs: Arguments of the closure.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
                 10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
@@ -584,9 +597,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             previous: An earlier model, for instance that of the last step, whose hyperparameters
                 are another start. Two starts of which one is near an optimum take a fraction of
                 the evaluations of many. The result then depends on that model, too.
-            **kwargs: Further arguments of BoTorch's own fit: ``max_attempts``,
-                ``pick_best_of_all_attempts``, ``warning_handler`` and ``caught_exception_types``.
-                It draws from PyTorch's global random numbers.
+            **kwargs: Further arguments of BoTorch's own fit: ``optimizer``, ``closure``,
+                ``closure_kwargs``, ``max_attempts``, ``pick_best_of_all_attempts``,
+                ``warning_handler`` and ``caught_exception_types``. It draws from PyTorch's global
+                random numbers.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
@@ -608,12 +622,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             >>> mll = ExactMarginalLogLikelihood(model.likelihood, model)
             >>> _ = fit_gpytorch_mll(mll, previous=previous)
         """
-        named: dict[str, Any] = {
-            "optimizer": optimizer,
-            "closure": closure,
-            "closure_kwargs": closure_kwargs,
-        }
-        of_botorch = {name: value for name, value in named.items() if value is not None} | kwargs
+        of_botorch = {name: value for name, value in kwargs.items() if value is not None}
         of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
         _check_fit_arguments(of_botorch, of_starts)
         if previous is not None:
@@ -621,7 +630,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             num_restarts = num_restarts or 0
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         given = dict(optimizer_kwargs or {})
-        if optimizer is None and self.max_fit_iterations is not None:
+        if "optimizer" not in of_botorch and self.max_fit_iterations is not None:
             given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
         if self._has_data_to_fit and has_parameters:
             num_restarts = self.num_restarts if num_restarts is None else num_restarts
@@ -636,6 +645,26 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
+
+
+def register_paths(model_class: type[Any]) -> None:
+    """Lets BoTorch's ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` ask a model.
+
+    Args:
+        model_class: A class with ``prior_paths`` and ``posterior_paths``.
+    """
+
+    def prior_paths(model: Any, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        return model.prior_paths(sample_shape, **kwargs)
+
+    def posterior_paths(model: Any, **kwargs: Any) -> SamplePath:
+        return model.posterior_paths(**kwargs)
+
+    DrawKernelFeaturePaths.register(model_class)(prior_paths)
+    DrawMatheronPaths.register(model_class)(posterior_paths)
+
+
+register_paths(TargetGP)
 
 
 def _shapes(model: Module) -> dict[str, torch.Size]:

@@ -143,11 +143,16 @@ class SourcePosteriorGP(ModularTransferGP):
             each input.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's, or there are no such
-            hyperpriors.
+        ValueError: If the input transform is not frozen, or not the prior's.
     """
 
     prior_class: ClassVar[type[ConditionedPrior]]
+
+    _hyperparameters: HyperparameterChoice = "cautious"
+    """The hyperpriors of residual and noise; a subclass may have an argument for it."""
+
+    _residual_name = "rbf"
+    """The default residual kernel's name."""
 
     transfer_report = transfer_report
 
@@ -162,13 +167,12 @@ class SourcePosteriorGP(ModularTransferGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
-        own = self.target_hyperparameters_for(sources, hyperparameters)
-        self._hyperparameters = hyperparameters
+        own = self._own_hyperparameters(sources)
+        self._infers_noise = train_Yvar is None and likelihood is None
         if covar_module is None:
             covar_module = self._residual(sources, own, batch_shape)
         super().__init__(
@@ -195,27 +199,17 @@ class SourcePosteriorGP(ModularTransferGP):
         """Returns the model's view of the prior."""
         return resolve_prior(cls.prior_class, prior, input_transform)
 
-    def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
-    ) -> GPHyperparameters:
-        """Chooses hyperpriors, starts and bounds of the default residual kernel and noise.
-
-        Args:
-            prior: The view of the prior.
-            hyperparameters: The constructor's argument.
-
-        Returns:
-            The hyperparameters. A subclass may return its own.
-        """
-        if hyperparameters == "paper":
+    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
+        """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""
+        if self._hyperparameters == "paper":
             return RESIDUAL_HYPERPARAMETERS
-        return target_hyperparameters(hyperparameters, prior.dim, prior.residual_variance)
+        return target_hyperparameters(self._hyperparameters, prior.dim, prior.residual_variance)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
         """Makes the default residual kernel."""
-        return residual_kernel(prior.dim, batch_shape, own)
+        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
 
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances compare inputs with the source data once."""

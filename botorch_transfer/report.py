@@ -15,9 +15,9 @@ without a test is said to be so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -27,13 +27,12 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.conditioned import ConditionedBatch
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
+from botorch_transfer.gp.likelihood import average_log_density
 from botorch_transfer.gp.stationary import squared_distance
 from botorch_transfer.model import TransferModel
 from botorch_transfer.outcome_transforms import usable_std
-from botorch_transfer.population.prior import SourcePopulation
-from botorch_transfer.sources.prior import SourceGPs
-from botorch_transfer.sources.screening import average_log_density
+from botorch_transfer.prior import ConditionedPrior
 
 CLEAR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""
@@ -131,16 +130,18 @@ def member_on_sources(model: TransferModel) -> TransferModel | None:
     Returns:
         The first of its members, or else the model, whose prior is a :class:`SourceGPs`.
     """
-    candidates = (*getattr(model, "members", {}).values(), model)
-    has_posteriors = (isinstance(getattr(m, "prior", None), SourceGPs) for m in candidates)
-    return next((m for m, has in zip(candidates, has_posteriors, strict=True) if has), None)
+    for candidate in (*getattr(model, "members", {}).values(), model):
+        prior = getattr(candidate, "prior", None)
+        if isinstance(prior, ConditionedPrior) and isinstance(prior.gps, ConditionedGPs):
+            return candidate
+    return None
 
 
 def _report_on_sources(
     model: TransferModel, informed: TransferModel, weight: float
 ) -> pd.DataFrame:
     """The report on a model one of whose members, or which itself, is on :class:`SourceGPs`."""
-    sources = cast(SourceGPs, informed.prior)
+    sources = cast(ConditionedPrior, informed.prior)
     weights = getattr(informed, "weights", torch.full((sources.num_tasks,), torch.nan))
     predicted, explained = source_shares(model, sources)
     findings, factors, slopes = _findings(model, sources)
@@ -167,13 +168,12 @@ def _report_on_sources(
     return pd.concat([report, pd.DataFrame([total], index=[ALL], columns=COLUMNS)])
 
 
-def source_shares(model: TransferModel, sources: SourceGPs) -> tuple[Tensor, Tensor]:
+def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tensor, Tensor]:
     """How much of a model's prediction, and of the outcomes' variance, each source explains.
 
-    A source's part is its term in the prior mean: weight times posterior mean; in a
-    :class:`PopulationGP`, what the source's outcomes contribute to the mean of all; in an average,
-    the members' parts times their shares. What remains of the prediction is the rest. A level
-    counts nowhere: parts are compared by their spread over the points.
+    A source's part is its term in the prior mean, see :meth:`TransferModel.source_parts`. What
+    remains of the prediction is the rest. A level counts nowhere: parts are compared by their
+    spread over the points.
 
     Args:
         model: The model; evaluated at the sources' points as long as it has fewer than two.
@@ -188,8 +188,7 @@ def source_shares(model: TransferModel, sources: SourceGPs) -> tuple[Tensor, Ten
     if not at_target:
         X = sources.gps.train_X[sources.gps.mask]
         X = X[evenly_spaced(len(X), MAX_POINTS)].to(Y)
-    names = list(sources.task_names)
-    parts = _parts(model, X, names).double()
+    parts = model.source_parts(X, sources.task_names).double()
     with gpt_posterior_settings():
         prediction = model(X).mean.double()
     apart = torch.cat([parts, (prediction - parts.sum(dim=0)).unsqueeze(0)])
@@ -203,29 +202,7 @@ def source_shares(model: TransferModel, sources: SourceGPs) -> tuple[Tensor, Ten
     return predicted, torch.where(variance > 0, explained, torch.nan)
 
 
-def _parts(model: TransferModel, X: Tensor, names: Sequence[str]) -> Tensor:
-    """The sources' parts of the mean at ``n`` transformed inputs: ``M x n``, in own units."""
-    members: Mapping[str, TransferModel] = getattr(model, "members", {})
-    if members:
-        shares = cast(Any, model).shares
-        total = X.new_zeros(len(names), len(X))
-        for share, member in zip(shares, members.values(), strict=True):
-            scale, _ = cast(Any, model)._scale_and_shift(member)
-            total = total + share * scale * _parts(member, X, names)
-        return total
-    prior = getattr(model, "prior", None)
-    weights: Tensor | None = getattr(model, "weights", None)
-    if isinstance(prior, SourceGPs) and weights is not None:
-        return weights.unsqueeze(-1) * prior.gps.mean(X)
-    if isinstance(prior, SourcePopulation) and list(prior.task_names) == list(names):
-        gps = prior.gps
-        of_rows = gps.flat_cross(X.double())[0] * gps.alpha[0]
-        of_tasks = of_rows.new_zeros(len(X), len(names)).index_add_(1, gps.task, of_rows)
-        return cast(Any, model).scale.mean * of_tasks.mT
-    return X.new_zeros(len(names), len(X))  # no part is known to be of one source
-
-
-def _findings(model: TransferModel, sources: SourceGPs) -> tuple[list[str], Tensor, Tensor]:
+def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str], Tensor, Tensor]:
     """What the data say of each source: the finding, two log Bayes factors and the slope."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets

@@ -22,6 +22,14 @@ settings.register_profile("botorch_transfer", deadline=None, derandomize=True, m
 settings.load_profile("botorch_transfer")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker of the contract tests, which other rooms' tests import."""
+    config.addinivalue_line(
+        "markers",
+        "gaussian: of the contract that BoTorch's ensembles, with their mixtures, do not share",
+    )
+
+
 def pytest_collection_finish() -> None:
     """Keeps the garbage collector from going through all modules and tests again and again.
 

@@ -14,15 +14,17 @@ FILES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
-ABOVE = {"average", "pathwise", "plotting", "calibration", "suggestion", "ax", "optuna"}
+ABOVE = {"average", "plotting", "calibration", "suggestion", "ax", "optuna"}
 NOT_BELOW = {
     "search_space": {"data", "gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
     "data": {"gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
     "gp": {"prior", "model", "modular", "report", *METHODS, *ABOVE},
     "prior": {"model", "modular", "report", *METHODS, *ABOVE},
     "model": {"modular", "report", *METHODS, *ABOVE},
-    **dict.fromkeys((*METHODS, "modular", "report"), ABOVE),
-    "average": {"pathwise", "plotting", "suggestion", "ax", "optuna"},
+    "report": {"modular", *METHODS, *ABOVE},
+    "modular": {*METHODS, *ABOVE},
+    **dict.fromkeys(METHODS, ABOVE),
+    "average": {"plotting", "suggestion", "ax", "optuna"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }

@@ -24,8 +24,9 @@ from botorch_transfer import (
     SourceGPs,
     SourceHierarchy,
     TwoStageTransferGP,
+    average,
 )
-from botorch_transfer.average import GuardRule, leave_one_out_evidence, prior_evidence
+from botorch_transfer.average import leave_one_out_evidence, prior_evidence, weight_of_evidence
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
 from tests.models.contract import copy_hyperparameters
@@ -102,7 +103,7 @@ def _at_odds():
     return {f"{sign} {i}": (A, sign * FAMILY.value(A)) for i in range(3) for sign in (1, -1)}
 
 
-def test_without_points_a_history_at_odds_with_itself_is_not_followed():
+def test_without_points_a_history_at_odds_with_itself_is_not_followed(monkeypatch):
     prior = SourceGPs.fit(_at_odds(), num_restarts=0)
     X, Y = FAMILY.target(0)
     model = fit(GuardedTransferGP(X, Y, prior))
@@ -111,8 +112,9 @@ def test_without_points_a_history_at_odds_with_itself_is_not_followed():
     torch.testing.assert_close(posterior.mean, model.plain.posterior(TEST_X).mean)
     assert posterior.mean.std() < 1e-6
     assert (posterior.variance > 0).all()
-    always = GuardedTransferGP(X, Y, prior, rule=GuardRule(agreement=-torch.inf))
-    assert always.transfer_weight == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(average, "AGREEMENT", -torch.inf)
+        assert GuardedTransferGP(X, Y, prior).transfer_weight == 1
     # One point is evidence, and all that counts from then on.
     assert GuardedTransferGP(*FAMILY.target(1), prior).transfer_weight > 0
     near = model.condition_on_observations(*FAMILY.target(2))
@@ -169,18 +171,18 @@ def test_evidence_by_refits(known_noise):
             normal = torch.distributions.Normal(mean, (variance + noise[i]).sqrt())
             expected = expected + sign * normal.log_prob(y[i]).sum()
     torch.testing.assert_close(model.evidence(), expected)
-    torch.testing.assert_close(model.transfer_weight.data, model.rule.weight(expected).detach())
+    torch.testing.assert_close(model.transfer_weight.data, weight_of_evidence(expected).detach())
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_evidence_of_few_points_is_that_before_the_fit(n):
+def test_evidence_of_few_points_is_that_before_the_fit(n, monkeypatch):
     X, Y = FAMILY.target(n)
     fresh = GuardedTransferGP(X, Y, PRIOR)
     before = fresh.evidence()
     fitted = fit(fresh)
     torch.testing.assert_close(fitted.evidence(), before)
-    never_blind = GuardedTransferGP(X, Y, PRIOR, rule=GuardRule(blind_points=0))
-    assert not torch.equal(never_blind.evidence(), before)
+    monkeypatch.setattr(average, "BLIND_POINTS", 0)
+    assert not torch.equal(GuardedTransferGP(X, Y, PRIOR).evidence(), before)
 
 
 def _weight(sign: float, n: int) -> float:
@@ -227,12 +229,11 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_weight_of_evidence():
-    rule = GuardRule(prior_weight=0.9, temperature=0.5)
     evidence = torch.tensor([-4.0, 0.0, 3.0], dtype=torch.double)
-    odds = [9 * math.exp(0.5 * value) for value in evidence.tolist()]
+    odds = [4 * math.exp(0.3 * value) for value in evidence.tolist()]
     expected = torch.tensor([odd / (1 + odd) for odd in odds], dtype=torch.double)
-    torch.testing.assert_close(rule.weight(evidence), expected)
-    extreme = rule.weight(torch.tensor([-1e9, 1e9]))
+    torch.testing.assert_close(weight_of_evidence(evidence), expected)
+    extreme = weight_of_evidence(torch.tensor([-1e9, 1e9]))
     assert extreme.tolist() == [0.0, 1.0]
 
 
@@ -279,15 +280,3 @@ def test_singular_priors():
     prior = MultivariateNormal(torch.zeros(2).double(), zero)
     noise = torch.zeros(2).double()
     assert prior_evidence(torch.ones(2).double(), prior, prior, noise) == 0
-
-
-@pytest.mark.parametrize("weight", [0.0, 1.0, -0.1])
-def test_odds_of_nothing_are_refused(weight):
-    with pytest.raises(ValueError, match="prior_weight must be between 0 and 1"):
-        GuardRule(prior_weight=weight)
-
-
-@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"blind_points": -1}])
-def test_negative_settings_are_refused(options):
-    with pytest.raises(ValueError, match="must not be negative"):
-        GuardRule(**options)

@@ -110,7 +110,7 @@ def test_parts_of_a_population_add_up_to_its_mean():
     X, Y = FAMILY.target(4)
     model = PopulationGP(X, Y, POPULATION).eval()
     with torch.no_grad():
-        parts = report._parts(model, X, POPULATION.task_names)
+        parts = model.source_parts(X, POPULATION.task_names)
         mean = model.mean_module(X)
     assert parts.shape == (3, 4)
     torch.testing.assert_close(parts.sum(dim=0), mean)
@@ -121,12 +121,12 @@ def test_shares_of_an_average_are_those_of_its_members():
     model = TransferGP(X, 100 * Y, {"population": POPULATION, "scaml": PRIOR})
     names, (own,) = list(PRIOR.task_names), model.eval().train_inputs
     with torch.no_grad():
-        parts = report._parts(model, own, names)
+        parts = model.source_parts(own, names)
         expected = sum(
             share
             * member.outcome_transform.stdvs
             / model.outcome_transform.stdvs
-            * report._parts(member, own, names)
+            * member.source_parts(own, names)
             for share, member in zip(model.shares, model.members.values(), strict=True)
         )
     torch.testing.assert_close(parts, expected)

@@ -31,7 +31,7 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from ax.storage.transform_registry import register_transform
 
 from botorch_transfer import models, report
-from botorch_transfer.average import GuardRule, TransferGP
+from botorch_transfer.average import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
@@ -72,9 +72,7 @@ def register() -> None:
     for stored in (TransferHistory, AuxiliaryHistory):
         CORE_ENCODER_REGISTRY[stored] = stored.to_json
         CORE_DECODER_REGISTRY[stored.__name__] = stored
-    # Ax stores any dataclass, but loads only those that are registered.
-    for named in (TransferGenerators, GuardRule):
-        CORE_DECODER_REGISTRY[named.__name__] = named
+    CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
 
 
 def transfer_generation_strategy(

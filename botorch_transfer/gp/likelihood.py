@@ -41,6 +41,9 @@ BLOCK_ELEMENTS = 2**17
 """Covariance matrix elements to evaluate at once on a CPU: what its cache holds. Fewer have more
 overhead, more take longer an element."""
 
+CHUNK_ELEMENTS = 2**21
+"""How many covariances of tasks are evaluated at once, so that memory does not grow with them."""
+
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -60,6 +63,31 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
     """
     squares = whitened.square().sum(dim=(-2, -1))
     return -0.5 * squares - _half_log_det(root) - _HALF_LOG_2PI * root.shape[-1]
+
+
+def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
+    """Evaluates the log density of errors, averaged over several covariances of residual and noise.
+
+    Args:
+        errors: An ``M x n`` tensor.
+        covariance: An ``M x n x n`` tensor.
+        residual: A ``G x n x n`` tensor.
+
+    Returns:
+        An ``M`` tensor.
+
+    Example:
+        >>> average_log_density(torch.zeros(2, 1), torch.zeros(2, 1, 1), torch.ones(1, 1, 1))
+        tensor([-0.9189, -0.9189])
+    """
+    size = max(1, CHUNK_ELEMENTS // max(1, residual.numel()))
+    densities = []
+    for part, errors_of_part in zip(covariance.split(size), errors.split(size), strict=True):
+        root = psd_safe_cholesky(part.unsqueeze(1) + residual)
+        column = errors_of_part.unsqueeze(1).expand(root.shape[:-1]).unsqueeze(-1)
+        whitened = torch.linalg.solve_triangular(root, column, upper=False)
+        densities.append(log_density(root, whitened).logsumexp(dim=-1))
+    return torch.cat(densities) - math.log(len(residual))
 
 
 def nll(

@@ -13,7 +13,7 @@ functions of transformed inputs, in the model's own units; a sum of them with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.means import Mean
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from torch import Tensor
+from torch.nn import ModuleList
 
 from botorch_transfer._botorch import (
     draw_kernel_feature_paths_fallback,
@@ -57,14 +58,12 @@ class MeanPath(ModelPath):
     Args:
         model: The model.
         prior: Whether to take its mean without the target's data.
-        member: The name of the model's method that gives the distribution; its own by default.
     """
 
-    def __init__(self, model: Any, prior: bool = False, member: str = "__call__") -> None:
+    def __init__(self, model: Any, prior: bool = False) -> None:
         super().__init__()
         self.model = model.eval()
         self._prior = prior
-        self._member = member
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the mean at transformed inputs, in the model's own units.
@@ -78,7 +77,7 @@ class MeanPath(ModelPath):
         """
         prior = prior_mode(self._prior or prior_mode.on())
         with gpt_posterior_settings(), skip_posterior_variances(), prior:
-            return getattr(self.model, self._member)(x).mean
+            return self.model(x).mean
 
 
 class ScaledPath(ModelPath):
@@ -135,6 +134,65 @@ class CentredPath(ModelPath):
             A ``sample_shape x batch_shape x n`` tensor.
         """
         return self.path(x, **kwargs) - self.mean
+
+
+class AveragedPath(ModelPath):
+    r"""Draws of an average of models, which are those of the mixture in the first two moments.
+
+    With shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard normal ``z_k`` each,
+    they are the mean plus centred draws ``δ_k`` of the members, ``μ + Σ_k √p_k (δ_k + z_k (μ_k -
+    μ))``.
+
+    Args:
+        model: The average, in evaluation mode.
+        paths: A draw from each of its members, their means included, in the member's own units.
+        sample_shape: The sample shape.
+        prior: Whether the draws are from the priors, without the target's data.
+    """
+
+    shares: Tensor
+    scale: Tensor
+    shift: Tensor
+    z: Tensor
+
+    def __init__(
+        self,
+        model: Any,
+        paths: Sequence[SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+    ) -> None:
+        super().__init__()
+        self.paths, shares = ModuleList(paths), model.shares.detach().clone()
+        # Copies: a path stays what it is when the model's hyperparameters change.
+        members = deepcopy(model).members.values()
+        self.means = ModuleList(MeanPath(member, prior) for member in members)
+        units = [model._scale_and_shift(member) for member in model.members.values()]
+        scales, shifts = (
+            torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
+        )
+        self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
+        self.register_buffer("scale", scales)
+        self.register_buffer("shift", shifts)
+        # One z for each function: which model is right does not change from point to point.
+        z = shares.new_empty(*sample_shape, *shares.shape).normal_()
+        self.register_buffer("z", z.unsqueeze(-2))
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Handed through.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        draws = torch.stack([path(x, **kwargs) for path in self.paths], dim=-1)
+        means = torch.stack([mean(x) for mean in self.means], dim=-1) * self.scale + self.shift
+        mean = (self.shares * means).sum(dim=-1, keepdim=True)
+        deviations = draws * self.scale + self.shift - means + self.z * (means - mean)
+        return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
 
 
 def model_paths(model: Any, paths: Mapping[str, SamplePath]) -> PathDict:

@@ -80,6 +80,23 @@ class HierarchicalGP(SourcePosteriorGP):
 
     prior: SourceHierarchy
 
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData,
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        hyperparameters: HyperparameterChoice = "cautious",
+    ) -> None:
+        self._hyperparameters = hyperparameters
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
+
     @classmethod
     def _resolve(
         cls, prior: PriorOrData, input_transform: InputTransform | None

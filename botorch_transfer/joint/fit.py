@@ -24,7 +24,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import compress
 from time import perf_counter
 from typing import Any, NamedTuple, Self, cast
 
@@ -39,6 +39,7 @@ from botorch_transfer.gp.objective import (
     is_gaussian_or_known,
 )
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
+from botorch_transfer.joint.kernels import rows_from_first_to_last, rows_of_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -172,10 +173,7 @@ class TaskLayout:
     @property
     def groups(self) -> list[slice]:
         """The rows of each independent source task; none if they are dependent."""
-        if not self.independent:
-            return []
-        ends = list(accumulate(self.sizes[:-1]))
-        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=False)]
+        return rows_of_tasks(self.sizes[:-1]) if self.independent else []
 
     @property
     def rest(self) -> slice:
@@ -203,9 +201,8 @@ class TaskLayout:
         if self.independent:
             group = next((task for task, flag in enumerate(support[:-1]) if flag), None)
             return group, slice(0, self.sizes[-1] if support[-1] else 0)
-        ends = [0, *accumulate(self.sizes)]
-        inside = [task for task, flag in enumerate(support) if flag]
-        return None, slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
+        rows = compress(rows_of_tasks(self.sizes), support)
+        return None, rows_from_first_to_last(list(rows))
 
 
 class JointGradient(NamedTuple):

@@ -37,6 +37,16 @@ from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.stationary import evaluate
 
 
+def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
+    """The rows of each task, for numbers of points of tasks one after another."""
+    return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+
+
+def rows_from_first_to_last(rows: Sequence[slice]) -> slice:
+    """The rows from the first to the last of some tasks, ascending; none of no task."""
+    return slice(rows[0].start, rows[-1].stop) if rows else slice(0, 0)
+
+
 @dataclass(frozen=True)
 class TaskPoints:
     """Points of known tasks, sorted by task.
@@ -53,9 +63,8 @@ class TaskPoints:
 
     def rows(self, support: Sequence[bool]) -> slice:
         """The rows from the first to the last point whose task is in the support."""
-        ends = [0, *accumulate(self.sizes)]
-        inside = [rank for rank, task in enumerate(self.tasks) if support[task]]
-        return slice(ends[inside[0]], ends[inside[-1] + 1]) if inside else slice(0, 0)
+        rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
+        return rows_from_first_to_last([own for task, own in rows if support[task]])
 
     def spread(self, values: Tensor, dim: int) -> Tensor:
         """Repeats each task's value at each of its points.

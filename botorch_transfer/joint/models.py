@@ -65,6 +65,7 @@ from botorch_transfer.gp.tasks import (
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.joint import kernels as coregionalization
 from botorch_transfer.joint.conditional import (
+    JointPath,
     SourceConditional,
     SourceConditionalKernel,
     SourceConditionalMean,
@@ -73,7 +74,6 @@ from botorch_transfer.joint.conditional import (
 )
 from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
-from botorch_transfer.joint.paths import JointPath
 from botorch_transfer.model import TargetGP
 from botorch_transfer.prior import TransferPrior
 

@@ -1,6 +1,5 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer import pathwise  # noqa: F401  (registers the samplers)
 from botorch_transfer.average import GuardedTransferGP, TransferGP
 from botorch_transfer.hierarchy.models import (
     BoostedHierarchicalGP,

@@ -9,28 +9,19 @@ The posterior of what the sources share is in ``population.kernel``, its fit in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Self, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
-from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.sampling.pathwise.paths import SamplePath
-from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
-    HyperparameterChoice,
-    LogDensityLogNormalPrior,
     residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
@@ -59,9 +50,6 @@ further from theirs it then is."""
 
 ENOUGH_POINTS = 3
 """From how many points on the target's outcomes say how far they spread."""
-
-_AROUND = 0.5
-"""The standard deviation of a hyperprior around a learned value, on a logarithmic scale."""
 
 _RANGE = 1e12
 """How far up and down from order one a hyperparameter may be."""
@@ -94,8 +82,6 @@ class PopulationGP(SourcePosteriorGP):
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
             task; by default the sources', at their values. The parameters of a kernel that is given
             are fitted.
-        fit_residual: Whether a fit also adapts the default kernel ``k`` to the target's data, by
-            MAP with log-normal hyperpriors around the sources' values.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
@@ -115,34 +101,16 @@ class PopulationGP(SourcePosteriorGP):
     prior: SourcePopulation
     covar_module: PopulationKernel
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        fit_residual: bool = False,
-    ) -> None:
-        self._learns_noise = train_Yvar is None and likelihood is None
-        self._fit_residual = fit_residual
-        modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
-    def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
-    ) -> GPHyperparameters:
-        """Those of the sources' own functions."""
+    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
+        """Those of the sources' own functions, at whose values they stay."""
         own = cast(SourcePopulation, prior).hyperparameters
-        lengthscale, fitted = own.own_lengthscale, self._fit_residual
+        typical = own.own_lengthscale.log().mean().exp()
+        starts = (float(value) for value in (typical, own.own_outputscale, own.noise))
         return GPHyperparameters(
-            lengthscale=_around(lengthscale, float(lengthscale.log().mean().exp()), fitted),
-            outputscale=_around(own.own_outputscale, float(own.own_outputscale), fitted),
-            noise=_around(own.noise, float(own.noise), fitted=False),
+            *(
+                Hyperparameter(None, start, min(1.0, start) / _RANGE, max(1.0, start) * _RANGE)
+                for start in starts
+            )
         )
 
     def _residual(
@@ -152,7 +120,7 @@ class PopulationGP(SourcePosteriorGP):
         kernel: Any = residual_kernel(prior.dim, batch_shape, own, prior.gps.kernel)
         present = kernel.base_kernel.lengthscale
         kernel.base_kernel.lengthscale = learned.own_lengthscale.to(present).expand_as(present)
-        return kernel.requires_grad_(self._fit_residual)
+        return kernel.requires_grad_(False)
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
@@ -162,7 +130,7 @@ class PopulationGP(SourcePosteriorGP):
         return PopulationMean(common, scale), covariance
 
     def _add_parts(self) -> None:
-        if self._learns_noise:
+        if self._infers_noise:
             self.likelihood.requires_grad_(False)
         self.to(self.train_targets)
         self.update_scale()
@@ -220,7 +188,7 @@ class PopulationGP(SourcePosteriorGP):
         level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
         # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
-        if self._learns_noise:
+        if self._infers_noise:
             bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
             noise = (square * self.prior.gps.own_noise).unsqueeze(-1)
             noise = noise.clamp(2 * float(bounds.lower_bound), 0.5 * float(bounds.upper_bound))
@@ -247,7 +215,7 @@ class PopulationGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         mean = self.mean_module.common(X).double().unsqueeze(-2)
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
-        if self._learns_noise:
+        if self._infers_noise:
             noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
@@ -264,6 +232,15 @@ class PopulationGP(SourcePosteriorGP):
 
     def _after_fit(self) -> None:
         self.update_scale()
+
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """What each source's outcomes contribute to the mean, if these are the prior's sources."""
+        if list(names) != list(self.prior.task_names):
+            return super().source_parts(X, names)
+        gps = self.prior.gps
+        of_rows = gps.flat_cross(X.double())[0] * gps.alpha[0]
+        of_tasks = of_rows.new_zeros(len(X), len(names)).index_add_(1, gps.task, of_rows)
+        return self.scale.mean * of_tasks.mT
 
 
 class PopulationMeanPath(ModelPath):
@@ -295,22 +272,3 @@ class PopulationMeanPath(ModelPath):
             A ``sample_shape x batch_shape x n`` tensor.
         """
         return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)
-
-
-class _PriorAround(LogDensityLogNormalPrior):
-    """A hyperprior around learned values, one for each input, which moves with its model."""
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        # PyTorch's distribution reads plain attributes, and GPyTorch moves copies of them.
-        base: Any = self.base_dist
-        base.loc, base.scale = self._buffered_loc, self._buffered_scale
-        return self
-
-
-def _around(value: Tensor, start: float, fitted: bool) -> Hyperparameter:
-    """A hyperparameter near the sources'; its hyperprior is for a fit."""
-    loc = value.log().cpu()
-    prior = partial(_PriorAround, loc, torch.full_like(loc, _AROUND))
-    lower, upper = min(1.0, start) / _RANGE, max(1.0, start) * _RANGE
-    return Hyperparameter(prior if fitted else None, start, lower, upper)

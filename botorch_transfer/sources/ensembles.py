@@ -16,17 +16,13 @@ for weights of your own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
-from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.priors import NormalPrior
 from gpytorch.settings import skip_posterior_variances
@@ -34,13 +30,10 @@ from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
-    HyperparameterChoice,
 )
 from botorch_transfer.gp.paths import (
     MeanPath,
@@ -54,6 +47,12 @@ from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
+
+NUM_SAMPLES, SEED = 256, 0
+"""The number of RGPE's posterior draws, and their seed."""
+
+BANDWIDTH = 0.1
+"""SGPT's bandwidth ``ρ``: sources with at least this share of misranked pairs get weight zero."""
 
 MAX_ELEMENTS = 2**22
 """The size of the largest array of draws; larger ones are computed in parts."""
@@ -84,9 +83,7 @@ class EnsembleGP(SourcePosteriorGP):
     has_source_covariance: ClassVar[bool] = True
     """Whether the sources' posterior covariance is a part of the ensemble's."""
 
-    def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
-    ) -> GPHyperparameters:
+    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Those of source tasks: the target's own GP knows nothing of them."""
         return SOURCE_HYPERPARAMETERS
 
@@ -107,6 +104,10 @@ class EnsembleGP(SourcePosteriorGP):
     def weights(self) -> Tensor:
         """The source tasks' weights, a ``batch_shape x M`` tensor."""
         return self.ensemble_weights.weights
+
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """Each source's weight times its posterior mean."""
+        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
 
     @property
     def target_weight(self) -> Tensor:
@@ -268,10 +269,11 @@ class RankWeightedGP(EnsembleGP):
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
-    A weight is the share of posterior draws in which a model misranks the fewest pairs of target
-    points, ties are split. The target's own model is scored by leave-one-out draws. A source whose
-    median loss exceeds the 95th percentile of the target's own is left out. Use it where sources
-    are similar up to a monotone change of their outcomes: ranks do not see offsets and scales.
+    A weight is the share of ``NUM_SAMPLES`` posterior draws in which a model misranks the fewest
+    pairs of target points, ties are split. The target's own model is scored by leave-one-out draws.
+    A source whose median loss exceeds the 95th percentile of the target's own is left out. Use it
+    where sources are similar up to a monotone change of their outcomes: ranks do not see offsets
+    and scales.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
@@ -284,12 +286,9 @@ class RankWeightedGP(EnsembleGP):
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
             lengthscale for each input.
-        num_samples: The number of posterior draws.
-        seed: The seed of the draws.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's, or ``num_samples`` is
-            not positive.
+        ValueError: If the input transform is not frozen, or not the prior's.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -301,26 +300,6 @@ class RankWeightedGP(EnsembleGP):
     """
 
     label = "RGPE"
-
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        num_samples: int = 256,
-        seed: int = 0,
-    ) -> None:
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be positive, not {num_samples}.")
-        self.num_samples, self.seed = num_samples, seed
-        modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
 
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
@@ -336,7 +315,7 @@ class RankWeightedGP(EnsembleGP):
         covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
         X, Y, noise = X.double(), Y.double(), noise.double()
         # All sources share their draws, so that their order does not matter.
-        own, error, sources = base_samples(X, self.num_samples, self.seed)
+        own, error, sources = base_samples(X, NUM_SAMPLES, SEED)
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
         own_losses = []
@@ -479,9 +458,9 @@ class TwoStageTransferGP(EnsembleGP):
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)        covariance(x, x') = Σ_t(x, x')
 
     Weights are proportional to an Epanechnikov kernel, ``¾ (1 - (r_m / ρ)²)`` for ``r_m < ρ`` and
-    else zero, of the share ``r_m`` of pairs of target points that a source's mean misranks; the
-    target's own weight is ¾, that of a perfectly ranking source. Use it if few of many sources
-    resemble the target. Its uncertainty is the plain GP's.
+    else zero, of the share ``r_m`` of pairs of target points that a source's mean misranks, with
+    ``ρ`` one tenth; the target's own weight is ¾, that of a perfectly ranking source. Use it if few
+    of many sources resemble the target. Its uncertainty is the plain GP's.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
@@ -494,12 +473,9 @@ class TwoStageTransferGP(EnsembleGP):
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
             lengthscale for each input.
-        bandwidth: The bandwidth ``ρ``: sources with at least this share of misranked pairs get
-            weight zero.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's, or ``bandwidth`` is
-            not positive.
+        ValueError: If the input transform is not frozen, or not the prior's.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -512,31 +488,12 @@ class TwoStageTransferGP(EnsembleGP):
     label = "SGPT"
     has_source_covariance = False
 
-    def __init__(
-        self,
-        train_X: Tensor,
-        train_Y: Tensor,
-        prior: PriorOrData,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
-        covar_module: Kernel | None = None,
-        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
-        input_transform: InputTransform | None = None,
-        task_feature: int | None = None,
-        bandwidth: float = 0.1,
-    ) -> None:
-        if not bandwidth > 0:
-            raise ValueError(f"bandwidth must be positive, not {bandwidth}.")
-        self.bandwidth = bandwidth
-        modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         misranked = misranked_pairs(self.prior.gps.mean(X).unsqueeze(-2), Y).squeeze(-1)
         num_pairs = (Y.unsqueeze(-1) != Y.unsqueeze(-2)).sum(dim=(-2, -1)).to(Y) / 2
         share = misranked / num_pairs.clamp_min(1.0).unsqueeze(-1)
         share = torch.cat([share, torch.zeros_like(share[..., :1])], dim=-1)
-        return epanechnikov(share / self.bandwidth)
+        return epanechnikov(share / BANDWIDTH)
 
 
 def epanechnikov(distance: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
 The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones
-and those of the paper, are in ``gp.hyperpriors``.
+and those of the paper, are in ``gp.hyperpriors``. With thousands of source tasks, a step of
+Bayesian optimization must not evaluate them all: :func:`screened_tasks` judges each task by itself,
+by how much better than no task it explains the target's outcomes.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -10,6 +12,8 @@ and those of the paper, are in ``gp.hyperpriors``.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
@@ -27,20 +31,21 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     HyperparameterChoice,
     LearnedHyperparameters,
-    residual_kernel,
     weight_prior,
 )
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
-from botorch_transfer.sources.screening import screened_tasks
 
 
 class ScaMLGP(SourcePosteriorGP):
@@ -61,7 +66,7 @@ class ScaMLGP(SourcePosteriorGP):
     Where the history may mislead, take :class:`TransferGP` or :class:`GuardedTransferGP`.
 
     Of more than ``max_sources`` tasks it selects those that explain the target's outcomes best,
-    each by itself (``screening.screened_tasks``). The weights of the others are exactly zero, and
+    each by itself (:func:`screened_tasks`). The weights of the others are exactly zero, and
     they take no time. Tasks are selected when the model is built and again by each fit, and kept in
     between: by conditioning, fantasies and leave-one-out predictions. Without target points all
     tasks are used. A batch of models selects the same tasks for all its members.
@@ -94,7 +99,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     prior: SourceGPs
     task_weights: TaskWeights
-    # No part of the state; pickles of earlier versions have none.
+    # A tuple, because a module would be a part of the state.
     _learned: tuple[LearnedHyperparameters, ...] = ()
 
     def __init__(
@@ -118,32 +123,20 @@ class ScaMLGP(SourcePosteriorGP):
             if not isinstance(prior, TransferPrior):
                 learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
                 prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, hyperparameters = (hyperparameters,), "cautious"
+            self._learned, self._residual_name = (hyperparameters,), hyperparameters.kernel
+            hyperparameters = "cautious"
+        self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, task_feature, hyperparameters
-        )
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
 
-    def target_hyperparameters_for(
-        self, prior: ConditionedPrior, hyperparameters: HyperparameterChoice
-    ) -> GPHyperparameters:
+    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super().target_hyperparameters_for(prior, hyperparameters)
+        own = super()._own_hyperparameters(prior)
         for learned in self._learned:
             found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
             # It knows the variance of whole functions, not that of differences between tasks.
             own = replace(found, outputscale=own.outputscale)
         return own
-
-    def _residual(
-        self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
-    ) -> Kernel:
-        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
-
-    @property
-    def _residual_name(self) -> str:
-        """The default residual kernel's name."""
-        return self._learned[0].kernel if self._learned else "rbf"
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
@@ -167,7 +160,7 @@ class ScaMLGP(SourcePosteriorGP):
             return
         # The default residual at its start, whatever the present hyperparameters: the same data
         # have the same choice.
-        own = self.target_hyperparameters_for(self.prior, self._hyperparameters)
+        own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         residual = Stationary(
@@ -215,6 +208,10 @@ class ScaMLGP(SourcePosteriorGP):
         gps, _ = self.task_weights.selected(self.prior.gps)
         return gps.sharing(X)
 
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """Each source's weight times its posterior mean."""
+        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
+
     @property
     def weights(self) -> Tensor:
         """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those not selected."""
@@ -228,3 +225,87 @@ class ScaMLGP(SourcePosteriorGP):
         counts = value.reshape(-1, weights.num_tasks).any(dim=0) | (not self._has_too_many_sources)
         weights.select(counts.nonzero().squeeze(-1))
         weights.weights = value[..., counts]
+
+
+# --------------------------------------------------------------------------------- screening
+
+SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
+"""The weights of a task over which its evidence is averaged."""
+
+MAX_SCREENING_POINTS = 32
+"""How many target points tasks are judged by; more do not change which ones matter."""
+
+_DECIMALS = 6
+"""Evidence that differs by rounding errors only is a tie."""
+
+
+@torch.no_grad()
+def screened_tasks(
+    gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor, number: int
+) -> Tensor:
+    r"""Chooses the source tasks that explain the target's outcomes best, each by itself.
+
+    With a task's posterior ``(μ_m, Σ_m)`` at the target's points, a weight ``w`` and the covariance
+    ``R`` of residual and noise, the log evidence of a task is
+
+    .. code-block:: text
+
+        ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
+
+    averaged over the members of a batch of targets, which share their source tasks. Ties, for
+    instance of tasks that know nothing of the target's points, are decided by the tasks'
+    data. So the choice does not depend on the order of the tasks.
+
+    Args:
+        gps: The source GPs.
+        X: A ``batch_shape x n x d`` tensor of target inputs, transformed.
+        Y: A ``batch_shape x n`` tensor of target outcomes, in the units of the GPs.
+        residual: The ``batch_shape x n x n`` covariance ``R``.
+        number: How many tasks to choose.
+
+    Returns:
+        Their indices, ascending; all if there are no more tasks.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
+        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], 0.01 * ones)
+        >>> screened_tasks(gps, X[0], X[0].sum(-1), 0.1 * torch.eye(10).double(), 2).shape
+        torch.Size([2])
+    """
+    n, d = X.shape[-2:]
+    members = zip(X.reshape(-1, n, d), Y.reshape(-1, n), residual.reshape(-1, n, n), strict=True)
+    evidence = torch.stack([_log_evidence_of_all(gps, *member) for member in members]).mean(dim=0)
+    order = torch.arange(gps.num_tasks, device=X.device)
+    for key in (gps.train_X.sum(dim=-1), gps.train_Y):
+        values = (key * gps.mask).sum(dim=-1)
+        order = order[values[order].argsort(stable=True)]
+    by_evidence = evidence.round(decimals=_DECIMALS)[order].argsort(descending=True, stable=True)
+    return order[by_evidence[:number]].sort().values
+
+
+def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
+    """The log evidence of each task, an ``M`` tensor; some tasks are evaluated after the other."""
+    X, Y, residual = X.double(), Y.double(), residual.double()
+    rows = _typical_rows(X, Y)
+    X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
+    size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
+    chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
+    return torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
+
+
+def _typical_rows(X: Tensor, Y: Tensor) -> Tensor:
+    """At most so many of the points, evenly spaced from the worst outcome to the best."""
+    order = torch.arange(len(Y), device=Y.device)
+    for key in (*X.mT, Y):
+        order = order[key[order].argsort(stable=True)]
+    return order[evenly_spaced(len(Y), MAX_SCREENING_POINTS)]
+
+
+def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
+    """The log evidence of each task, an ``M`` tensor."""
+    means, covariances = gps.mean(X), gps.covariance(X)
+    densities = [
+        average_log_density(Y - weight * means, weight**2 * covariances, residual.unsqueeze(0))
+        for weight in SCREENING_WEIGHTS
+    ]
+    return torch.stack(densities).logsumexp(dim=0) - math.log(len(SCREENING_WEIGHTS))

@@ -23,7 +23,6 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
-from botorch_transfer.average import GuardRule
 from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory
@@ -109,8 +108,3 @@ def test_registration_may_be_repeated():
 @pytest.mark.parametrize("key", [key.value for key in TransferGenerators])
 def test_keys_do_not_collide_with_axs(key):
     assert key.startswith("botorch_transfer")
-
-
-def test_the_guards_rule_is_stored():
-    rule = GuardRule(prior_weight=0.6)
-    assert object_from_json(json.loads(json.dumps(object_to_json(rule)))) == rule

@@ -22,13 +22,6 @@ FIT_TESTS = {
 }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "gaussian: of the contract that BoTorch's ensembles, with their mixtures, do not share",
-    )
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     deselected = [item for item in items if _is_not_for_its_model(item)]
     if deselected:

@@ -386,9 +386,6 @@ CASES = [
         hyperpriors=False,
     ),
     ModelCase(
-        PopulationGP, SourcePopulation.fit, {"fit_residual": True}, fit_only=True, label="-adapted"
-    ),
-    ModelCase(
         FullyBayesianHyperpriorGP,
         _hyperprior,
         {"num_samples": 256, "num_members": 8},

@@ -18,8 +18,6 @@ def build(n=4):
 def test_means_with_and_without_data():
     model = build()
     torch.testing.assert_close(MeanPath(model)(TEST_X), model(TEST_X).mean)
-    plain = model.plain
-    torch.testing.assert_close(MeanPath(plain, member="exact_gp")(TEST_X), plain(TEST_X).mean)
     prior = MeanPath(model.transfer, prior=True)(TEST_X)
     torch.testing.assert_close(prior, model.transfer.mean_module(TEST_X))
 

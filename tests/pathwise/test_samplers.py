@@ -24,8 +24,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.gp.paths import MeanPath
-from botorch_transfer.pathwise import AveragedPath
+from botorch_transfer.gp.paths import AveragedPath, MeanPath
 from tests import members
 from tests.families import ShiftedSines
 from tests.models.contract import bounds

@@ -19,7 +19,7 @@ from botorch_transfer.hyperbo.features import (
     FeatureNetwork,
     LinearFeatureMap,
 )
-from botorch_transfer.joint.paths import JointPath
+from botorch_transfer.joint.conditional import JointPath
 from tests.families import ShiftedSines
 from tests.gp.padded import KERNELS, condition, draw_tasks, points
 from tests.hierarchy.twin import SIZES, stack

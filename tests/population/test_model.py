@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
@@ -14,7 +12,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
-from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.modular import resolve_prior
 from botorch_transfer.population import model as module
 from botorch_transfer.population.model import PopulationMeanPath
@@ -305,61 +302,12 @@ def test_single_precision():
 # --------------------------------------------------------------------------- what may be fitted
 
 
-def test_residual_starts_at_the_sources_values():
+def test_residual_has_the_sources_values():
     own = PRIOR.hyperparameters
-    for fit_residual in (False, True):
-        kernel = PopulationGP(*target(4), PRIOR, fit_residual=fit_residual).residual_covar_module
-        torch.testing.assert_close(kernel.base_kernel.lengthscale[0], own.own_lengthscale)
-        torch.testing.assert_close(kernel.outputscale, own.own_outputscale)
-        assert all(p.requires_grad == fit_residual for p in kernel.parameters())
-
-
-def test_fitted_residual_stays_around_the_sources_values():
-    """A log-normal hyperprior with its mode there, and a standard deviation of a half."""
-    model = PopulationGP(*target(6), PRIOR, fit_residual=True)
-    names = {name.split(".")[-1]: prior for name, _, prior, _, _ in model.named_priors()}
-    assert set(names) == {"lengthscale_prior", "outputscale_prior"}
-    own = PRIOR.hyperparameters
-    for prior, value in (
-        (names["lengthscale_prior"], own.own_lengthscale),
-        (names["outputscale_prior"], own.own_outputscale),
-    ):
-        density = [prior.log_prob(value * factor).sum() for factor in (0.9, 1.0, 1.1)]
-        assert density[1] > max(density[0], density[2])
-        decline = prior.log_prob(value) - prior.log_prob(value * torch.tensor(0.5).exp())
-        torch.testing.assert_close(decline, torch.full_like(decline, 0.5))
-    before = model.residual_covar_module.base_kernel.lengthscale.clone()
-    fit(model)
-    after = model.residual_covar_module.base_kernel.lengthscale
-    assert not torch.equal(before, after)
-    assert (after / before).log().abs().max() < 1.5
-    assert torch.equal(model.scale.moments, _updated(model))
-
-
-def _updated(model):
-    copied = deepcopy(model)
-    copied.update_scale()
-    return copied.scale.moments
-
-
-def test_fit_draws_its_starts_from_the_hyperpriors(monkeypatch):
-    starts = []
-    original = fitting._maximize
-
-    def recorded(mll, drawn, options):
-        starts.append({name: values.clone() for name, values in drawn.items()})
-        return original(mll, drawn, options)
-
-    monkeypatch.setattr(fitting, "_maximize", recorded)
-    model = PopulationGP(*target(5), PRIOR, fit_residual=True)
-    fit(model, num_restarts=3, optimizer_kwargs={"options": {"maxiter": 3}})
-    (drawn,) = starts
-    raw = drawn["model.covar_module.residual.base_kernel.raw_lengthscale"]
-    assert raw.shape == (4, 1, 2)
-    own = PRIOR.hyperparameters.own_lengthscale
-    torch.testing.assert_close(raw[0, 0].exp(), own)
-    deviations = (raw[1:].exp() / own).log().abs()
-    assert 0.01 < deviations.mean() < 1.5
+    kernel = PopulationGP(*target(4), PRIOR).residual_covar_module
+    torch.testing.assert_close(kernel.base_kernel.lengthscale[0], own.own_lengthscale)
+    torch.testing.assert_close(kernel.outputscale, own.own_outputscale)
+    assert not any(p.requires_grad for p in kernel.parameters())
 
 
 def test_a_kernel_that_is_given_is_fitted():

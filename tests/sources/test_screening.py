@@ -15,10 +15,12 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import ScaMLGP, SourceGPs
+from botorch_transfer.gp import likelihood
 from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.likelihood import average_log_density
 from botorch_transfer.gp.objective import TargetObjective
-from botorch_transfer.sources import screening
-from botorch_transfer.sources.screening import average_log_density, screened_tasks
+from botorch_transfer.sources import scaml
+from botorch_transfer.sources.scaml import screened_tasks
 from tests.families import ShiftedSines
 from tests.pathwise.drawn_functions import assert_moments
 
@@ -101,7 +103,8 @@ def test_all_tasks_at_once_and_in_chunks(monkeypatch):
         "select",
         lambda self, tasks: seen.append(tasks.stop - tasks.start) or select(self, tasks),
     )
-    monkeypatch.setattr(screening, "CHUNK_ELEMENTS", 2 * 4 * max(SIZES))
+    for module in (likelihood, scaml):
+        monkeypatch.setattr(module, "CHUNK_ELEMENTS", 2 * 4 * max(SIZES))
     assert torch.equal(screened_tasks(gps, X, Y.squeeze(-1), residual, MOST), expected)
     assert seen == [2, 2, 2, 2, 2]
     errors, covariance = torch.randn(5, 4).double(), torch.eye(4).double().expand(5, 4, 4)
