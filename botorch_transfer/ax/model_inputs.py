@@ -165,7 +165,7 @@ def transfer_model_inputs(
     transform = _input_transform(search_space, sources).to(target.X.device)
     guarded = guarded_class(model_class, options)
     members = options.get("members") or MEMBERS
-    prior = _pretrained(guarded, sources, given, transform, members)
+    prior = _pretrained(guarded, sources, given.pretraining, transform, members)
     inputs["prior"] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
@@ -193,7 +193,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
 def _pretrained(
     model_class: type[TransferModel],
     sources: Any,
-    given: Transferred,
+    pretraining: Mapping[str, Any],
     transform: InputTransform,
     members: Mapping[str, Any],
 ) -> Any:
@@ -203,36 +203,28 @@ def _pretrained(
         sources = sources.view()
         sources.input_transform = None
         return sources
-    if isinstance(sources, TransferPrior) or not given.pretraining:
+    if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
-        return _pretrained_by_member(sources, given, transform, members)
+        if unknown := sorted(set(pretraining) - set(members)):
+            raise UserInputError(
+                f"{unknown[0]!r} is no member of TransferGP: give its options of pre-training by "
+                f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
+            )
+        return {
+            name: _pretrained(member, sources, pretraining.get(name, {}), transform, members)
+            for name, member in members.items()
+        }
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
             "options of pre-training."
         )
-    options = dict(given.pretraining)
+    options = dict(pretraining)
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
-
-
-def _pretrained_by_member(
-    sources: Any, given: Transferred, transform: InputTransform, members: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Pre-trains the members of a ``TransferGP`` that have options."""
-    if unknown := set(given.pretraining) - set(members):
-        raise UserInputError(
-            f"{sorted(unknown)[0]!r} is no member of TransferGP: give its options of pre-training "
-            f"by member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
-        )
-    own = {name: replace(given, pretraining=given.pretraining.get(name, {})) for name in members}
-    return {
-        name: _pretrained(member, sources, own[name], transform, members)
-        for name, member in members.items()
-    }
 
 
 class ToPriorUnits(TargetStandardize):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -28,6 +29,7 @@ from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.data.tables import failed_inputs
+from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
     TASK,
     OptunaHistory,
@@ -168,7 +170,7 @@ class TransferSampler(BaseSampler):
         self._task = TASK if of_optuna else task
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
         self._log = log
-        self._encoded: dict[str, Any] = {}  # source data of the last search space, by outcome
+        self._encoded = Memo(size=8)  # source data, by search space and outcome
 
     def reseed_rng(self) -> None:
         """Draws a new seed, for a worker that got a copy of the sampler."""
@@ -385,22 +387,18 @@ class TransferSampler(BaseSampler):
             by_outcome = prior if by_name else {names[0]: prior}
             return {name: by_outcome.get(name) for name in names}
         own = study.study_name if isinstance(self._history, OptunaHistory) else None
-        key = repr((space, own, [outcome.sign for outcome in outcomes]))
-        if key not in self._encoded:
-            self._encoded = {key: {}}
-        encoded = self._encoded[key]
+        encoded: dict[str, Any] = dict.fromkeys(names)
         for outcome in outcomes:
-            name = outcome.name
-            if name not in encoded:
-                recorded = name in old and old[name].notna().any()
-                encoded[name] = read_source(old, space, outcome, self._task) if recorded else None
+            if outcome.name in old and old[outcome.name].notna().any():
+                read = partial(read_source, old, space, outcome, self._task)
+                encoded[outcome.name] = self._encoded.recall(repr((space, own, outcome)), read)
         objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
         if all(encoded[name] is None for name in objectives):
             raise ValueError(
                 f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
                 "study: name the column by outcome=, or use one of Optuna's samplers."
             )
-        return {name: encoded[name] for name in names}
+        return encoded
 
 
 def _read_history(history: Any) -> Any:
