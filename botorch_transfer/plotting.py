@@ -362,14 +362,13 @@ def _is_number(value: Any) -> bool:
 def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter | None:
     """The parameter that varies; ``None`` without a search space."""
     if isinstance(dimension, str) and space is not None:
-        for parameter in space.parameters:
-            if parameter.name == dimension or dimension in parameter.columns:
-                break
-        else:
+        named = [p for p in space.parameters if dimension in (p.name, *p.columns)]
+        if not named:
             raise ValueError(
                 f"The search space has no parameter {dimension!r}: use one of "
                 f"{', '.join(p.name for p in space.parameters)}."
             )
+        parameter = named[0]
     else:
         if not isinstance(dimension, int):
             raise TypeError(

@@ -295,7 +295,6 @@ def failed_inputs(
     *,
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
 ) -> torch.Tensor:
     """Places the failed runs of a table in the search space.
 
@@ -310,7 +309,6 @@ def failed_inputs(
         task: The column with the name of the task.
         status: The column that says whether a run has failed.
         missing: As :func:`from_dataframe` takes it.
-        rename: As :func:`from_dataframe` takes it.
 
     Returns:
         An ``f x d`` tensor in double precision.
@@ -323,7 +321,6 @@ def failed_inputs(
         >>> failed_inputs(runs, space, ["loss"], "task")
         tensor([[0.5000]], dtype=torch.float64)
     """
-    frame = renamed(frame, rename or {})
     known = [name for name in outcomes if name in frame.columns]
     Y = np.stack([_numbers(frame[name]) for name in known], axis=1)
     succeeded = np.isfinite(Y).any(axis=1)
