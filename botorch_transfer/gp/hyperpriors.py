@@ -244,7 +244,7 @@ class LogPrior:
             with torch.enable_grad():
                 part = values[:, at].detach().requires_grad_(True)
                 found = prior.to(values).log_prob(part)
-            (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
+                (derivative[:, at],) = torch.autograd.grad(found.sum(), part)
             density[:, at] = found.detach()
         return density, derivative
 

@@ -188,7 +188,6 @@ class StationaryGradient(NamedTuple):
 
     Args:
         mean: A ``batch_shape x N`` tensor, ``-K⁻¹ r``: in each point's mean.
-        inputs: A ``batch_shape x N x d`` tensor: in the inputs, in units of the lengthscales.
         log_lengthscale: A ``batch_shape x d`` tensor: in the logarithms of the lengthscales.
         log_scale: A ``batch_shape`` tensor: in the logarithm of the signal variance.
         noise: A ``batch_shape x N`` tensor: in each point's noise variance, zero at the padding.
@@ -197,7 +196,6 @@ class StationaryGradient(NamedTuple):
     """
 
     mean: Tensor
-    inputs: Tensor
     log_lengthscale: Tensor
     log_scale: Tensor
     noise: Tensor
@@ -253,80 +251,6 @@ def stationary_nll_and_gradient(
     return value, StationaryGradient(*gradient)
 
 
-def stationary_nll(
-    mean: Tensor,
-    X: Tensor,
-    kernel: Stationary,
-    noise: Tensor,
-    Y: Tensor,
-    mask: Tensor | None = None,
-) -> Tensor:
-    r"""Evaluates :func:`nll` for ``K = s k(X, X) + σ²I``, as a node of a graph.
-
-    Args:
-        mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
-        X: A ``batch_shape x N x d`` tensor: the inputs.
-        kernel: The kernel.
-        noise: A tensor of noise variances that expands to ``batch_shape x N``.
-        Y: A ``batch_shape x N`` tensor of outcomes.
-        mask: A ``batch_shape x N`` boolean tensor, ``True`` for data and ``False`` for padding; no
-            padding if omitted.
-
-    Returns:
-        A ``batch_shape`` tensor, once differentiable in all but outcomes and mask.
-
-    Example:
-        >>> kernel = Stationary("rbf", lengthscale=torch.ones(1, 1), scale=torch.tensor(1.0))
-        >>> stationary_nll(torch.zeros(1), torch.zeros(1, 1), kernel, torch.ones(1), torch.ones(1))
-        tensor(1.5155)
-    """
-    residual = Y - mean
-    if mask is not None:
-        residual, noise = torch.where(mask, residual, 0.0), torch.where(mask, noise, 0.0)
-    if not torch.is_grad_enabled():
-        scaled, log_scale = X / kernel.lengthscale, kernel.scale.log()
-        return _evaluate(kernel.name, scaled, log_scale, residual, noise, mask, gradient=False)[0]
-    value: Any = _StationaryNLL.apply(
-        residual, X, kernel.lengthscale, kernel.scale, noise, mask, kernel.name
-    )
-    return value
-
-
-class _StationaryNLL(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        residual: Tensor,
-        X: Tensor,
-        lengthscale: Tensor,
-        scale: Tensor,
-        noise: Tensor,
-        mask: Tensor | None,
-        name: str,
-    ) -> Tensor:
-        value, *gradient = _evaluate(name, X / lengthscale, scale.log(), residual, noise, mask)
-        ctx.save_for_backward(lengthscale, scale, *gradient)
-        ctx.noise_shape = noise.shape
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        lengthscale, scale, *parts = ctx.saved_tensors
-        gradient = StationaryGradient(*parts)
-        weight, weights = grad_outputs[0], grad_outputs[0].unsqueeze(-1)
-        for_lengthscale = (weights * gradient.log_lengthscale).unsqueeze(-2)
-        return (
-            -weights * gradient.mean,
-            weights.unsqueeze(-1) * gradient.inputs / lengthscale,
-            for_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
-            (weight * gradient.log_scale).sum_to_size(scale.shape) / scale,
-            (weights * gradient.noise).sum_to_size(ctx.noise_shape),
-            None,
-            None,
-        )
-
-
 def _evaluate(
     name: str,
     scaled: Tensor,
@@ -335,9 +259,8 @@ def _evaluate(
     noise: Tensor,
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
-    gradient: bool = True,
 ) -> tuple[Tensor, ...]:
-    """Evaluates the value, and maybe its gradient; residual and noise are zero at the padding."""
+    """Evaluates the value and its gradient; residual and noise are zero at the padding."""
     r2 = squared_distance(scaled, scaled)
     K, derivative = stationary_function(name).value_and_derivative(r2, log_scale[..., None, None])
     count: Tensor | int = residual.shape[-1]
@@ -349,18 +272,9 @@ def _evaluate(
         K.diagonal(dim1=-2, dim2=-1).add_(~mask)
         count = mask.sum(dim=-1).to(residual)
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
-    size = K.shape[-1]
-    if size % 128 == 0 and K.device.type == "cpu":
-        # Columns of such a length compete for the same lines of a processor's cache: with one more
-        # row and column, the factor takes a third of the time.
-        K = torch.nn.functional.pad(K, (0, 1, 0, 1))
-        K[..., -1, -1] = 1.0
     root, jitter = _cholesky_and_jitter(K)
-    constant, root = _half_log_det(root) + _HALF_LOG_2PI * count, root[..., :size, :size]
+    constant = _half_log_det(root) + _HALF_LOG_2PI * count
     column = residual.unsqueeze(-1)
-    if not gradient:
-        whitened = torch.linalg.solve_triangular(root, column, upper=False)
-        return (0.5 * whitened.square().sum(dim=(-2, -1)) + constant,)
     # Transposed, as PyTorch returns it column by column: the kernel's derivative goes by rows.
     inverse = torch.cholesky_inverse(root).mT
     alpha = inverse @ column
@@ -381,7 +295,6 @@ def _evaluate(
         for_log_scale = for_log_scale - (G * covariance).sum(dim=(-2, -1))
     return 0.5 * fit + constant, *StationaryGradient(
         mean=-alpha.squeeze(-1),
-        inputs=inputs,
         log_lengthscale=-torch.linalg.vecdot(inputs, scaled, dim=-2),
         log_scale=for_log_scale,
         noise=for_noise,

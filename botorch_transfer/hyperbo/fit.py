@@ -1,7 +1,8 @@
 """Pre-training runs: options, optimization, early stopping, held-out tasks.
 
 Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
-with validation tasks that end a run early and checkpoints that an interrupted one goes on from.
+with validation tasks that end a run early and checkpoints that an interrupted one goes on from. A
+checkpoint is read by ``torch.load(weights_only=True)``, which runs no code.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
@@ -23,14 +27,9 @@ from tqdm.auto import tqdm
 
 from botorch_transfer.gp.optimize import FlatParameters, adam_steps, keep_freed_memory, lbfgs_steps
 from botorch_transfer.gp.tasks import PaddedTasks
-from botorch_transfer.hyperbo.checkpoints import (
-    FitState,
-    LearningCurve,
-    read_checkpoint,
-    write_checkpoint,
-)
+from botorch_transfer.hyperbo.features import GPParts
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
-from botorch_transfer.hyperbo.parts import GPParts
+from botorch_transfer.saving import replaced_when_complete
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +100,62 @@ class PretrainingOptions:
         """The options that the result depends on."""
         how = ("progress", "checkpoint", "checkpoint_every")
         return tuple(getattr(self, part.name) for part in fields(self) if part.name not in how)
+
+
+@dataclass
+class LearningCurve:
+    """The losses of a run of pre-training.
+
+    Args:
+        loss: The training loss before each step. With Adam it is that of a sub-sample. NaN for a
+            step that was skipped.
+        validation_steps: The numbers of steps after which the validation loss was computed.
+        validation_loss: The mean NLL of the validation tasks at these times.
+        best_step: The number of steps after which the parameters were kept.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> prior = PretrainedPrior.stationary(2).fit([(X, X.sum(-1, keepdim=True))], steps=10)
+        >>> len(prior.learning_curve.loss)
+        10
+    """
+
+    loss: list[float] = field(default_factory=list)
+    validation_steps: list[int] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    best_step: int = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The curve as tensors, for files."""
+        # NumPy's default is double precision.
+        return {name: torch.as_tensor(np.asarray(value)) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Reads what :meth:`tensors` gave."""
+        lists: dict[str, Any] = {name: tensor.tolist() for name, tensor in tensors.items()}
+        return cls(**lists)
+
+
+@dataclass
+class FitState:
+    """Everything that the remaining steps of a run depend on.
+
+    Args:
+        step: The number of steps done.
+        parameters: The parameters, by name.
+        best: The parameters with the least validation loss so far; empty without validation.
+        optimizer: The ``"state"`` of the optimizer's ``state_dict``.
+        curve: The losses so far.
+        finished: Whether there are no steps left.
+    """
+
+    step: int
+    parameters: dict[str, Tensor]
+    best: dict[str, Tensor]
+    optimizer: dict[int, dict[str, Any]]
+    curve: LearningCurve
+    finished: bool = False
 
 
 class GradientFit:
@@ -263,6 +318,55 @@ def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) ->
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
 
+
+# ------------------------------------------------------------------------------- checkpoints
+
+
+def write_checkpoint(path: str | os.PathLike[str], key: str, state: FitState) -> None:
+    """Writes a checkpoint; an older one is replaced once the new one is complete.
+
+    Args:
+        path: Where to write.
+        key: What identifies the run: data, starting values and options.
+        state: The state.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+    """
+    with replaced_when_complete(path) as unfinished:
+        torch.save({"key": key, "state": vars(state) | {"curve": vars(state.curve)}}, unfinished)
+
+
+def read_checkpoint(path: str | os.PathLike[str], key: str) -> FitState | None:
+    """Reads a checkpoint.
+
+    Args:
+        path: The file.
+        key: What identifies the run.
+
+    Returns:
+        The state, on the CPU; ``None`` if there is no such file.
+
+    Raises:
+        ValueError: If the file is damaged, or is the checkpoint of another run.
+    """
+    if not Path(path).exists():
+        return None
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        state = FitState(**saved["state"] | {"curve": LearningCurve(**saved["state"]["curve"])})
+        found = saved["key"]
+    except (EOFError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
+        raise ValueError(f"The checkpoint {str(path)!r} is damaged: delete it.") from error
+    if found != key:
+        raise ValueError(
+            f"{str(path)!r} is the checkpoint of a run with other source data, starting values or "
+            "options: delete it, or give another file."
+        )
+    return state
+
+
+# ----------------------------------------------------------------------------- held-out tasks
 
 Groups = Sequence[Sequence[int]] | None
 """Groups of tasks with matching inputs, by the tasks' numbers; ``None`` to find them."""

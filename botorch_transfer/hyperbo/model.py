@@ -30,8 +30,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.paths import RescaledPath
-from botorch_transfer.hyperbo.features import FeatureNetwork
-from botorch_transfer.hyperbo.parts import GPParts
+from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from botorch_transfer.gp.likelihood import gaussian_loss
 from botorch_transfer.gp.optimize import RandomBatches
 from botorch_transfer.gp.tasks import PaddedTasks, check_choice
-from botorch_transfer.hyperbo.parts import GPParts
+from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
 

@@ -39,27 +39,25 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.gp.state import freeze, thaw
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, outcome_scales
-from botorch_transfer.hyperbo.checkpoints import LearningCurve
 from botorch_transfer.hyperbo.features import (
+    MIN_NOISE,
     BiasedLinearKernel,
     FeatureKernel,
     FeatureMean,
     FeatureNetwork,
-)
-from botorch_transfer.hyperbo.fit import (
-    GradientFit,
-    Groups,
-    PretrainingOptions,
-    fit_as_long_as_it_helps,
-)
-from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL, default_tolerance
-from botorch_transfer.hyperbo.parts import (
-    MIN_NOISE,
     GPParts,
     scaled_stationary,
     spread,
     structure,
 )
+from botorch_transfer.hyperbo.fit import (
+    GradientFit,
+    Groups,
+    LearningCurve,
+    PretrainingOptions,
+    fit_as_long_as_it_helps,
+)
+from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL, default_tolerance
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import PooledStandardize

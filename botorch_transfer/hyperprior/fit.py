@@ -33,7 +33,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     LogDensityLogNormalPrior,
 )
-from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll
+from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
 from botorch_transfer.gp.optimize import (
     RandomBatches,
     adam_steps,
@@ -192,7 +192,8 @@ def log_likelihoods(
         some = draws[start : start + num_rows].to(X)
         stationary = Stationary(kernel, some.lengthscale.unsqueeze(-2), some.outputscale)
         noise = some.noise.unsqueeze(-1) if Yvar is None else Yvar.double()
-        values.append(-stationary_nll(some.constant.unsqueeze(-1), X, stationary, noise, Y))
+        mean, covariance = some.constant.unsqueeze(-1), stationary.between(X, X)
+        values.append(-nll(mean, covariance, Y, noise=noise))
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 

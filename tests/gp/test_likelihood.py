@@ -10,10 +10,9 @@ from botorch_transfer.gp.likelihood import (
     cholesky_or_nan,
     log_density,
     nll,
-    stationary_nll,
     stationary_nll_and_gradient,
 )
-from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.stationary import Stationary, dense_covariance
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d.")
@@ -66,10 +65,8 @@ def test_values_and_gradients(kernel, data, masked, noise_shape):
     noise = torch.linspace(0.1, 0.4, 10).double().reshape(2, 5)[: noise_shape[0], : noise_shape[-1]]
     noise = noise[0].clone() if noise_shape == (1,) else noise.clone()
     noise.requires_grad_()
-    stationary = Stationary.of(kernel)
-    assert stationary is not None
     values = (
-        stationary_nll(mean, X, stationary, noise, Y, mask),
+        nll(mean, dense_covariance(kernel, X), Y, mask, noise),
         nll(mean, kernel(X).to_dense(), Y, mask, noise),
     )
     torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
@@ -85,11 +82,12 @@ def test_padding_is_ignored(data):
     X, mean, Y = data
     kernel = Stationary.of(KERNELS["matern52"]().double())
     noise = torch.tensor([0.1], dtype=torch.double)
-    value = stationary_nll(mean, X, kernel, noise, Y, MASK)
+    value = nll(mean, kernel.between(X, X), Y, MASK, noise)
     padded = Y.masked_fill(~MASK, 1e3), X.detach().masked_fill(~MASK.unsqueeze(-1), 7.0)
-    again = stationary_nll(mean, padded[1], kernel, noise, padded[0], MASK)
+    again = nll(mean, kernel.between(padded[1], padded[1]), padded[0], MASK, noise)
     torch.testing.assert_close(again, value)
-    alone = stationary_nll(mean[1:, :2], X[1:, :2], kernel, noise, Y[1:, :2])
+    x = X[1:, :2]
+    alone = nll(mean[1:, :2], kernel.between(x, x), Y[1:, :2], noise=noise)
     torch.testing.assert_close(value[1:], alone)
 
 
@@ -100,7 +98,7 @@ def test_gradients_are_derivatives(data):
 
     def value(mean, X, raw):
         kernel = Stationary("matern52", raw[:1].exp().unsqueeze(0), raw[1].exp())
-        return stationary_nll(mean, X, kernel, raw[2:], Y[:, :3])
+        return nll(mean, kernel.between(X, X), Y[:, :3], noise=raw[2:])
 
     assert torch.autograd.gradcheck(value, (mean.detach()[:, :3].requires_grad_(), X, raw))
 
@@ -110,7 +108,7 @@ def test_a_broken_task_is_nan_and_the_others_are_not(data):
     X, mean, Y = data
     noise = torch.tensor([[0.1], [-5.0]], dtype=torch.double)
     kernel = Stationary.of(KERNELS["rbf"]().double())
-    values = stationary_nll(mean, X, kernel, noise.expand(2, 5), Y)
+    values = nll(mean, kernel.between(X, X), Y, noise=noise.expand(2, 5))
     assert values.isnan().tolist() == [False, True]
 
 
@@ -174,19 +172,3 @@ def test_jitter_does_not_count_as_signal():
     _, gradient = evaluate(scale, torch.tensor(0.0).double())
     _, expected = evaluate(scale, torch.tensor(1e-8).double())  # psd_safe_cholesky's first jitter
     torch.testing.assert_close(gradient.log_scale, expected.log_scale, rtol=1e-4, atol=1e-4)
-
-
-def test_sizes_that_are_extended_by_a_row():
-    X = torch.rand(1, 128, 2, dtype=torch.double, requires_grad=True)
-    Y = torch.randn(1, 128, dtype=torch.double)
-    kernel = ScaleKernel(MaternKernel(2.5)).double()
-    noise, zero = torch.tensor(0.1).double(), torch.zeros(1, 128).double()
-    inputs = [X, *kernel.parameters()]
-    values = (
-        stationary_nll(zero, X, Stationary.of(kernel), noise, Y),
-        nll(zero, kernel(X).to_dense(), Y, noise=noise),
-    )
-    torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
-    gradients = (torch.autograd.grad(value.sum(), inputs) for value in values)
-    for left, right in zip(*gradients, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-8)

@@ -23,7 +23,6 @@ from torch.distributions import Normal
 
 from botorch_transfer import (
     BoostedHierarchicalGP,
-    GuardedTransferGP,
     HyperpriorGP,
     MeanHierarchicalGP,
     RankWeightedGP,
@@ -42,7 +41,6 @@ from tests.models.contract import CASES, ModelCase
 FAMILY = ShiftedSines()
 SERVED = {
     BoostedHierarchicalGP,
-    GuardedTransferGP,
     HyperpriorGP,
     MeanHierarchicalGP,
     RankWeightedGP,
@@ -61,12 +59,6 @@ served = pytest.mark.parametrize(
 
 def likelihood_of(model: Any) -> ExactMarginalLogLikelihood:
     return ExactMarginalLogLikelihood(model.likelihood, model).train()
-
-
-def plain(model: Any) -> Any:
-    """Leaves the plain GP of a guarded model: each of its two is fitted by itself."""
-    model._modules.pop("transfer", None)
-    return model
 
 
 def targets(batch: int, n: int = 5, same_inputs: bool = False) -> tuple[Tensor, Tensor]:
@@ -141,7 +133,7 @@ def test_a_fit_from_an_earlier_model_takes_fewer_evaluations_to_the_same_optimum
 def test_equals_gpytorch(case: ModelCase, n: int, known_noise: bool) -> None:
     X, Y = FAMILY.target(n)
     Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
-    assert_equals_gpytorch(likelihood_of(plain(case.build(X, Y, **Yvar))))
+    assert_equals_gpytorch(likelihood_of(case.build(X, Y, **Yvar)))
 
 
 @pytest.mark.parametrize("same_inputs", [False, True])
@@ -150,7 +142,7 @@ def test_equals_gpytorch(case: ModelCase, n: int, known_noise: bool) -> None:
 def test_equals_gpytorch_for_a_batch(case: ModelCase, same_inputs: bool, known_noise: bool) -> None:
     X, Y = targets(3, same_inputs=same_inputs)
     Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
-    assert_equals_gpytorch(likelihood_of(plain(case.build(X, Y, **Yvar))))
+    assert_equals_gpytorch(likelihood_of(case.build(X, Y, **Yvar)))
 
 
 def _above(bound: float) -> GreaterThan:
@@ -182,9 +174,9 @@ def test_equals_gpytorch_with_a_users_kernel(case: ModelCase, kernel: str) -> No
 
 @served
 def test_frozen_parameters_count_and_stay(case: ModelCase) -> None:
-    frozen = [p for p in plain(case.target(5)).parameters() if p.requires_grad]
+    frozen = [p for p in case.target(5).parameters() if p.requires_grad]
     for index in range(len(frozen)):
-        model = plain(case.target(5))
+        model = case.target(5)
         parameters = [p for p in model.parameters() if p.requires_grad]
         parameters[index].requires_grad_(False)
         kept = parameters[index].detach().clone()
@@ -280,7 +272,7 @@ def with_prior_of_weights() -> Any:
     model = scaml()
     model.task_weights.register_prior(
         "weights_prior",
-        OwnPrior(2.0, 1.0).to(FAMILY.device),
+        OwnPrior(2.0, 1.0).double().to(FAMILY.device),
         lambda m: m.weights,
         lambda m, v: None,
     )
@@ -291,7 +283,7 @@ def with_another_prior() -> Any:
     model = scaml()
     model.residual_covar_module.register_prior(
         "another_prior",
-        GammaPrior(2.0, 1.0).to(FAMILY.device),
+        GammaPrior(2.0, 1.0).double().to(FAMILY.device),
         lambda m: m.outputscale,
         lambda m, v: None,
     )
@@ -331,9 +323,6 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
         (model := scaml()).likelihood, model
     ).train(),
     "loss term": lambda: likelihood_of(PenalizedScaMLGP(*FAMILY.target(5), SCAML.prior())),
-    "both models of a guarded one": lambda: likelihood_of(
-        GuardedTransferGP(*FAMILY.target(5), SCAML.prior())
-    ),
 }
 
 
@@ -395,7 +384,7 @@ DATA: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
 @served
 @pytest.mark.parametrize("data", DATA)
 def test_the_optimum_is_that_of_botorchs_fit(case: ModelCase, data: str, monkeypatch) -> None:
-    ours, theirs = (plain(case.build(*DATA[data]())) for _ in range(2))
+    ours, theirs = (case.build(*DATA[data]()) for _ in range(2))
     fit_from_starts(likelihood_of(ours), num_restarts=2, seed=0)
     with monkeypatch.context() as patched:
         without_closed_form(patched)
@@ -418,11 +407,11 @@ def test_the_steps_are_those_of_botorchs_fit(maxiter: int, monkeypatch) -> None:
 @pytest.mark.parametrize("same_inputs", [False, True])
 def test_members_of_a_batch_are_fitted_by_themselves(case: ModelCase, same_inputs: bool) -> None:
     X, Y = targets(3, n=6, same_inputs=same_inputs)
-    batch = plain(case.build(X, Y))
+    batch = case.build(X, Y)
     fit_from_starts(likelihood_of(batch), num_restarts=2, seed=0)
     found = log_posterior(batch)
     for index in range(3):
-        single = plain(case.build(X[index], Y[index]))
+        single = case.build(X[index], Y[index])
         fit_from_starts(likelihood_of(single), num_restarts=2, seed=0)
         # The draws are others.
         assert float(found[index]) == pytest.approx(float(log_posterior(single)), abs=0.1)
@@ -436,7 +425,7 @@ def test_single_precision(case: ModelCase) -> None:
     for family in (single, double):
         X, Y = single.target(6)
         prior = case.pretrain(family.sources(), input_transform=None)
-        models.append(plain(case.build(X.to(family.dtype), Y.to(family.dtype), prior)))
+        models.append(case.build(X.to(family.dtype), Y.to(family.dtype), prior))
         fit_from_starts(likelihood_of(models[-1]), num_restarts=2, seed=0)
     ours, expected = models
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.float}
@@ -467,7 +456,7 @@ def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
 @served
 def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
     X, Y = FAMILY.target(5)
-    models = [plain(case.build(inputs, Y)) for inputs in (X, X.clone().requires_grad_())]
+    models = [case.build(inputs, Y) for inputs in (X, X.clone().requires_grad_())]
     for model in models:
         fit_from_starts(likelihood_of(model), num_restarts=1, seed=0)
     assert all(map(torch.equal, *(model.parameters() for model in models)))
