@@ -226,11 +226,10 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 
 
 def _constraint(text: str) -> tuple[str, str]:
-    for sign in ("<=", ">=", "<", ">"):
-        name, found, bound = text.partition(sign)
-        if found and name.strip():
-            return name.strip(), f"{sign} {bound.strip()}"
-    raise ValueError(f"--constraint has {text!r}: write it as 'memory <= 5'.")
+    parts = re.fullmatch(r"\s*(\S.*?)\s*([<>].*)", text)
+    if parts is None:
+        raise ValueError(f"--constraint has {text!r}: write it as 'memory <= 5'.")
+    return parts[1], parts[2]
 
 
 def _value(text: str | None, space: SearchSpace, name: str) -> Any:

@@ -208,25 +208,22 @@ def _calibrate(
         X, Y = first.observations(task)
         order = torch.randperm(len(Y), generator=generator).to(X.device)
         left_out = first.task_names[task]
-        left = {name: _without(each, left_out) for name, each in priors.items()}
-        for each in left.values():
-            each.input_transform = None  # the observations are transformed already
+        left = {}
+        for name, each in priors.items():
+            others = [i for i, other in enumerate(each.task_names) if other != left_out]
+            left[name] = each.select(others)
+            left[name].input_transform = None  # the observations are transformed already
         for n in points:
             seen, unseen = order[:n], order[n : n + MAX_UNSEEN]
             if len(unseen) == 0:
                 continue
             for name, each in _fitted(X[seen], Y[seen], left, model).items():
                 scores = _scores(each, X[unseen], Y[unseen])
-                rows.append((first.task_names[task], n, name, *scores))
+                rows.append((left_out, n, name, *scores))
     if not rows:
         raise InputDataError("No source task has points left to predict: ask for fewer points.")
     columns = ["task", "points", "model", "log_density", "z", "coverage"]
     return Calibration(pd.DataFrame(rows, columns=columns))
-
-
-def _without(prior: Any, name: str) -> Any:
-    """The prior without the data of a task."""
-    return prior.select([i for i, other in enumerate(prior.task_names) if other != name])
 
 
 def _fitted(

@@ -196,7 +196,7 @@ def _update(digest: Any, part: Any) -> None:
         _update_all(digest, [getattr(part, field.name) for field in fields(part)])
     elif isinstance(part, Mapping):
         _update_all(digest, [item for pair in part.items() for item in pair])
-    elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
+    elif isinstance(part, Sequence):
         _update_all(digest, part)
     elif isinstance(part, Set):
         _update_all(digest, sorted(part, key=repr))

@@ -25,16 +25,13 @@ from torch.nn.functional import softplus
 # ---------------------------------------------------------------------------- standardization
 
 
-def usable_std(
-    std: Tensor, mean: Tensor, min_stdv: float = 0.0, otherwise: Tensor | float = 1.0
-) -> Tensor:
+def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Tensor:
     """Replaces standard deviations that are no larger than rounding errors.
 
     Args:
         std: A tensor of standard deviations.
         mean: A tensor of the means of the same outcomes.
-        min_stdv: The smallest standard deviation to keep, in the outcomes' units.
-        otherwise: What replaces smaller ones.
+        otherwise: What replaces those.
 
     Returns:
         A tensor of positive standard deviations. Rounding errors are those of the dtype of
@@ -48,7 +45,7 @@ def usable_std(
     # variances must not underflow.
     info = torch.finfo(mean.dtype)
     rounding = (4 * info.eps * mean.abs()).clamp_min(info.tiny**0.5)
-    return torch.where((std >= min_stdv) & (std > rounding), std, otherwise)
+    return torch.where(std > rounding, std, otherwise)
 
 
 class TargetStandardize(Standardize):
@@ -120,8 +117,8 @@ class PooledStandardize(TargetStandardize):
         source_outcomes: A tensor of all source outcomes, of any shape, in the user's units.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: Outcomes with a smaller standard deviation count as constant, as those do that
-            differ by rounding errors; it is then one.
+
+    Outcomes that differ by rounding errors count as constant; their standard deviation is one.
 
     Example:
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
@@ -137,9 +134,8 @@ class PooledStandardize(TargetStandardize):
         source_outcomes: Tensor,
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        min_stdv: float = 0.0,
     ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
         self.include_target = include_target
         outcomes = source_outcomes.detach().flatten().double()
         std = outcomes.std(correction=0).to(source_outcomes)
@@ -193,7 +189,7 @@ class PooledStandardize(TargetStandardize):
             squares = squares + difference.square() * (count * n / (count + n))
             mean, count = mean + difference * (n / (count + n)), count + n
         std = (squares / max(count - 1, 1)).sqrt()
-        return mean, usable_std(std.to(dtype), mean.to(dtype), self._min_stdv)
+        return mean, usable_std(std.to(dtype), mean.to(dtype))
 
 
 class OwnStandardize(TargetStandardize):
@@ -209,8 +205,8 @@ class OwnStandardize(TargetStandardize):
         typical_std: A scalar tensor: the standard deviation of a single outcome, or of constant
             ones.
         batch_shape: The batch shape of the target's outcomes.
-        min_stdv: Outcomes with a smaller standard deviation count as constant, as those do that
-            differ by rounding errors.
+
+    Outcomes that differ by rounding errors count as constant.
 
     Example:
         >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
@@ -228,9 +224,8 @@ class OwnStandardize(TargetStandardize):
         typical_mean: Tensor,
         typical_std: Tensor,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
-        min_stdv: float = 0.0,
     ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=min_stdv)
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
         self.register_buffer("_typical_mean", typical_mean.detach().clone())
         self.register_buffer("_typical_std", typical_std.detach().clone())
 
@@ -239,7 +234,7 @@ class OwnStandardize(TargetStandardize):
         mean = self._typical_mean.to(Y) if n == 0 else Y.mean(dim=-2, keepdim=True)
         squares = (Y - mean).square().sum(dim=-2, keepdim=True)
         std = (squares / max(n - 1, 1)).sqrt()
-        return mean, usable_std(std, mean.to(dtype), self._min_stdv, typical_std)
+        return mean, usable_std(std, mean.to(dtype), typical_std)
 
 
 # ------------------------------------------------------------------------------------ warping

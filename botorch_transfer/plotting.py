@@ -204,7 +204,6 @@ def plot_slice(
     ax: Axes | None = None,
     max_tasks: int = 3,
     num_points: int = 200,
-    input_name: str | None = None,
     outcome_name: str = "outcome",
     goal: Literal["max", "min"] = "max",
 ) -> Axes:
@@ -225,7 +224,6 @@ def plot_slice(
         ax: Where to draw; new axes if omitted.
         max_tasks: The most source tasks to show: those with the largest weights, or the first ones.
         num_points: The number of points along the slice.
-        input_name: What to call the input; by default the parameter's name, or its number.
         outcome_name: What to call the outcome.
         goal: ``"min"`` draws the negative of the model's outcomes, which are to be maximized: the
             outcomes of a table that was read with ``goal="min"``.
@@ -300,7 +298,7 @@ def plot_slice(
         ax.set_xticks(line.x, line.ticks)
     elif line.log:
         ax.set_xscale("log")
-    ax.set_xlabel(input_name or line.name)
+    ax.set_xlabel(line.name)
     ax.set_ylabel(outcome_name)
     ax.legend(framealpha=0.7, edgecolor="none")
     return ax
@@ -364,14 +362,13 @@ def _is_number(value: Any) -> bool:
 def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter | None:
     """The parameter that varies; ``None`` without a search space."""
     if isinstance(dimension, str) and space is not None:
-        for parameter in space.parameters:
-            if parameter.name == dimension or dimension in parameter.columns:
-                break
-        else:
+        named = [p for p in space.parameters if dimension in (p.name, *p.columns)]
+        if not named:
             raise ValueError(
                 f"The search space has no parameter {dimension!r}: use one of "
                 f"{', '.join(p.name for p in space.parameters)}."
             )
+        parameter = named[0]
     else:
         if not isinstance(dimension, int):
             raise TypeError(

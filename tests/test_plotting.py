@@ -269,11 +269,11 @@ def test_calibration_of_sources_is_drawn_by_name():
 
 def test_a_model_has_its_methods_colour_and_no_source_has_it():
     model = _two_inputs(RankWeightedGP)
-    ax = plot_slice(model, UNIT, input_name="heat", outcome_name="yield")
+    ax = plot_slice(model, UNIT, outcome_name="yield")
     *sources, target = ax.get_lines()
     assert target.get_color() == style_of("RGPE").color
     assert target.get_color() not in [line.get_color() for line in sources]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("heat", "yield")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("input 0", "yield")
     bar = plot_weights(model).patches[0]
     assert bar.get_facecolor() == colors.to_rgba(style_of("RGPE").color)
 

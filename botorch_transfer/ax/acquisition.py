@@ -89,7 +89,8 @@ class AvoidingAcquisition(AcquisitionFunction):
     ) -> None:
         super().__init__(acquisition.model)
         self.acquisition = acquisition
-        self.widths = _widths(bounds)
+        widths = bounds[1] - bounds[0]
+        self.widths = torch.where(widths > 0, widths, 1.0)
         self.X_avoid = X_avoid
         self.radii = radii
         self.pending_radius = pending_radius
@@ -147,12 +148,6 @@ def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
         chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
         X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
     return X
-
-
-def _widths(bounds: Tensor) -> Tensor:
-    """The widths of a search space; one where there is none."""
-    widths = bounds[1] - bounds[0]
-    return torch.where(widths > 0, widths, 1.0)
 
 
 class TransferAcquisition(Acquisition):
@@ -270,12 +265,7 @@ class TransferAcquisition(Acquisition):
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
         shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.02)
         past_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
-        radii = torch.cat(
-            [
-                past.new_full((len(past),), past_radius),
-                past.new_full((len(pending),), pending_radius),
-            ]
-        )
+        radii = past.new_tensor([past_radius] * len(past) + [pending_radius] * len(pending))
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
             # In discrete spaces, only the points themselves are avoided.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]

@@ -28,6 +28,7 @@ from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
+from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
 from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
@@ -234,17 +235,17 @@ class TransferAdapter(TorchAdapter):
         )
         datasets = dict(zip(names, found, strict=True))
         described = dict(zip(names, metadata or [], strict=False))
+        none = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
         for name in known.keys() & {*names, *wanted}:
-            dataset = datasets.get(name)
-            none = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
+            called: Any = {"feature_names": parameters, "outcome_names": [name]}
+            dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
             datasets[name] = TransferDataset(
-                none if dataset is None else dataset.X,
-                none[:, :1] if dataset is None else dataset.Y,
-                Yvar=None if dataset is None else dataset.Yvar,
-                feature_names=parameters,
-                outcome_names=[name],
-                group_indices=None if dataset is None else dataset.group_indices,
+                dataset.X,
+                dataset.Y,
+                Yvar=dataset.Yvar,
+                group_indices=dataset.group_indices,
                 transferred=self._transferred(name, parameters),
+                **called,
             )
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]

@@ -60,10 +60,8 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Columns of values that JSON stores exactly; ``None`` where one is missing."""
-    columns: dict[str, list[Any]] = {}
-    for name in frame.columns:
-        values = frame[name].astype(object).where(frame[name].notna(), None).tolist()
-        columns[str(name)] = [v.item() if isinstance(v, np.generic) else v for v in values]
+    objects = frame.rename(columns=str).astype(object)
+    columns: dict[Any, list[Any]] = objects.where(objects.notna(), None).to_dict("list")
     return columns
 
 

@@ -26,11 +26,7 @@ from ax.generators.torch.botorch_modular.surrogate import (
 )
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import (
-    ChainedOutcomeTransform,
-    OutcomeTransform,
-    Standardize,
-)
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
@@ -42,6 +38,7 @@ from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
 from botorch_transfer.model import TransferModel
+from botorch_transfer.outcome_transforms import TargetStandardize
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
@@ -168,7 +165,7 @@ def transfer_model_inputs(
     transform = _input_transform(search_space, sources).to(target.X.device)
     guarded = guarded_class(model_class, options)
     members = options.get("members") or MEMBERS
-    prior = _pretrained(guarded, sources, given, transform, members)
+    prior = _pretrained(guarded, sources, given.pretraining, transform, members)
     inputs["prior"] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
@@ -196,7 +193,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
 def _pretrained(
     model_class: type[TransferModel],
     sources: Any,
-    given: Transferred,
+    pretraining: Mapping[str, Any],
     transform: InputTransform,
     members: Mapping[str, Any],
 ) -> Any:
@@ -206,39 +203,31 @@ def _pretrained(
         sources = sources.view()
         sources.input_transform = None
         return sources
-    if isinstance(sources, TransferPrior) or not given.pretraining:
+    if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
-        return _pretrained_by_member(sources, given, transform, members)
+        if unknown := sorted(set(pretraining) - set(members)):
+            raise UserInputError(
+                f"{unknown[0]!r} is no member of TransferGP: give its options of pre-training by "
+                f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
+            )
+        return {
+            name: _pretrained(member, sources, pretraining.get(name, {}), transform, members)
+            for name, member in members.items()
+        }
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
             f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
             "options of pre-training."
         )
-    options = dict(given.pretraining)
+    options = dict(pretraining)
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
 
 
-def _pretrained_by_member(
-    sources: Any, given: Transferred, transform: InputTransform, members: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Pre-trains the members of a ``TransferGP`` that have options."""
-    if unknown := set(given.pretraining) - set(members):
-        raise UserInputError(
-            f"{sorted(unknown)[0]!r} is no member of TransferGP: give its options of pre-training "
-            f"by member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
-        )
-    own = {name: replace(given, pretraining=given.pretraining.get(name, {})) for name in members}
-    return {
-        name: _pretrained(member, sources, own[name], transform, members)
-        for name, member in members.items()
-    }
-
-
-class ToPriorUnits(Standardize):
+class ToPriorUnits(TargetStandardize):
     r"""Brings Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere.
 
     It is the fixed map ``y ↦ sign · (std · y + mean)``: it undoes Ax's standardization, and negates
@@ -257,29 +246,12 @@ class ToPriorUnits(Standardize):
 
     def __init__(self, sign: float, mean: float, std: float) -> None:
         super().__init__(m=1)
-        # Standardize divides: y' = (y - means) / stdvs.
-        scale = 1.0 / (sign * std)
-        self.means = torch.tensor([[-mean / std]], dtype=torch.double)
-        self.stdvs = torch.tensor([[scale]], dtype=torch.double)
-        self._stdvs_sq = self.stdvs.square()
-        self._is_trained = torch.tensor(True)
+        # Standardize divides: y' = (y - mean) / std.
+        self._fixed = -mean / std, 1.0 / (sign * std)
 
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Changes the units.
-
-        Args:
-            Y: A ``batch_shape x n x 1`` tensor of outcomes.
-            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-            X: Ignored.
-
-        Returns:
-            Outcomes and noise variances in the prior's units.
-        """
-        self.to(Y)
-        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
-        return (Y - self.means) / self.stdvs, Yvar
+    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        mean, std = self._fixed
+        return Y.new_tensor(mean), Y.new_tensor(std)
 
 
 def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
@@ -338,8 +310,6 @@ def describe_prior_file(
         UserInputError: If it is another kind of prior than the model takes.
         ValueError: If it is damaged, or holds no prior.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
     if model_class.prior_class is None and not issubclass(model_class, AveragedGP):
         raise UserInputError(
@@ -348,10 +318,8 @@ def describe_prior_file(
     prior, models = load_prior_file(described), [model_class]
     if issubclass(model_class, TransferGP):
         models = list((members or MEMBERS).values())
-    expected = [
-        each for model in models if (each := getattr(model, "prior_class", None)) is not None
-    ]
-    if expected and not isinstance(prior, tuple(expected)):
+    expected = tuple(filter(None, (getattr(model, "prior_class", None) for model in models)))
+    if expected and not isinstance(prior, expected):
         raise UserInputError(
             f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
             f"{' or a '.join(each.__name__ for each in expected)}: choose another model, or make "
@@ -393,8 +361,6 @@ def locate_prior(path: str | os.PathLike[str]) -> None:
         >>> SourceGPs.fit({"monday": (X, X)}).save("moved.safetensors")
         >>> locate_prior("moved.safetensors")
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     _places[_sha256(path)] = str(Path(path).absolute())
 
 
@@ -417,4 +383,6 @@ def _load(path: str, expected: str) -> TransferPrior:
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

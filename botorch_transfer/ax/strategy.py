@@ -165,9 +165,9 @@ def transfer_generation_strategy(
                 f"Without a history or priors the strategy is Ax's own: leave out {idle[0]}."
             )
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    table = isinstance(history, pd.DataFrame)
-    _refuse_idle(missing is not None and not table, "missing", "tables")
-    _refuse_idle(task != "task" and not table, "task", "tables")
+    for option, is_given in (("missing", missing is not None), ("task", task != "task")):
+        if is_given and not isinstance(history, pd.DataFrame):
+            raise UserInputError(f"{option} is only for histories that are tables: leave it out.")
     if history is None and pretraining:
         raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
     options, name = dict(model_options or {}), model.__name__
@@ -223,12 +223,6 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
     paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
     if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
-
-
-def _refuse_idle(idle: bool, option: str, what: str) -> None:
-    """Refuses an option that would have no effect."""
-    if idle:
-        raise UserInputError(f"{option} is only for histories that are {what}: leave it out.")
 
 
 def _read(

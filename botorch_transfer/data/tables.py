@@ -206,14 +206,12 @@ def from_dataframe(
         )
     if outside:
         expected = changed or encode is not None
-        logger.log(
-            logging.INFO if expected else logging.WARNING,
+        message = (
             "%d runs lie outside of the search space, and are kept where they are: check its ranges"
-            "%s (task %s)",
-            len(outside),
-            "" if expected else ", or say changed=True",
-            _some(outside),
+            f"{'' if expected else ', or say changed=True'} (task %s)"
         )
+        level = logging.INFO if expected else logging.WARNING
+        logger.log(level, message, len(outside), _some(outside))
     if not datasets and displaced:
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
@@ -297,7 +295,6 @@ def failed_inputs(
     *,
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
 ) -> torch.Tensor:
     """Places the failed runs of a table in the search space.
 
@@ -312,7 +309,6 @@ def failed_inputs(
         task: The column with the name of the task.
         status: The column that says whether a run has failed.
         missing: As :func:`from_dataframe` takes it.
-        rename: As :func:`from_dataframe` takes it.
 
     Returns:
         An ``f x d`` tensor in double precision.
@@ -325,7 +321,6 @@ def failed_inputs(
         >>> failed_inputs(runs, space, ["loss"], "task")
         tensor([[0.5000]], dtype=torch.float64)
     """
-    frame = renamed(frame, rename or {})
     known = [name for name in outcomes if name in frame.columns]
     Y = np.stack([_numbers(frame[name]) for name in known], axis=1)
     succeeded = np.isfinite(Y).any(axis=1)
@@ -587,9 +582,5 @@ def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome:
         example = outcomes.iloc[int(text.argmax())]
         message += f"; {int(text.sum()):,} of them with text that is no number, such as {example!r}"
     if without_outcome:
-        left_out = ", ".join(map(repr, without_outcome))
-        logger.warning("%s; left out without any finite outcome: %s", message, left_out)
-    elif text.any():
-        logger.warning(message)
-    else:
-        logger.info(message)
+        message += f"; left out without any finite outcome: {', '.join(map(repr, without_outcome))}"
+    logger.log(logging.WARNING if without_outcome or text.any() else logging.INFO, message)

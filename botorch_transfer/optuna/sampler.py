@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -28,6 +29,7 @@ from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.data.tables import failed_inputs
+from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
     TASK,
     OptunaHistory,
@@ -168,7 +170,7 @@ class TransferSampler(BaseSampler):
         self._task = TASK if of_optuna else task
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
         self._log = log
-        self._encoded: dict[str, Any] = {}  # source data of the last search space, by outcome
+        self._encoded = Memo(size=8)  # source data, by search space and outcome
 
     def reseed_rng(self) -> None:
         """Draws a new seed, for a worker that got a copy of the sampler."""
@@ -258,12 +260,15 @@ class TransferSampler(BaseSampler):
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
                 params = self._suggest(study, trial, others, space, search_space)
+                own = {name: label(value) for name, value in params.items()}
                 # Other workers have to know them before the objective function asks for them. Of
                 # two that choose the same at once, the one that stores it last sees the other's.
-                _store(study, trial, params)
+                study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
                 known = {other.number for other in others if not _is_choosing(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
-                if not _is_chosen(params, news, space, search_space):
+                rows = [own, *(_cells(space, search_space, other) for other in news)]
+                X = space.encode(DataFrame([row for row in rows if row], columns=space.columns))
+                if not is_among(X[:1], X[1:]).any():
                     break
         return params
 
@@ -355,9 +360,8 @@ class TransferSampler(BaseSampler):
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Objectives, and the constraints that complete trials have; else those of the history."""
-        minimize = [direction == StudyDirection.MINIMIZE for direction in study.directions]
-        names = outcome_names(len(minimize)) if self._outcome is None else self._outcome
-        signs = [-1.0 if small else 1.0 for small in minimize]
+        names = self._outcome or outcome_names(len(study.directions))
+        signs = [-1.0 if d == StudyDirection.MINIMIZE else 1.0 for d in study.directions]
         outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
         outcomes = with_logarithms(outcomes, self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
@@ -383,22 +387,18 @@ class TransferSampler(BaseSampler):
             by_outcome = prior if by_name else {names[0]: prior}
             return {name: by_outcome.get(name) for name in names}
         own = study.study_name if isinstance(self._history, OptunaHistory) else None
-        key = repr((space, own, [outcome.sign for outcome in outcomes]))
-        if key not in self._encoded:
-            self._encoded = {key: {}}
-        encoded = self._encoded[key]
+        encoded: dict[str, Any] = dict.fromkeys(names)
         for outcome in outcomes:
-            name = outcome.name
-            if name not in encoded:
-                recorded = name in old and old[name].notna().any()
-                encoded[name] = read_source(old, space, outcome, self._task) if recorded else None
+            if outcome.name in old and old[outcome.name].notna().any():
+                read = partial(read_source, old, space, outcome, self._task)
+                encoded[outcome.name] = self._encoded.recall(repr((space, own, outcome)), read)
         objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
         if all(encoded[name] is None for name in objectives):
             raise ValueError(
                 f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
                 "study: name the column by outcome=, or use one of Optuna's samplers."
             )
-        return {name: encoded[name] for name in names}
+        return encoded
 
 
 def _read_history(history: Any) -> Any:
@@ -486,25 +486,6 @@ def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
     """The other trials of the study that count."""
     trials = study.get_trials(deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
-
-
-def _store(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
-    """Stores the parameters that a trial is about to suggest."""
-    labels = {name: label(value) for name, value in params.items()}
-    study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, labels)
-
-
-def _is_chosen(
-    params: Mapping[str, Any],
-    trials: Sequence[FrozenTrial],
-    space: SearchSpace,
-    search_space: Mapping[str, BaseDistribution],
-) -> bool:
-    """Whether one of some trials has the same parameters."""
-    own = {name: label(value) for name, value in params.items()}
-    rows = [own, *(_cells(space, search_space, trial) for trial in trials)]
-    X = space.encode(DataFrame([row for row in rows if row], columns=space.columns))
-    return bool(is_among(X[:1], X[1:]).any())
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:

@@ -65,17 +65,13 @@ def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpac
     check_table(frame, ())
     check_table(frame, [name for name in frame.columns if name not in leave_out])
     columns = [str(name) for name in frame.columns if name not in leave_out]
-    complete = [name for name in columns if frame[name].notna().all()]
     found: dict[str, Parameter] = {}
-    for name in complete:
-        if (parameter := _guess(frame[name])) is not None:
+    # Complete columns first: they may say where others are filled.
+    for name in sorted(columns, key=lambda name: frame[name].hasnans):
+        known = list(found.values())
+        condition = find_condition(frame, name, known) if frame[name].hasnans else None
+        if (parameter := _guess(frame[name].dropna(), condition)) is not None:
             found[name] = parameter
-    for name in columns:
-        if name not in complete and frame[name].notna().any():
-            condition = find_condition(frame, name, list(found.values()))
-            parameter = _guess(frame[name].dropna(), condition)
-            if parameter is not None:
-                found[name] = parameter
     if not found:
         raise InputDataError(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}: there "

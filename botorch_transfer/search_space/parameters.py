@@ -62,7 +62,7 @@ class Parameter(ABC):
     @property
     def feature_names(self) -> list[str]:
         """Names of the columns of the encoding."""
-        return [self.name]
+        return list(self.columns)
 
     @property
     def neutral(self) -> Array:
@@ -655,11 +655,6 @@ class SimplexParameter(Parameter):
     def columns(self) -> tuple[str, ...]:
         """The components."""
         return tuple(self.components)
-
-    @property
-    def feature_names(self) -> list[str]:
-        """The components."""
-        return list(self.components)
 
     @property
     def neutral(self) -> Array:

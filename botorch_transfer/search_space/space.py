@@ -154,19 +154,14 @@ class SearchSpace:
         return cls(list(parameters.values()))
 
     @classmethod
-    def from_json(cls, path: str | PathLike[str], space: str | None = None) -> SearchSpace:
+    def from_json(cls, path: str | PathLike[str]) -> SearchSpace:
         """Reads a space from a JSON file; see ``from_dict``.
 
         Args:
             path: The file.
-            space: Which space to read from a file that holds several under ``"spaces"``.
 
         Returns:
             The space.
-
-        Raises:
-            ValueError: If the file doesn't hold the space asked for, or several without one being
-                asked for.
 
         Example:
             >>> from pathlib import Path
@@ -175,16 +170,7 @@ class SearchSpace:
             ['C']
         """
         with open(path, encoding="utf-8") as file:
-            spec = json.load(file)
-        if space is None and "spaces" not in spec:
-            return cls.from_dict(spec)
-        spaces = spec.get("spaces", {})
-        if space not in spaces:
-            raise ValueError(
-                f"The file holds {len(spaces)} named spaces ({', '.join(spaces)}): choose one of "
-                f"them by space=, not {space!r}."
-            )
-        return cls.from_dict(spaces[space])
+            return cls.from_dict(json.load(file))
 
     def to_dict(self) -> dict[str, Any]:
         """Writes the space as nested dictionaries, for JSON; the inverse of ``from_dict``.

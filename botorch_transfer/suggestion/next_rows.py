@@ -240,8 +240,7 @@ def _search(
 
 def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
     """The best rows of this study and of each old task, at most 32 of them."""
-    best: list[Tensor] = []
-    best += list(runs.X[runs.Y[:, 0].argsort(descending=True, stable=True)[:4]])
+    best = list(runs.X[runs.Y[:, 0].argsort(descending=True, stable=True)[:4]])
     if isinstance(sources, Mapping):
         tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
         best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]

@@ -27,13 +27,14 @@ import torch
 from botorch.acquisition import AcquisitionFunction, qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.multi_objective.objective import IdentityMCMultiOutputObjective
-from botorch.acquisition.objective import GenericMCObjective
+from botorch.acquisition.objective import LinearMCObjective
 from botorch.acquisition.penalized import PenalizedAcquisitionFunction
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
 from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.constraints import get_outcome_constraint_transforms
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
@@ -125,11 +126,11 @@ def make_acquisition(
     """
     model = models[0] if len(models) == 1 else ModelListGP(*models)
     objectives = [i for i, outcome in enumerate(outcomes) if outcome.is_objective]
-    limits = [(i, outcome.limit) for i, outcome in enumerate(outcomes) if outcome.limit is not None]
+    limits = {i: -o.limit for i, o in enumerate(outcomes) if o.limit is not None}
     weights = torch.eye(len(outcomes), dtype=torch.double)
+    b = torch.tensor(list(limits.values()), dtype=torch.double).unsqueeze(-1)
+    bounds = (-weights[list(limits)], b) if limits else None
     if is_first or len(X_known) == 0:
-        A, b = -weights[[i for i, _ in limits]], torch.tensor([[-limit] for _, limit in limits])
-        bounds = (A, b.to(A)) if limits else None
         return PriorUpperConfidenceBound(
             model, weights[objectives], bounds, X_known, X_reference=reference
         )
@@ -139,10 +140,9 @@ def make_acquisition(
             return improvement
     sampler = SobolQMCNormalSampler(torch.Size([128]), seed=seed)
     options: dict[str, Any] = {"X_baseline": X_known, "sampler": sampler}
-    # Feasible where negative.
-    options["constraints"] = [_violation(i, limit) for i, limit in limits] or None
+    options["constraints"] = get_outcome_constraint_transforms(bounds)
     if len(objectives) == 1:
-        objective = GenericMCObjective(_take_first)
+        objective = LinearMCObjective(weights[0])
         return qLogNoisyExpectedImprovement(model, objective=objective, **options)
     means = torch.stack([moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
     means = means[:, objectives]
@@ -161,14 +161,6 @@ def make_acquisition(
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
     """The means and variances that a model predicts for ``n`` inputs."""
     return predicted_moments(model.posterior(X))
-
-
-def _take_first(Y: Tensor, X: Tensor | None = None) -> Tensor:
-    return Y[..., 0]
-
-
-def _violation(index: int, limit: float) -> Callable[[Tensor], Tensor]:
-    return lambda Y: limit - Y[..., index]
 
 
 # --------------------------------------------------------------------------------------- failures

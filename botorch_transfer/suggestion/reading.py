@@ -19,7 +19,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import DataFrame, to_numeric
 from torch import Tensor
 
 from botorch_transfer.data.tables import (
@@ -201,10 +201,7 @@ def read_outcomes(
 
 def _read_constraint(name: str, text: str) -> Outcome:
     parts = re.fullmatch(r"\s*([<>])=?\s*(\S+)\s*", str(text))
-    try:
-        bound = float(parts[2]) if parts else math.nan
-    except ValueError:
-        bound = math.nan
+    bound = float(to_numeric(parts[2], errors="coerce")) if parts else math.nan
     if parts is None or not math.isfinite(bound):
         raise ValueError(f"The constraint on {name!r} is {text!r}: write it as '<= 5' or '>= 5'.")
     sign = 1.0 if parts[1] == ">" else -1.0
@@ -413,11 +410,12 @@ def read_runs(
         runs = DataFrame(columns=space.columns)
     used = {*space.columns, status, *(o.name for o in outcomes), *(o.noise for o in outcomes)}
     spare = [column for column in runs.columns if column not in used]
-    for name in space.columns:
+    for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
+            of, kind = ("of parameter ", "parameter") if name in space.columns else ("", "outcome")
             raise InputDataError(
-                f"The runs have no column of parameter {name!r}, but one of {likely!r}: rename it "
-                "if that is the parameter, or drop it."
+                f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
+                f"is the {kind}, or drop it."
             )
     try:
         X = space.encode(runs)
@@ -426,7 +424,7 @@ def read_runs(
     for outcome in outcomes:
         if outcome.log:
             runs = in_logarithms(runs, outcome.name, outcome.noise)
-    Y = np.stack([o.sign * _values(runs, o.name, spare) for o in outcomes], axis=1)
+    Y = np.stack([o.sign * _numbers(runs, o.name) for o in outcomes], axis=1)
     failed = has_failed(runs, Y, status)
     pending = ~failed & np.isnan(Y).any(axis=1)
     done = ~failed & ~pending
@@ -435,19 +433,11 @@ def read_runs(
     return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
 
 
-def _values(runs: DataFrame, name: str, spare: Sequence[Any]) -> NDArray[np.float64]:
-    """The values of an outcome; NaN for pending runs."""
+def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:
+    """The numbers of a column; NaN in empty cells, and without that column."""
     if name not in runs.columns:
-        if likely := likely_column(name, spare):
-            raise InputDataError(
-                f"The runs have no column {name!r}, but one of {likely!r}: rename it if that is "
-                "the outcome, or drop it."
-            )
         return np.full(len(runs), np.nan)
-    return _numbers(runs[name])
-
-
-def _numbers(column: Series) -> NDArray[np.float64]:
+    column = runs[name]
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     if (text := np.isnan(numbers) & column.notna().to_numpy()).any():
         row = int(text.argmax())
@@ -460,9 +450,7 @@ def _numbers(column: Series) -> NDArray[np.float64]:
 
 
 def _variances(runs: DataFrame, outcome: Outcome, done: NDArray[np.bool_]) -> NDArray[np.float64]:
-    if outcome.noise is None or outcome.noise not in runs.columns:
-        return np.full(len(runs), np.nan)
-    errors = _numbers(runs[outcome.noise])
+    errors = _numbers(runs, outcome.noise)
     if not (np.isnan(errors[done]).all() or (errors[done] > 0).all()):
         raise InputDataError(
             f"The column {outcome.noise!r} of the runs has a standard error that is empty or not "

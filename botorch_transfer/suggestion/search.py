@@ -101,11 +101,9 @@ def maximize(
 
 def _grid(space: SearchSpace) -> Tensor | None:
     """All configurations, if they are few."""
-    if any(parameter.size is None for parameter in space.parameters):
-        return None
     try:
         return space.encode(space.grid(MAX_GRID))
-    except ValueError:
+    except ValueError:  # continuous, or too many
         return None
 
 
@@ -140,7 +138,9 @@ def is_among(X: Tensor, taken: Tensor) -> Tensor:
 
 def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Tensor) -> Tensor:
     """Improves the best rows by gradients, and by single steps of what is discrete."""
-    choices = _first_different(space.fixed_features(best_first[:64]), NUM_CHOICES)
+    found_choices = space.fixed_features(best_first[:64])
+    different = {tuple(choice.items()): choice for choice in found_choices}
+    choices = list(different.values())[:NUM_CHOICES]
     # BoTorch cannot compare choices that leave nothing free with others: they are among the rows.
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
     rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
@@ -164,14 +164,6 @@ def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Ten
             break
         x = rows[step]
     return x
-
-
-def _first_different(choices: list[dict[int, float]], most: int) -> list[dict[int, float]]:
-    found: list[dict[int, float]] = []
-    for choice in choices:
-        if choice not in found:
-            found.append(choice)
-    return found[:most]
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:

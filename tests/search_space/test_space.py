@@ -396,16 +396,11 @@ def test_faulty_specifications_are_refused(spec, message):
         SearchSpace.from_dict(spec)
 
 
-def test_json_files_hold_one_space_or_several(tmp_path):
+def test_json_files(tmp_path):
     spec = {"C": {"type": "float", "low": 0.1, "high": 1}}
-    one, several = tmp_path / "one.json", tmp_path / "several.json"
-    one.write_text(json.dumps({"goal": "max", "params": spec}))
-    several.write_text(json.dumps({"goal": "max", "spaces": {"A": spec, "B": spec}}))
-    assert SearchSpace.from_json(one) == SearchSpace.from_json(several, space="B")
-    with pytest.raises(ValueError, match=r"holds 2 named spaces \(A, B\): choose .* not None"):
-        SearchSpace.from_json(several)
-    with pytest.raises(ValueError, match=r"holds 0 named spaces \(\): choose .* not 'A'"):
-        SearchSpace.from_json(one, space="A")
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps({"goal": "max", "params": spec}))
+    assert SearchSpace.from_json(path) == SearchSpace.from_dict(spec)
 
 
 def acquisition(space):

@@ -105,6 +105,9 @@ SIZES = {
     "rnn_optimizer": (12, 8, 12_000),
     "direct_arylation": (3, 21, 1_728),
     "oer_plates": (4, 11, 8_481),
+    "gcc": (29, 9, 2_320),
+    "lingeling": (49, 10, 4_900),
+    "nodejs": (60, 6, 3_000),
     "pmlb/LogisticRegression": (164, 7, 1_962),
 }
 
