@@ -173,25 +173,28 @@ class ModelObjective(FitObjective, ABC):
 
     @staticmethod
     def is_served(mll: ExactMarginalLogLikelihood) -> bool:
-        """Whether parameters and hyperpriors have shapes that can be evaluated by rows.
+        """Whether parameters and hyperpriors can be evaluated by rows.
 
         Args:
             mll: The marginal log likelihood.
 
         Returns:
             Whether each member has fitted parameters of its own, and all members have the same
-            hyperpriors.
+            hyperpriors, which are Gamma, log-normal or normal.
         """
         model: Any = mll.model
         batch_shape = model.train_targets.shape[:-1]
         fitted = [parameter for parameter in mll.parameters() if parameter.requires_grad]
         if any(parameter.shape[: len(batch_shape)] != batch_shape for parameter in fitted):
             return False
-        sizes = [
-            (prior.batch_shape.numel(), closure(module).numel() // batch_shape.numel())
+        priors = [
+            (prior, closure(module).numel() // batch_shape.numel())
             for _, module, prior, closure, _ in model.named_priors()
         ]
-        return all(number in (1, size) for number, size in sizes)
+        return (
+            all(prior.batch_shape.numel() in (1, size) for prior, size in priors)
+            and LogPrior(priors).is_closed_form
+        )
 
     @abstractmethod
     def _read(self, model: Any, num_rows: int) -> Hyperparameters:
@@ -378,7 +381,8 @@ class TargetObjective(ModelObjective):
 
         Returns:
             The objective. ``None`` if it has no closed form: it has one for exact GPs with a
-            residual whose kernel is RBF or Matérn, and with noise that is Gaussian or known.
+            residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, and with
+            hyperpriors that are Gamma, log-normal or normal.
         """
         model = cast(Any, mll.model)
         if (

@@ -297,7 +297,6 @@ def with_more_noise() -> FixedNoiseGaussianLikelihood:
 
 USERS_OWN: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
     "softplus": lambda: likelihood_of(scaml(covar_module=ScaleKernel(RBFKernel()).double())),
-    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
     "another hyperprior": lambda: likelihood_of(with_another_prior()),
     "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
 }
@@ -309,6 +308,7 @@ def test_equals_gpytorch_with_a_users_constraint_or_hyperprior(own: str) -> None
 
 
 UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
+    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
     "kernel": lambda: likelihood_of(
         scaml(covar_module=RBFKernel().double() + LinearKernel().double())
     ),
