@@ -23,6 +23,8 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
+from botorch_transfer import SourceGPs
+from botorch_transfer.average import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
@@ -119,7 +121,12 @@ def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
     assert_close_on(there.device, ours, expected)
 
 
-@where(lambda case: hasattr(case.model_class, "transfer_report"))
+def has_report(case) -> bool:
+    """Averages have one, and models with a posterior of each source task."""
+    return issubclass(case.model_class, AveragedGP) or case.model_class.prior_class is SourceGPs
+
+
+@where(has_report)
 def test_reports_are_those_of_the_cpu(case, there):
     """They go through SciPy."""
     ours, expected = (
