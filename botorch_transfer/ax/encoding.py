@@ -224,16 +224,15 @@ def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]
     Returns:
         One label a column: the name, how it is scaled, and of a choice its values.
     """
-    labels = list(parameters)
-    for place, column in enumerate(parameters):
-        raw = search_space.parameters[
-            max(filter(column.startswith, search_space.parameters), key=len)
-        ]
-        if isinstance(raw, ChoiceParameter):
-            labels[place] = f"{column} of {raw.values}"
-        elif isinstance(raw, RangeParameter) and raw.log_scale:
-            labels[place] = f"log {column}"
-    return labels
+    return [_label(name, search_space) for name in parameters]
+
+
+def _label(column: str, search_space: SearchSpace) -> str:
+    origin = max(filter(column.startswith, search_space.parameters), key=len)
+    raw = search_space.parameters[origin]
+    if isinstance(raw, ChoiceParameter):
+        return f"{column} of {raw.values}"
+    return f"log {column}" if isinstance(raw, RangeParameter) and raw.log_scale else column
 
 
 def refuse_other_inputs(
