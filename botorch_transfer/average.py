@@ -5,9 +5,9 @@ The prediction is the normal distribution with the moments of a mixture of the m
 part in the search. :class:`GuardedTransferGP` weighs one transfer model against a plain GP: history
 that misleads loses its weight.
 
-The rule of the guard was chosen by experiment, see ``benchmarks/adversarial``. Plain leave-one-out
-likelihood abandons good source data too early, because it uses few, dependent points that the
-hyperparameters were fitted to. The prior odds therefore favour transfer, and the log evidence is
+The rule of the guard was chosen by experiment, see ``benchmarks/results/adversarial``. Plain
+leave-one-out likelihood abandons good source data too early, because it uses few, dependent points
+that the hyperparameters were fitted to. The prior odds therefore favour transfer, and the log evidence is
 scaled down. A fit to one or two points is uninformative; there the evidence compares the
 likelihoods under both priors before any fit.
 """
