@@ -8,8 +8,8 @@ that misleads loses its weight.
 The rule of the guard was chosen by experiment, see ``benchmarks/results/adversarial``. Plain
 leave-one-out likelihood abandons good source data too early, because it uses few, dependent points
 that the hyperparameters were fitted to. The prior odds therefore favour transfer, and the log
-evidence is scaled down. A fit to one or two points is uninformative; there the evidence compares the
-likelihoods under both priors before any fit.
+evidence is scaled down. A fit to one or two points is uninformative; there the evidence compares
+the likelihoods under both priors before any fit.
 """
 
 from __future__ import annotations
