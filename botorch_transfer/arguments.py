@@ -213,7 +213,7 @@ class ConstructedFromDatasets(Model):
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`SourceGPs`, or source data to fit them from: a sequence or mapping of
+        prior: The prior, or source data to pre-train it from: a sequence or mapping of
             ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
             not refitted.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.

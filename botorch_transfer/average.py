@@ -207,7 +207,7 @@ class AveragedGP(  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------- predictions
 
-    # The data are the plain GP's, as it has them: transformed ones in evaluation mode.
+    # The training data are the plain GP's; in evaluation mode they are transformed.
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """The target's inputs, a ``batch_shape x n x d`` tensor."""
@@ -714,7 +714,8 @@ MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "s
 """The models that are averaged by default, besides a plain GP."""
 
 PATIENCE = 5
-"""At an improvement the others count one part in so many; each evaluation after it adds one."""
+"""Right after an improvement, every other member counts ``1 / PATIENCE``; each further evaluation
+adds as much, up to one."""
 
 LEADING = 0.25
 """The first model's share of predictions, as a multiple of another transfer model's."""
@@ -751,7 +752,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 def _prediction_shares(num_members: int) -> Tensor:
-    """The leading model, which is bold, has less than another; the vague plain GP has none."""
+    """The leading model is overconfident: its share is smaller. The vague plain GP has none."""
     counts = torch.ones(num_members, dtype=torch.double)
     counts[0], counts[-1] = LEADING, 0.0
     return counts / counts.sum()
@@ -802,7 +803,8 @@ class TransferGP(AveragedGP):
     Raises:
         TypeError: If a model does not accept its prior.
         ValueError: If there are no members, one of them predicts a mixture itself or transforms
-            outcomes by more than a standardization of its own, or the priors are of others.
+            outcomes by more than a standardization of its own, or the names in ``prior``
+            are not those of the members.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)

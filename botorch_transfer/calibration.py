@@ -32,7 +32,7 @@ POINTS = (0, 1, 3, 8)
 """The numbers of points of a left-out task that a model gets to see."""
 
 MAX_TASKS, MAX_UNSEEN = 10, 50
-"""At most so many tasks are left out, and so many of a task's points are predicted."""
+"""The most tasks that are left out, and the most points predicted of each."""
 
 MODEL, PLAIN = "model", "plain GP"
 

@@ -1,7 +1,7 @@
 """Base classes of the modular models: the source knowledge is a prior, pre-trained in advance.
 
 The prior gives the target a mean and a kernel. Read this to build a method of your own;
-:class:`~.scaml.ScaMLGP` is the shortest example.
+:class:`~.models.SequentialHierarchicalGP` is a short example.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def resolve_prior(
         input_transform: The frozen input transform, for pre-training.
         **options: Further options of pre-training.
 
-    Returns: A view: it shares the prior's tensors, but can be moved to another device
-        independently.
+    Returns:
+        A view: it shares the prior's tensors, but can be moved to another device independently.
 
     Raises:
         TypeError: If it is another kind of prior, or a tensor.

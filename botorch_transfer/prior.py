@@ -308,7 +308,7 @@ class TransferPrior(NamedState, ABC):
 _SAVED = ("outcome_mean", "outcome_std", "log_posterior")
 
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
-"""Sources that agree perfectly, or not at all, say no more about a target than these."""
+"""Bounds on a source's relative difference, so that one extreme source does not decide."""
 
 
 class ConditionedPrior(TransferPrior):
@@ -415,8 +415,8 @@ class ConditionedPrior(TransferPrior):
         """How far a target is expected to be from its sources, as a variance in the prior's units.
 
         The geometric mean of a typical value and of how far each source task is from the others:
-        one source task says nothing, many decide. It is where the hyperprior of a target model's
-        residual has its median.
+        with one source it is the typical value, with many the data dominate. The hyperprior of a
+        target model's residual has its median there.
         """
 
         def average(differences: Tensor) -> float:
@@ -430,7 +430,7 @@ class ConditionedPrior(TransferPrior):
 
     @abstractmethod
     def _differences(self) -> Tensor:
-        """How far source tasks are from the others: mean squares, one for each that can tell."""
+        """Mean squared distances of source tasks from the others, where these can be compared."""
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.

@@ -1,16 +1,15 @@
 """What a model uses of its sources, and whether the target bears it out: a readable diagnosis.
 
-Two questions are answered apart. What does the model use? Its prediction at the target's points is
-a sum of one part for each source and a rest, and the spread of each part says how much it counts.
-Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) + g(x) + ε``
-with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level ``a``, a GP
-``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged over a grid.
-Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with that of ``b = 0``, say
-whether a source resembles the target, is its opposite, or is unrelated. This is a question about
-the data, not about a model: the answer is the same for all models with the same sources. A verdict
-needs both answers: a source that the model hardly uses is not called helpful, and one that it uses
-without a test is said to be so.
-"""
+The report answers two separate questions. What does the model use? Its prediction at the target's
+points is a sum of one part for each source and a rest, and the spread of each part says how much it
+counts. Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) +
+g(x) + ε`` with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level
+``a``, a GP ``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged
+over a grid. Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with that of ``b =
+0``, say whether a source resembles the target, is its opposite, or is unrelated. This is a question
+about the data, not about a model: the answer is the same for all models with the same sources. A
+verdict needs both answers: a source that the model hardly uses is not called helpful, and one that
+it uses without a test is said to be so. """
 
 from __future__ import annotations
 
@@ -128,7 +127,7 @@ def member_on_sources(model: TransferModel) -> TransferModel | None:
         model: A model.
 
     Returns:
-        The first of its members, or else the model, whose prior is a :class:`SourceGPs`.
+        The first of its members, or else the model, whose prior holds independent source GPs.
     """
     for candidate in (*getattr(model, "members", {}).values(), model):
         prior = getattr(candidate, "prior", None)
@@ -191,8 +190,8 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
     parts = model.source_parts(X, sources.task_names).double()
     with gpt_posterior_settings():
         prediction = model(X).mean.double()
-    apart = torch.cat([parts, (prediction - parts.sum(dim=0)).unsqueeze(0)])
-    spread = apart.std(dim=-1, correction=0)
+    parts_and_rest = torch.cat([parts, (prediction - parts.sum(dim=0)).unsqueeze(0)])
+    spread = parts_and_rest.std(dim=-1, correction=0)
     predicted = spread[:-1] / spread.sum().clamp_min(torch.finfo(torch.double).tiny)
     if not at_target:
         return predicted, torch.full_like(predicted, torch.nan)

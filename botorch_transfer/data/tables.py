@@ -61,7 +61,7 @@ def from_dataframe(
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A choice or level that is no longer one has no place, nor has a number that a logarithm
       does not reach: such runs are left out. A warning in the log says how many.
-    - Of a new choice, no task has runs, and none says anything.
+    - Old runs carry no information about a new choice.
 
     Args:
         frame: The table.

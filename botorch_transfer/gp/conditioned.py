@@ -1,8 +1,8 @@
 r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
 Read it for the evaluation that all posteriors given source data share: those of independent tasks
-(:class:`ConditionedGPs`), of hierarchies (``hierarchy``) and of joint models
-(``source_conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
+(:class:`ConditionedGPs`), of hierarchies (``hierarchy.kernel``) and of joint models
+(``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
 noise ``σ²``, conditioning gives
 
 .. code-block:: text

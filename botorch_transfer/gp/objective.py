@@ -38,9 +38,8 @@ from botorch_transfer.gp.optimize import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
 
 CONVERGED = 0.05
-"""Where no parameter's derivative is larger, in nats, a start has converged. Where the objective is
-curved, next to nothing is left to gain. In a flat direction the derivative does not say how far
-the parameter would still move, nor what is gained on the way."""
+"""A start has converged when every derivative is below this, in nats. In a flat direction the
+parameter may still move, at a negligible gain."""
 
 Hyperparameters = Mapping[str, Tensor]
 """Hyperparameters by name, or the derivatives in them; ``P`` rows each."""

@@ -184,7 +184,7 @@ class PopulationGP(SourcePosteriorGP):
         joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
         weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
         mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
-        # That of the likelier one: a mean of both would be nearly all of the far one's.
+        # The likelier level's variance; the larger one would dominate a mean of the two.
         level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
         # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)

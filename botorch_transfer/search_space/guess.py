@@ -31,7 +31,7 @@ from botorch_transfer.search_space.space import SearchSpace, check_table
 logger = logging.getLogger(__name__)
 
 LOG_RATIO = 10
-"""On a logarithmic scale, the largest number is at least so many times the smallest."""
+"""On a logarithmic scale, the largest number is at least this many times the smallest."""
 
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 """Numbers are levels of an ordinal parameter if they are that few, and each is found that often."""

@@ -213,7 +213,8 @@ def own_mean(batch_shape: torch.Size) -> ConstantMean:
     Args:
         batch_shape: The batch shape of the target model.
 
-    Returns: A constant mean with a standard normal hyperprior.
+    Returns:
+        A constant mean with a standard normal hyperprior.
     """
     return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
 

@@ -104,8 +104,8 @@ def suggest(
     Args:
         space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes.
         history: Old runs of other tasks, one row a run. Runs with an empty or infinite outcome have
-            failed; with a ``status`` column, of the empty ones only those of which it says so.
-            ``None`` if there is a ``prior``.
+            failed; if there is a ``status`` column, an empty outcome has failed only if ``status``
+            says so. ``None`` if there is a ``prior``.
         runs: The runs of this study, maybe none. A run with an empty outcome, or without that
             column, is pending. A run has failed if its ``status`` says so, or an outcome is
             infinite. Columns that have no meaning here are ignored.

@@ -52,7 +52,7 @@ OLD_WEIGHT = 4.0
 """How many runs the old runs around a point are worth at most."""
 
 MAX_OLD = 1_000
-"""The most old runs to look at; of more, every so many-th."""
+"""The most old runs to look at; more are thinned evenly."""
 
 JOINT_SHARE, JOINT_LENGTHSCALE = 0.2, 0.3
 """Of the kernel on all inputs: its share of the variance, and its lengthscale over ``sqrt(d)``, in

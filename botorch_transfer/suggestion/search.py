@@ -141,7 +141,7 @@ def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Ten
     found_choices = space.fixed_features(best_first[:64])
     different = {tuple(choice.items()): choice for choice in found_choices}
     choices = list(different.values())[:NUM_CHOICES]
-    # BoTorch cannot compare choices that leave nothing free with others: they are among the rows.
+    # `optimize_acqf_mixed` takes no choices that fix every input; these are scored as rows already.
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
     rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
     if choices:
