@@ -1,15 +1,16 @@
 """What a model uses of its sources, and whether the target bears it out: a readable diagnosis.
 
-The report answers two separate questions. What does the model use? Its prediction at the target's
-points is a sum of one part for each source and a rest, and the spread of each part says how much it
-counts. Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) +
-g(x) + ε`` with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level
-``a``, a GP ``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged
-over a grid. Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with that of ``b =
-0``, say whether a source resembles the target, is its opposite, or is unrelated. This is a question
-about the data, not about a model: the answer is the same for all models with the same sources. A
-verdict needs both answers: a source that the model hardly uses is not called helpful, and one that
-it uses without a test is said to be so. """
+The report answers two questions. What does the model use? Its prediction at the target's points is
+a sum of one part for each source and a rest, and the spread of each part says how much it counts.
+Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) + g(x) + ε``
+with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level ``a``, a GP
+``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged over a grid.
+Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with that of ``b = 0``, say
+whether a source resembles the target, is its opposite, or is unrelated. This is a question about
+the data, not about a model: the answer is the same for all models with the same sources. A verdict
+needs both answers: a source that the model hardly uses is not called helpful, and one that it uses
+without a test is said to be so.
+"""
 
 from __future__ import annotations
 
