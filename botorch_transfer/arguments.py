@@ -60,7 +60,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
-    """Fills a section of a docstring, if it has one: own and bases' entries in the given order."""
+    """Fills a section of a docstring: own and bases' entries in the given order."""
     own = _entries(doc, section)
     entries: dict[str, str] = {}
     for base in bases:
@@ -68,6 +68,8 @@ def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -
     entries |= own
     names = dict.fromkeys([*(name for name in order if name in entries), *own])
     body = "".join(entries[name] for name in names)
+    if section == "Args" and not own and body:
+        return f"{doc.rstrip()}\n\n{section}:\n{body}"
     return re.sub(_SECTION.format(section), lambda _: f"{section}:\n{body}", doc, flags=re.M)
 
 

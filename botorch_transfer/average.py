@@ -239,8 +239,9 @@ class AveragedGP(  # type: ignore[misc]
             Its prediction.
         """
         mvn, (scale, shift) = member(X), self._scale_and_shift(member)
-        covariance = mvn.lazy_covariance_matrix * scale.square().unsqueeze(-1)
-        return MultivariateNormal(mvn.mean * scale + shift, covariance)
+        # BoTorch selects rows of it, which a lazy product evaluates by way of sparse matrices.
+        covariance = evaluated(mvn.lazy_covariance_matrix) * scale.square().unsqueeze(-1)
+        return MultivariateNormal(mvn.mean * scale + shift, to_linear_operator(covariance))
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the average.

@@ -23,6 +23,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
 from botorch_transfer.data import Domain
+from botorch_transfer.gp.combine import TaskWeights, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
@@ -147,6 +148,7 @@ class SourcePosteriorGP(ModularTransferGP):
     """
 
     prior_class: ClassVar[type[ConditionedPrior]]
+    prior: ConditionedPrior
 
     _hyperparameters: HyperparameterChoice = "cautious"
     """The hyperpriors of residual and noise; a subclass may have an argument for it."""
@@ -211,9 +213,16 @@ class SourcePosteriorGP(ModularTransferGP):
         """Makes the default residual kernel."""
         return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
 
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """Each source's weight times its posterior mean, if the mean is a weighted sum of these."""
+        mean = self.mean_module
+        if isinstance(mean, WeightedSumMean) and isinstance(mean.task_weights, TaskWeights):
+            return mean.task_weights.all_weights.unsqueeze(-1) * self.prior.gps.mean(X)
+        return super().source_parts(X, names)
+
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         """Lets mean and covariances compare inputs with the source data once."""
-        return cast(ConditionedPrior, self.prior).gps.sharing(X)
+        return self.prior.gps.sharing(X)
 
     @abstractmethod
     def _mean_and_kernel(

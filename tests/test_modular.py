@@ -10,7 +10,7 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from botorch_transfer import JointScaMLGP, MeanHierarchicalGP, ScaMLGP, SequentialHierarchicalGP
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.modular import ModularTransferGP, SourcePosteriorGP, resolve_prior
 from botorch_transfer.pretraining import (
     PretrainedPrior,
@@ -130,3 +130,27 @@ def test_a_model_remembers_its_residual_wherever_it_is() -> None:
     paths = draw_matheron_paths(model.eval(), torch.Size([1000]))
     X = FAMILY.inputs(4, seed=3)
     assert_moments(paths(X), model.posterior(X))
+
+
+class EqualSourcesGP(SourcePosteriorGP):
+    """The mean of all source posteriors, and a residual."""
+
+    prior_class = SourceGPs
+
+    def _mean_and_kernel(self, prior, residual, batch_shape):
+        equal = TaskWeights(prior.num_tasks, batch_shape).requires_grad_(False)
+        kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, equal))
+        return WeightedSumMean(prior.gps, equal), kernel
+
+
+def test_the_report_counts_the_sources_of_a_new_model() -> None:
+    prior = SourceGPs.fit(FAMILY.sources(), **QUICK)
+    model = EqualSourcesGP(*FAMILY.target(6), prior)
+    assert (model.transfer_report().loc[list(prior.task_names), "prediction"] > 0).all()
+    (X,) = model.eval().train_inputs
+    parts = model.source_parts(X, prior.task_names)
+    torch.testing.assert_close(parts.sum(dim=0), model.mean_module(X))
+
+
+def test_shared_arguments_are_documented_in_a_class_that_has_none_of_its_own() -> None:
+    assert "train_Yvar: A ``batch_shape" in (EqualSourcesGP.__doc__ or "")

@@ -61,7 +61,7 @@ FITS = {
     "MPHD": partial(hyperprior, "mphd", max_iter=4),
     "*HyperBO+": partial(hyperprior, "empirical", max_iter=4),
     "Hyperprior, sub-samples": partial(
-        hyperprior, "universal", optimizer="adam", num_steps=4, batch_size=3
+        hyperprior, "universal", max_points=1, num_steps=4, batch_size=3
     ),
 }
 
@@ -109,7 +109,7 @@ STEPS = {
     "HyperBO, H-EKL": (partial(pretrained, "hyperbo", "nll+ekl"), "steps", 3),
     "ABLR": (partial(pretrained, "ablr", "nll"), "steps", 2),
     "Hyperprior, sub-samples": (  # two domains
-        partial(hyperprior, "universal", optimizer="adam", batch_size=3),
+        partial(hyperprior, "universal", max_points=1, batch_size=3),
         "num_steps",
         8,
     ),

@@ -13,7 +13,6 @@ by how much better than no task it explains the target's outcomes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
@@ -207,10 +206,6 @@ class ScaMLGP(SourcePosteriorGP):
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)
         return gps.sharing(X)
-
-    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Each source's weight times its posterior mean."""
-        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
 
     @property
     def weights(self) -> Tensor:
