@@ -98,7 +98,7 @@ def condition(
         mask[index, rows] = True
         for name, values in padded.items():
             values[index, rows] = getattr(task, name)
-    return ConditionedGPs(
+    return ConditionedGPs.from_data(
         train_X=padded["X"],
         train_Y=padded["Y"],
         mask=mask,

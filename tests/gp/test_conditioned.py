@@ -213,7 +213,7 @@ def test_results_have_the_precision_of_the_inputs(move) -> None:
     for ours, expected in zip(all_values(single, x)[:4], all_values(gps, x.double()), strict=False):
         assert ours.dtype is torch.float32
         torch.testing.assert_close(ours, expected.float())
-    for tensor in (single.mean(x.double()), single.inverse_root, single.alpha, single.train_X):
+    for tensor in (single.mean(x.double()), single.inverse_root, single.alpha, single.points):
         assert tensor.dtype is torch.float64
 
 

@@ -55,7 +55,7 @@ def population(
         "kernel": kernel,
         "task_names": [f"task {index}" for index in range(len(sizes))],
     }
-    return ConditionedPopulation(**{**arguments, **changed})
+    return ConditionedPopulation.from_data(**{**arguments, **changed})
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
