@@ -571,6 +571,48 @@ class ConditionedPrior(TransferPrior):
             )
         return tasks, [i for i, name in enumerate(self.task_names) if name not in taken]
 
+    def without_observations(self) -> Self:
+        """Returns the prior without the source data.
+
+        Its posteriors are kept on inducing points, which may be old inputs. It contains no
+        outcome. But where noise is small, its mean at an old input is close to the outcome there.
+        It can be used like any other; what needs the outcomes again, such as calibration, raises an
+        error.
+
+        Returns:
+            A prior that knows statistics of its data only; itself if that is what it is.
+
+        Raises:
+            NotImplementedError: If it is a :class:`SourceHierarchy`.
+        """
+        if self.data is None:
+            return self
+        return type(self)(
+            self.gps.distilled(), self.units, None, self.log_posterior, self.statistics
+        )
+
+    def save(self, path: str | os.PathLike[str], observations: bool = True) -> None:
+        """Saves the prior to one safetensors file.
+
+        Args:
+            path: Where to write; an existing file is replaced once the new one is complete.
+            observations: Whether the file contains the source data, so that tasks can be added to
+                the loaded prior; see :meth:`without_observations`.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            NotImplementedError: If a :class:`SourceHierarchy` is to be saved without observations.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit({"monday": (X, X.sum(-1, keepdim=True))})
+            >>> sources.save("sources.safetensors", observations=False)
+            >>> SourceGPs.load("sources.safetensors").task_names
+            ('monday',)
+        """
+        prior = self if observations else self.without_observations()
+        super(ConditionedPrior, prior).save(path)
+
     def _config(self) -> dict[str, Any]:
         gps = self.gps
         names = list(self.task_names)

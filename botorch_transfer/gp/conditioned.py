@@ -482,6 +482,10 @@ class ConditionedBatch(Conditioned, DoubleState):
         second = first if x1 is x2 else x2.double().unsqueeze(-3)
         return self.aggregate(self.flat_kernels(first, second), dim=-3)
 
+    @abstractmethod
+    def distilled(self) -> Self:
+        """The same posterior on inducing points, from which no outcome can be read."""
+
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the variances before conditioning: ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
@@ -723,6 +727,23 @@ class ConditionedGPs(ConditionedBatch):
         else:
             twin._task_names = [self._task_names[task] for task in index.tolist()]
         return twin
+
+    @torch.no_grad()
+    def distilled(self) -> Self:
+        """The same posteriors on inducing points, chosen from the points of each task."""
+        parts = []
+        for task in range(self.num_tasks):
+            own = self.select([task])
+            kernel = Stationary(self.kernel, own.lengthscale, own.outputscale[0])
+            points = own.points[0, own.mask[0]]
+            inducing = InducingPoints.chosen(kernel, points, len(points))
+            mean = (own.mean(inducing.points) - own.prior_mean.unsqueeze(-1)).mT
+            found = inducing.project(mean, own.covariance(inducing.points)[0])
+            Z, alpha, inverse_root = (part.unsqueeze(0) for part in found)
+            mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
+            hyperparameters = own.lengthscale, own.outputscale, own.prior_mean, self.kernel
+            parts.append(type(self)(Z, mask, alpha[..., 0], inverse_root, *hyperparameters))
+        return self._joined(parts, self._task_names)
 
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None

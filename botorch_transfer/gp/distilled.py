@@ -37,7 +37,7 @@ from botorch_transfer.gp.stationary import Stationary, stationary_function
 MAX_CANDIDATES = 4096
 """From how many of the data's inputs the inducing points are chosen, at most."""
 
-ENOUGH = 1e-4
+ENOUGH = 1e-5
 """More inducing points are not worth their time once this share of the variance is left."""
 
 
@@ -145,3 +145,20 @@ class InducingPoints:
         rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
         alpha = rotated @ ((vectors.mT @ weighted) / (1 + values))
         return Coefficients(self.points, alpha, (values / (1 + values)).sqrt() * rotated.mT)
+
+    def project(self, mean: Tensor, covariance: Tensor) -> Coefficients:
+        """Keeps a posterior of the GP by its moments at the inducing points.
+
+        Args:
+            mean: An ``r x k`` tensor: its mean minus the prior mean, or what it is the sum of.
+            covariance: Its ``r x r`` covariance.
+
+        Returns:
+            The coefficients, of a posterior that has these moments at the inducing points.
+        """
+        half = torch.linalg.solve_triangular(self.root, covariance, upper=False)
+        left = torch.linalg.solve_triangular(self.root, half.mT, upper=False)
+        values, vectors = torch.linalg.eigh(left)
+        rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
+        known = (1 - values).clamp_min(0.0).sqrt().unsqueeze(-1)
+        return Coefficients(self.points, torch.cholesky_solve(mean, self.root), known * rotated.mT)

@@ -190,6 +190,13 @@ class ConditionedHierarchy(ConditionedBatch):
         # Each level's kernel is evaluated at the rows of the levels above, too.
         return self.num_tasks * self.alpha.numel()
 
+    def distilled(self) -> Self:
+        """Is refused: each level's data enter by kernels of their own."""
+        raise NotImplementedError(
+            "A SourceHierarchy needs the outcomes of its tasks: save SourceGPs or a "
+            "SourcePopulation without observations instead."
+        )
+
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
         return values.sum(dim=dim, keepdim=True)

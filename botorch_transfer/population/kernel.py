@@ -78,7 +78,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
-        parts: An ``M x N`` tensor: what each task's outcomes contribute to the mean's coefficients.
+        parts: An ``M x N`` tensor: what each task contributes to the coefficients of the mean.
         inverse_root: A ``1 x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
             or what takes its place for inducing points.
         reference: An ``R x d`` tensor: the inputs over which a task's own function has mean zero.
@@ -198,14 +198,23 @@ class ConditionedPopulation(ConditionedBatch):
             points, parts = X, torch.stack([alpha * (task == i) for i in range(len(names))])
         else:
             inducing = InducingPoints.chosen(common, X, cast(int, max_inducing))
-            precision, weighted = X.new_zeros(2 * [len(inducing.points)]), []
+            number = len(inducing.points)
+            precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
             for rows in tasks:
-                columns = torch.cat([inducing.whiten(X[rows]).mT, Y[rows].unsqueeze(-1)], dim=-1)
-                gram = own.gram(X[rows], noise[rows], columns)
-                precision += gram[:-1, :-1]
-                weighted.append(gram[:-1, -1])
-            found = inducing.condense(precision, torch.stack(weighted, dim=-1))
-            points, parts, inverse_root = found.points, found.alpha.mT, found.inverse_root[None]
+                columns = inducing.whiten(X[rows]).mT
+                solved = own.solve(X[rows], noise[rows], columns)
+                precision += columns.mT @ solved
+                weighted += solved.mT @ Y[rows].unsqueeze(-1)
+            points, alpha, inverse_root = inducing.condense(precision, weighted)
+            inverse_root, parts = (
+                inverse_root.unsqueeze(0),
+                points.new_empty(len(tasks), len(points)),
+            )
+            for index, rows in enumerate(tasks):
+                cross = common.between(points, X[rows])
+                rest = Y[rows].unsqueeze(-1) - cross.mT @ alpha
+                told = cross @ own.solve(X[rows], noise[rows], rest)
+                parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
         return cls(
             points,
             parts,
@@ -225,6 +234,17 @@ class ConditionedPopulation(ConditionedBatch):
     def num_tasks(self) -> int:
         """The number of source tasks."""
         return len(self._task_names)
+
+    @torch.no_grad()
+    def distilled(self) -> Self:
+        """The same posterior on inducing points, chosen from its points."""
+        kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
+        inducing = InducingPoints.chosen(kernel, self.points, len(self.points))
+        means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
+        found = inducing.project(means, self.covariance(inducing.points)[0])
+        changed = {"points": found.points, "parts": found.alpha.mT}
+        tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
+        return type(self)(**tensors, kernel=self.kernel, task_names=self._task_names)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
         """Draws the coefficients that turn draws from the prior into those of the posterior."""
@@ -277,28 +297,28 @@ class _OwnPart:
         means = mean.unsqueeze(-1) + mean - of_mean
         return kernel.between(X, X) - means + self.level_variance
 
-    def gram(self, X: Tensor, noise: Tensor, columns: Tensor) -> Tensor:
-        """Computes ``Cᵀ R⁻¹ C`` for the ``n x k`` columns ``C`` at one task's rows.
+    def solve(self, X: Tensor, noise: Tensor, columns: Tensor) -> Tensor:
+        """Computes ``R⁻¹ C`` for ``n x k`` columns ``C`` at one task's rows.
 
         Of many rows, the own function is approximated on inducing points, and what they leave of
         its variance counts as noise.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X) + noise.diag())
-            whitened = torch.linalg.solve_triangular(root, columns, upper=False)
-            return whitened.mT @ whitened
-        inducing = InducingPoints.chosen(self.function, X, _MAX_OWN_INDUCING)
+            return torch.cholesky_solve(columns, root)
+        # The mean at the reference must be told by the inducing points, too.
+        candidates = torch.cat([X, self.reference])
+        inducing = InducingPoints.chosen(self.function, candidates, _MAX_OWN_INDUCING)
         features = inducing.whiten(X).mT
         left = (self.outputscale - features.square().sum(dim=-1)).clamp_min(0.0)
         features = features - inducing.whiten(self.reference).mean(dim=-1)
         level = self.level_variance.sqrt().expand(len(X), 1)
-        scale = (noise + left).rsqrt().unsqueeze(-1)
-        features, columns = scale * torch.cat([features, level], dim=-1), scale * columns
-        inner = features.mT @ features
+        precision = (noise + left).reciprocal().unsqueeze(-1)
+        features, columns = torch.cat([features, level], dim=-1), precision * columns
+        inner = features.mT @ (precision * features)
         inner.diagonal().add_(1.0)
-        root = torch.linalg.cholesky(inner)
-        explained = torch.linalg.solve_triangular(root, features.mT @ columns, upper=False)
-        return columns.mT @ columns - explained.mT @ explained
+        explained = torch.cholesky_solve(features.mT @ columns, torch.linalg.cholesky(inner))
+        return columns - precision * (features @ explained)
 
 
 class TargetScale(Module):
