@@ -321,10 +321,15 @@ class Observations(DoubleState):
     Y: Tensor
     noise: Tensor
     task: Tensor
+    task_names: Sequence[str] = ()
 
     def __init__(self, X: Tensor, Y: Tensor, noise: Tensor, task: Tensor) -> None:
         super().__init__()
         self.register(X=X, Y=Y, noise=noise, task=task)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.task_names
 
     @classmethod
     def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
@@ -391,9 +396,11 @@ class ConditionedPrior(TransferPrior):
         self.register_buffer("log_posterior", log_posterior.detach())
         self.outcome_scale_index = self.outcome_scale_index.to(units.mean.device)
         self.data = data
+        if data is not None:
+            data.task_names = self.task_names
         statistics = statistics or self._statistics()
         for name, tensor in statistics.items():
-            self.register_buffer(name, tensor)
+            self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
 
     @torch.no_grad()
@@ -575,7 +582,8 @@ class ConditionedPrior(TransferPrior):
         """Returns the prior without the source data.
 
         Its posteriors are kept on inducing points, which may be old inputs. It contains no
-        outcome. But where noise is small, its mean at an old input is close to the outcome there.
+        outcome, only each task's mean and standard deviation. But where noise is small, its mean at
+        an old input is close to the outcome there.
         It can be used like any other; what needs the outcomes again, such as calibration, raises an
         error.
 

@@ -798,7 +798,8 @@ def _exact(
     # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
-    alpha = inverse_root.mT @ (inverse_root @ (residual * mask).unsqueeze(-1))
+    residual = torch.where(mask, residual, 0.0).unsqueeze(-1)
+    alpha = inverse_root.mT @ (inverse_root @ residual)
     return X, mask, alpha.squeeze(-1), inverse_root
 
 

@@ -48,7 +48,7 @@ class SourceHierarchy(ConditionedPrior):
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
     have an order, such as model generations or growing data sets, or are few and similar. The last
-    tasks count most. A saved file contains the source observations.
+    tasks count most. A saved file always contains the source observations.
 
     With ``propagate="covariance"``, all levels are one GP on the points of all tasks: time grows
     with the cube of their number and memory with its square, and more than ``max_bytes`` of it are

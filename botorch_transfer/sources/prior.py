@@ -44,7 +44,8 @@ class SourceGPs(ConditionedPrior):
     The GPs are independent, have a scaled stationary kernel with a lengthscale for each input, and
     are kept, fitted and evaluated as one batch. Use it when every source task has enough
     evaluations for a surrogate of its own, a few dozen or more; its cost grows linearly with the
-    number of tasks. A saved file contains the source observations.
+    number of tasks. Of large tasks all points count, too: hyperparameters are fitted to
+    ``fit_points`` of them, and more points than ``max_inducing`` are kept on inducing points.
 
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 

@@ -157,13 +157,11 @@ def test_single_precision(propagate: Propagate) -> None:
 def test_repeated_points_without_noise(propagate: Propagate) -> None:
     levels = draw_tasks([4, 3], 2)
     gps = stack(levels, propagate)
-    tensors = gps.tensors()
-    tensors["train_X"] = torch.cat([tensors["train_X"][:1], tensors["train_X"]])
-    tensors["train_Y"] = torch.cat([tensors["train_Y"][:1], tensors["train_Y"]])
-    tensors["level"] = torch.cat([tensors["level"][:1], tensors["level"]])
-    tensors["noise"] = torch.zeros(8, dtype=torch.double)
+    tensors, Y = gps.tensors(), torch.cat([level.Y for level in levels])
+    X, _, level, _, *hyperparameters = tensors.values()
+    X, Y, level = (torch.cat([part[:1], part]) for part in (X, Y, level))
     with pytest.warns(match="added jitter"):
-        singular = type(gps)(**tensors)
+        singular = type(gps).from_data(X, Y, level, torch.zeros_like(Y), *hyperparameters)
     A = points(5, 2)
     assert bool(singular.mean(A).isfinite().all())
     assert bool((singular.variance(A) < 10).all())
@@ -194,7 +192,7 @@ def test_copies_share_tensors() -> None:
     assert twin.alpha is gps.alpha
     # What BHGP's covariance needs is made once for all copies, even after they were made.
     twin.variance(points(1, 2))
-    boosts = [h._boosts(h._boost, h.train_X, h.alpha) for h in (gps, twin)]
+    boosts = [h._boosts(h._boost, h.points, h.alpha) for h in (gps, twin)]
     assert boosts[0] is boosts[1]
 
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from botorch_transfer import JointScaMLGP, SourceGPs
 from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
 from botorch_transfer.hierarchy import prior as hierarchy
 from botorch_transfer.hierarchy.prior import order_by_relatedness
 from botorch_transfer.sources import prior as agreement
-from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.sources.prior import tasks_agree
 from tests.families import ShiftedSines
 from tests.gp.padded import points

@@ -35,7 +35,7 @@ def predictions_by_formula(sources: SourceGPs, index: int, Y: Tensor, noise: Ten
 
 def test_predictions_in_the_users_units() -> None:
     sources = fit()
-    for index, (train_X, Y, *Yvar) in enumerate(DATA.values()):
+    for index, (_, Y, *Yvar) in enumerate(DATA.values()):
         standardized = (Y.squeeze(-1) - Y.mean()) / Y.std()
         noise = sources.observed.noise[sources.observed.task == index]
         if Yvar:
