@@ -402,6 +402,9 @@ def read_tables(
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
     linear = [constraint for text in constraints for constraint in read_constraint(text, space)]
+    if candidates is not None:  # what a suggestion adds is none of its further columns
+        added = [*ADDED, *(outcome.name for outcome in outcomes)]
+        candidates = candidates.drop(columns=added, errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {

@@ -89,6 +89,12 @@ class Region:
                 f"{'ranges are' if self.table is None else 'table is'} too narrow."
             )
 
+    @property
+    def columns(self) -> list[str]:
+        """Columns of its rows as a table: the parameters, then what else candidates have."""
+        more = () if self.table is None else self.table.columns
+        return [*self.space.columns, *(name for name in more if name not in self.space.columns)]
+
     @cached_property
     def candidates(self) -> Tensor:
         """The encoded table, ``c x d``."""
@@ -238,5 +244,4 @@ class Region:
         if self.table is None:
             return self.space.decode(X)
         places = (X.unsqueeze(-2) == self.candidates).all(dim=-1).to(torch.int).argmax(dim=-1)
-        others = [name for name in self.table.columns if name not in self.space.columns]
-        return self.table.iloc[places.numpy()][[*self.space.columns, *others]].copy()
+        return self.table.iloc[places.numpy()][self.columns].copy()

@@ -35,9 +35,9 @@ NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
 """Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
 
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
-"""What a row may lose by moving to the middle of ranges, as shares of the improvement, or of the
-prior mean's spread over the space: in all, and for each parameter; or of its own effect, if that is
-more. So a parameter of which nothing is known moves, and one with a small effect does not."""
+"""Shares of the improvement, or of the prior mean's spread over the space: what a row may lose by
+moving to the middle of ranges in all; and the effect below which nothing is known of a parameter,
+which then moves all the way. Others may lose the third share of their own effect."""
 
 
 class ExhaustedSpaceError(ValueError):
@@ -277,7 +277,8 @@ def _move_to_middle(
         if is_logarithm:
             loss = -(-loss).expm1()
         effect = float(loss.max() - loss.min())
-        enough = loss <= max(OWN_EFFECT * effect, UNKNOWN / INDIFFERENCE * tolerance)
+        is_known = effect > UNKNOWN / INDIFFERENCE * tolerance
+        enough = loss <= (OWN_EFFECT if is_known else 1.0) * effect
         enough = (enough & (values >= least) & region.allows(rows))[:9]
         enough[8] = True
         x = rows[int(enough.to(torch.int).argmax())]
