@@ -322,14 +322,15 @@ class Repair:
         lower = np.zeros(p + m)
         upper = np.concatenate([self._largest, np.where(self._fixed, TOLERANCE * width, np.inf)])
         whole = np.pad(self._is_whole, (0, m))
-        for _ in range(2):  # then again with the whole numbers exact, which adapts the others
+        for _ in range(2):  # again if whole numbers are not exact, which adapts the others
             found = optimize.milp(
                 cost, integrality=whole, bounds=optimize.Bounds(lower, upper), constraints=rows
             ).x
             if found is None:
                 return None
-            found = np.where(whole, np.rint(found), found)
-            if whole.all() or not whole.any():
+            exact = np.where(whole, np.rint(found), found)
+            if (exact == found).all():
                 break
+            found = exact
             lower, upper = np.where(whole, found, lower), np.where(whole, found, upper)
         return np.asarray(self._offsets + S @ found[:p])

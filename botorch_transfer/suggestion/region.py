@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 MAX_GRID = 2_000
 """A space with no more configurations than this is searched by listing them."""
 
-MAX_REPAIRED = 128
-"""The most random rows to make feasible; of those that are feasible already, all are taken."""
+MAX_REPAIRED = 48
+"""The most rows to make feasible at once; of those that are feasible already, all are taken."""
 
 
 @dataclass(frozen=True)

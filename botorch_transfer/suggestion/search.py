@@ -225,7 +225,7 @@ def _climb(acquisition: AcquisitionFunction, region: Region, best_first: Tensor)
         rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
     x = rows[_evaluate(acquisition, rows).argmax()]
     for _ in range(10):
-        rows = torch.cat([x.unsqueeze(0), region.nearest(_neighbours(space, x), MAX_REPAIRED)])
+        rows = torch.cat([x.unsqueeze(0), region.nearest(_neighbours(space, x), MAX_REPAIRED // 4)])
         step = int(_evaluate(acquisition, rows).argmax())
         if step == 0:
             break
