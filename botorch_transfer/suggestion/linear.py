@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 TOLERANCE = 1e-9
 """By how much rounding errors may violate a constraint, relative to the sizes of its terms."""
 
+MAX_NODES = 100
+"""The most nodes of a branch and bound: any feasible row will do, the nearest or not."""
+
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
 """By comparison the sign that turns it into one with ``>=``; 0 of an equality."""
 
@@ -324,7 +327,11 @@ class Repair:
         whole = np.pad(self._is_whole, (0, m))
         for _ in range(2):  # again if whole numbers are not exact, which adapts the others
             found = optimize.milp(
-                cost, integrality=whole, bounds=optimize.Bounds(lower, upper), constraints=rows
+                cost,
+                integrality=whole,
+                bounds=optimize.Bounds(lower, upper),
+                constraints=rows,
+                options={"node_limit": MAX_NODES},
             ).x
             if found is None:
                 return None
