@@ -8,6 +8,7 @@ prints how many rows of how many problems do not, and the seeds of these problem
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from botorch_transfer.search_space import (
 )
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
-from botorch_transfer.suggestion.search import maximize, spread_out
+from botorch_transfer.suggestion.search import ExhaustedSpaceError, maximize, spread_out
 
 
 class _Nearness(AcquisitionFunction):
@@ -84,16 +85,18 @@ def num_infeasible(seed: int) -> int:
         seed: The seed of the problem.
 
     Returns:
-        How many of the four rows are not valid, or violate a constraint.
+        How many of up to four rows are not valid, or violate a constraint.
     """
     space, texts = random_problem(seed)
     constraints = [part for text in texts for part in read_constraint(text, space)]
     region = Region(space, constraints=constraints)
     x = torch.rand(space.dim, generator=torch.Generator().manual_seed(seed)).double()
     rows = torch.empty(0, space.dim, dtype=torch.double)
-    for number in range(2):
-        found, _ = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
-        rows = torch.cat([rows, found[None], spread_out(region, number, rows, seed)[None]])
+    with suppress(ExhaustedSpaceError):  # of some problems few rows are left
+        for number in range(2):
+            found, _ = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
+            rows = torch.cat([rows, found[None]])
+            rows = torch.cat([rows, spread_out(region, number, rows, seed)[None]])
     frame = space.decode(rows)
     holds = np.all([part.holds(frame) for part in constraints], axis=0)
     return int((~holds | (space.round(rows) - rows).abs().amax(dim=-1).gt(1e-9).numpy()).sum())

@@ -123,7 +123,7 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
     """
     points, grid = region.spread_out(number + 64, seed)[number:], region.grid()
     if grid is None:
-        return not_taken(region.nearest(points), taken)[0]
+        return not_taken(region.nearest(points, MAX_REPAIRED // 4), taken)[0]
     grid = not_taken(grid, taken)
     return grid[torch.cdist(points[:1], grid).argmin()]
 
