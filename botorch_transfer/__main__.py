@@ -132,8 +132,13 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
-    bounds = {"nargs": 2, "type": float, "metavar": ("least", "largest")}
-    add.add_argument("--outcome-range", **bounds, help="the values that the objectives can have")
+    add.add_argument(
+        "--outcome-range",
+        nargs=2,
+        type=float,
+        metavar=("least", "largest"),
+        help="the values that the objectives can have",
+    )
     add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
     add.add_argument("--seed", type=int, default=0)
 

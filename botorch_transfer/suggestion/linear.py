@@ -107,7 +107,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[LinearConstraint]:
         if not isinstance(tree, ast.Compare):
             raise ValueError
         sides = [_read_sum(side, columns) for side in (tree.left, *tree.comparators)]
-        signs = [SIGNS[type(comparison)] for comparison in tree.ops]  # type: ignore[index]
+        signs = [SIGNS[type(comparison)] for comparison in tree.ops]
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError) as error:
         raise ValueError(
             f"The constraint {text!r} is not a linear one of parameters: write it as "
@@ -283,8 +283,8 @@ class Repair:
                 columns = [self._features.index(column) for column in row.weights]
                 widths = [weight * v.scales[0] * v.largest for v, weight in parts]
                 least = row.bound - sum(weight * v.offset for v, weight in parts)
-                widths = torch.tensor(widths, dtype=torch.double)
-                found.append((torch.tensor(columns), widths, float(least)))
+                factors = torch.tensor(widths, dtype=torch.double)
+                found.append((torch.tensor(columns), factors, float(least)))
         return found
 
     def nearest(self, frame: DataFrame) -> DataFrame:

@@ -445,8 +445,10 @@ def _search(
 
 def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> tuple[Tensor, list[float]]:
     """Takes rows of a finite region, else rows near to old and random ones, by their mean rank."""
+    if not is_source_data(sources):
+        raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
     rows = region.grid()
-    if rows is None and is_source_data(sources):
+    if rows is None:
         old = torch.cat([task.X for task in sources.values()]).clamp(0.0, 1.0)
         rows = torch.cat([region.nearest(old), region.sample(NUM_REFERENCE, seed=0)]).unique(dim=0)
     rows = not_taken(rows, taken, n)

@@ -217,7 +217,7 @@ def make_acquisition(
     )
 
 
-def mean_rank(sources: Any, X: Tensor) -> Tensor:
+def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
     """Ranks inputs as the nearest run of each old task, without a model.
 
     Args:
@@ -228,17 +228,12 @@ def mean_rank(sources: Any, X: Tensor) -> Tensor:
         An ``n`` tensor: the share of a task's runs that are worse, on the average over tasks. Equal
         outcomes share their ranks.
 
-    Raises:
-        ValueError: If there are no source data.
-
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
         >>> monday = SupervisedDataset(X, -X, feature_names=["x"], outcome_names=["y"])
         >>> mean_rank({"monday": monday}, X)
         tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
     """
-    if not is_source_data(sources):
-        raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
     shares = []
     for task in sources.values():
         ranks = torch.from_numpy(rankdata(task.Y[:, 0]) - 1) / max(len(task.Y) - 1, 1)
