@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,21 @@ from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer import models
 from botorch_transfer.data import tables
-from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
-from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    SearchSpace,
+    cells,
+    guess,
+    guess_space,
+)
+from botorch_transfer.search_space.cells import read_table, separator
+from botorch_transfer.suggestion import (
+    Suggestion,
+    read_outcomes,
+    read_tables,
+    reading,
+    suggest_rows,
+)
 from botorch_transfer.suggestion.page import suggestion_page
 
 
@@ -46,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # What was left out of a table, and what the history does not record.
-    for room in (tables, guess):
+    for room in (tables, guess, cells, reading):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         options.run(options)
@@ -113,38 +126,6 @@ def _sentence(error: Exception) -> str:
     return re.sub(r"\b(outcome|task|goal|noise|missing|rename)=(?=[ ,.:;]|$)", r"--\1", text)
 
 
-def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
-    """Reads a CSV file; in text and in columns of ``choices`` only an empty cell is empty.
-
-    Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
-    """
-    try:
-        frame = pd.read_csv(path, skipinitialspace=True)
-        text = pd.read_csv(path, skipinitialspace=True, keep_default_na=False, na_values=[""])
-        separators = [sign for sign in ";\t" if sign in str(frame.columns[0])]
-        if len(frame.columns) == 1 and separators:
-            raise ValueError(
-                f"{path} has {separators[0]!r} between its cells: save it with commas, and with "
-                "points in numbers."
-            )
-        for name in frame.columns:
-            if name in choices or not pd.api.types.is_numeric_dtype(frame[name]):
-                # "None", "null" and "nan" are words.
-                frame[name] = text[name].map(_stripped)
-        frame.index += 2
-        return frame.dropna(how="all")
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} is empty: it needs a line of column names.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8: save it as 'CSV UTF-8'.") from error
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{path} is no CSV file ({_sentence(error)}).") from error
-
-
-def _stripped(cell: Any) -> Any:
-    return cell.strip() if isinstance(cell, str) else cell
-
-
 # ---------------------------------------------------------------------------------------- suggest
 
 
@@ -162,9 +143,9 @@ def _suggest(options: argparse.Namespace) -> None:
         )
     space = SearchSpace.from_dict(spec)
     choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
-    history, runs = _read(options.history, choices), None
+    history, runs = read_table(options.history, choices), None
     if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
-        runs = _read(options.runs, choices)
+        runs = read_table(options.runs, choices)
     if options.runs is not None and runs is None and not options.append:
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
@@ -205,10 +186,15 @@ def _append(path: Path, suggestion: Suggestion) -> None:
     added = suggestion.rows.reindex(columns=[*suggestion.tables.space.columns, *suggestion.models])
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
-    new = pd.read_csv(io.StringIO(added.to_csv(index=False, float_format="%.12g")), **text)
-    old = pd.read_csv(path, **text) if path.exists() and path.stat().st_size else new.iloc[:0]
+    is_table = path.exists() and path.stat().st_size > 0
+    sep = separator(path) if is_table else ","
+    written = added.to_csv(
+        index=False, float_format="%.6g", sep=sep, decimal="," if sep == ";" else "."
+    )
+    new = pd.read_csv(io.StringIO(written), sep=sep, **text)
+    old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
     part = path.with_name(f"{path.name}.part")
-    pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False)
+    pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False, sep=sep)
     part.replace(path)
 
 
@@ -259,7 +245,7 @@ def _model(name: str | None) -> Callable[..., Any] | None:
 
 
 def _space(options: argparse.Namespace) -> None:
-    history = _read(options.history)
+    history = read_table(options.history)
     leave_out = [options.task, *options.outcome, *options.leave_out]
     if absent := [name for name in leave_out if name not in history.columns]:
         raise ValueError(
@@ -267,9 +253,9 @@ def _space(options: argparse.Namespace) -> None:
             f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
-    space = guess_space(history, leave_out)
+    space = guess_space(history, leave_out, options.task)
     lines = [
-        f"  {json.dumps(name)}: {json.dumps(entries)}"
+        f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(entries, ensure_ascii=False)}"
         for name, entries in space.to_dict()["params"].items()
     ]
     print("{\n" + ",\n".join(lines) + "\n}")

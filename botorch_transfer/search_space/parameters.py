@@ -60,6 +60,16 @@ class Parameter(ABC):
         return (self.name,)
 
     @property
+    def is_numeric(self) -> bool:
+        """Whether the columns hold numbers."""
+        return True
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty cell is a value, too."""
+        return False
+
+    @property
     def feature_names(self) -> list[str]:
         """Names of the columns of the encoding."""
         return list(self.columns)
@@ -159,6 +169,11 @@ def read_numbers(column: Series) -> Array:
 def relative_tolerance(column: Series) -> float:
     """The largest relative error of a value that counts as a rounding error."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
+
+
+def is_none(value: Any) -> bool:
+    """Whether a value is the word "none", which is what an empty cell of a choice means."""
+    return isinstance(value, str) and value.casefold() == "none"
 
 
 def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
@@ -497,13 +512,16 @@ class OrdinalParameter(_ListedParameter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._numeric and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all():
+        if (
+            self.is_numeric
+            and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all()
+        ):
             raise ValueError(
                 f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
                 "order and further apart than rounding errors, or use CategoricalParameter if they "
                 "have no order."
             )
-        if self.log and not (self._numeric and self.values[0] > 0):
+        if self.log and not (self.is_numeric and self.values[0] > 0):
             raise ValueError(
                 f"Parameter {self.name!r} has log=True and the values {self.values}: a "
                 "logarithmic scale needs positive numbers."
@@ -512,7 +530,7 @@ class OrdinalParameter(_ListedParameter):
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
-        if self._numeric:
+        if self.is_numeric:
             return DataFrame({self.name: np.array(self.values)[ranks]})
         return self._take(ranks)
 
@@ -521,7 +539,8 @@ class OrdinalParameter(_ListedParameter):
         return self._positions[:, None]
 
     @property
-    def _numeric(self) -> bool:
+    def is_numeric(self) -> bool:
+        """Whether all values are numbers."""
         return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
 
     @property
@@ -554,7 +573,7 @@ class OrdinalParameter(_ListedParameter):
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """The position of each of ``n`` values, or -1; forgives numbers their rounding errors."""
-        if not self._numeric:
+        if not self.is_numeric:
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
@@ -567,6 +586,8 @@ class OrdinalParameter(_ListedParameter):
 @dataclass(frozen=True)
 class CategoricalParameter(_ListedParameter):
     """One of a list of values without an order; one column of the encoding for each (one-hot).
+
+    If one of the values is ``"none"``, in upper or lower case, it is that of empty cells.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -596,6 +617,22 @@ class CategoricalParameter(_ListedParameter):
         """Equal shares."""
         return np.full(self.size, 1 / self.size)
 
+    @property
+    def is_numeric(self) -> bool:
+        """False: numbers in the list are names."""
+        return False
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether one of the values is ``"none"``."""
+        return any(is_none(value) for value in self.values)
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Looks values up in the list; see ``Parameter.encode``."""
+        if not self.may_be_empty:
+            read_values(frame[self.name])
+        return super().encode(frame)
+
     def decode(self, unit: Array) -> DataFrame:
         """Takes the value with the largest share; see ``Parameter.decode``."""
         return self._take(unit.argmax(axis=1))
@@ -603,6 +640,11 @@ class CategoricalParameter(_ListedParameter):
     def unit_grid(self) -> Array:
         """Encodings of all values, ``size x size``."""
         return np.eye(self.size)
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position of each of ``n`` values, or -1; an empty cell is ``"none"`` or -1."""
+        no_value = next((value for value in self.values if is_none(value)), object())
+        return super()._ranks(column.astype(object).where(column.notna(), no_value))
 
 
 @dataclass(frozen=True)

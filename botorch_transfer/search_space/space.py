@@ -209,6 +209,11 @@ class SearchSpace:
         return [column for parameter in self.parameters for column in parameter.columns]
 
     @property
+    def number_columns(self) -> list[str]:
+        """Columns of the table that hold numbers."""
+        return [column for p in self.parameters if p.is_numeric for column in p.columns]
+
+    @property
     def feature_names(self) -> list[str]:
         """Names of the ``d`` columns of the encoding."""
         return [name for parameter in self.parameters for name in parameter.feature_names]

@@ -32,10 +32,15 @@ from botorch_transfer.data.tables import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import with_numbers
 
 logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
+
+SLIGHTLY, SAME_PLACE = 0.1, 1e-4
+"""Runs of this study may lie outside of a range by the first share of it; a share of at most the
+second is a rounding error."""
 
 ADDED = ("acquisition", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
@@ -301,6 +306,8 @@ def read_tables(
         raise ValueError("Give either a history or a prior.")
     if history is not None:
         history = renamed(history, rename or {})
+        columns = [column for o in outcomes for column in (o.name, o.noise)]
+        history = with_numbers(history, [*space.number_columns, *columns])
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {
         outcome.name: _read_prior(outcome.name, prior, len(outcomes))
@@ -417,10 +424,9 @@ def read_runs(
                 f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
                 f"is the {kind}, or drop it."
             )
-    try:
-        X = space.encode(runs)
-    except InputDataError as error:
-        raise InputDataError(f"In the runs: {error}") from error
+    columns = [column for o in outcomes for column in (o.name, o.noise)]
+    runs = with_numbers(runs, [*space.number_columns, *columns])
+    X = _place_runs(space, runs)
     for outcome in outcomes:
         if outcome.log:
             runs = in_logarithms(runs, outcome.name, outcome.noise)
@@ -431,6 +437,26 @@ def read_runs(
     Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
     known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
     return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
+
+
+def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
+    """Encodes runs, those slightly outside of a range at their place; refuses others."""
+    try:
+        X = space.place(runs)
+        beyond = (-X).maximum(X - 1).amax(dim=-1)
+        other = ~((beyond > 0) & (beyond <= SLIGHTLY))
+        X[other] = space.encode(runs[other.numpy()])
+    except InputDataError as error:
+        raise InputDataError(f"In the runs: {error}") from error
+    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
+    if outside:
+        logger.info(
+            "%d of the runs lie slightly outside of the search space, and are kept where they are "
+            "(row %s)",
+            len(outside),
+            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
+        )
+    return X
 
 
 def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:
