@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
+from botorch_transfer.data.units import wrong_units
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
 from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma
@@ -156,6 +157,9 @@ def from_dataframe(
             f"The column {outcome!r} has {frame[outcome].iloc[row]!r} in row {frame.index[row]}: "
             "write a point instead of the comma."
         )
+    suspicions = wrong_units(frame, space, task)
+    for suspicion in suspicions:
+        logger.warning("Maybe another unit: %s", suspicion)
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
@@ -224,6 +228,7 @@ def from_dataframe(
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
             "the search space, or leave the table out."
+            + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
         )
     if not datasets:
         raise InputDataError(

@@ -30,6 +30,7 @@ from botorch_transfer.data.tables import (
     likely_column,
     renamed,
 )
+from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import with_numbers
@@ -319,6 +320,9 @@ def read_tables(
     if history is not None:
         names = [outcome.name for outcome in outcomes]
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
+        for name in names:
+            if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
+                logger.warning("Maybe another unit: %s", suspicion)
     return EncodedTables(
         space, outcomes, sources, read_runs(space, runs, outcomes, status), old_failed
     )
