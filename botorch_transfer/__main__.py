@@ -27,6 +27,7 @@ from botorch_transfer import models
 from botorch_transfer.data import tables
 from botorch_transfer.search_space import (
     CategoricalParameter,
+    FloatParameter,
     SearchSpace,
     cells,
     guess,
@@ -182,15 +183,19 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _append(path: Path, suggestion: Suggestion) -> None:
-    """Adds rows to the table of runs; it is replaced at once, when the new one is complete."""
+    """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
+
+    Numbers without a step have six digits.
+    """
     added = suggestion.rows.reindex(columns=[*suggestion.tables.space.columns, *suggestion.models])
+    for parameter in suggestion.tables.space.parameters:
+        if isinstance(parameter, FloatParameter) and parameter.size is None:
+            added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.6g}"))
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     is_table = path.exists() and path.stat().st_size > 0
     sep = separator(path) if is_table else ","
-    written = added.to_csv(
-        index=False, float_format="%.6g", sep=sep, decimal="," if sep == ";" else "."
-    )
+    written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
     old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
     part = path.with_name(f"{path.name}.part")

@@ -131,7 +131,7 @@ def _of_column(
     strange = outside.index[outside > MAX_OUTSIDE]
     if counts[strange].sum() >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
-        together = values[tasks.isin(strange)].quantile(QUANTILES).to_numpy(dtype=np.float64)
+        together = np.quantile(values[tasks.isin(strange)].to_numpy(), QUANTILES)
         likely = _likely_conversion(together, reference, 0.0, 0.6)
         remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
         yield from ((name, f"lies outside of its range: {remedy}") for name in strange)

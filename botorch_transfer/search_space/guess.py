@@ -79,7 +79,7 @@ def guess_space(
         >>> from pandas import DataFrame
         >>> runs = DataFrame({"lr": [0.001, 0.02, 0.3], "loss": [0.4, 0.5, 0.3]})
         >>> guess_space(runs, leave_out=["loss"]).parameters[0]
-        FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None)
+        FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_table(frame, ())
     columns = [name for name in frame.columns if name not in (*leave_out, task)]

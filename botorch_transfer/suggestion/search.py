@@ -195,7 +195,8 @@ def _move_to_middle(
     fixed = space.fixed_features(x.unsqueeze(0))[0]
     for parameter in space.parameters:
         column = space.feature_indices[parameter.name][0]
-        if not isinstance(parameter, FloatParameter) or column in fixed:
+        is_continuous = isinstance(parameter, FloatParameter) and parameter.size is None
+        if not is_continuous or column in fixed:
             continue
         rows = x.repeat(9, 1)
         rows[:, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
