@@ -65,20 +65,22 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
     """
     found: dict[tuple[str, str], list[str]] = {}
+    tasks = frame[task].astype(str)
     for parameter in space.parameters:
-        if not parameter.is_numeric or parameter.name not in frame.columns:
+        if not parameter.is_numeric or parameter.columns != (parameter.name,):
             continue
         # The ends of the range, and the quantiles of values that are spread over it.
         unit = np.array([[0.0], [1.0], [0.1], [0.9]])
         marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
-        values = to_numeric(frame[parameter.name], errors="coerce").astype(float)
-        kept = np.isfinite(values)
-        tasks = frame.loc[kept, task].astype(str)
-        for name, problem in _of_column(values[kept], tasks, marks[:2], marks[2:]):
+        column = frame.get(parameter.name, Series(np.nan, frame.index))
+        values = to_numeric(column, errors="coerce").astype(float)
+        if not (kept := np.isfinite(values)).any():
+            continue
+        for name, problem in _of_column(values[kept], tasks[kept], marks[:2], marks[2:]):
             found.setdefault((parameter.name, problem), []).append(name)
     return [
-        f"{column!r} of task {tasks[0]!r}{_others(len(tasks) - 1)} {problem}"
-        for (column, problem), tasks in found.items()
+        f"{column!r} of task {names[0]!r}{_others(len(names) - 1)} {problem}"
+        for (column, problem), names in found.items()
     ]
 
 
@@ -132,31 +134,32 @@ def _of_column(
     if counts[strange].sum() >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
         together = np.quantile(values[tasks.isin(strange)].to_numpy(), QUANTILES)
-        likely = _likely_conversion(together, reference, 0.0, 0.6)
+        likely = _likely_conversions(together[None], reference, 0.0, 0.6)[0]
         remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
         yield from ((name, f"lies outside of its range: {remedy}") for name in strange)
-    for name in usual.index if many else ():
-        likely = _likely_conversion(
-            usual.loc[name].to_numpy(np.float64), reference, DIFFERENT, ALIKE
-        )
-        if likely is not None:
-            yield name, f"differs from that of most tasks: {likely} it is alike"
+    if many:
+        found = _likely_conversions(usual.to_numpy(np.float64), reference, DIFFERENT, ALIKE)
+        for name, likely in zip(usual.index, found, strict=True):
+            if likely is not None:
+                yield name, f"differs from that of most tasks: {likely} it is alike"
 
 
-def _likely_conversion(ends: Array, reference: Array, different: float, alike: float) -> str | None:
+def _likely_conversions(
+    ends: Array, reference: Array, different: float, alike: float
+) -> list[str | None]:
     """The conversion that makes two quantiles like those of the reference, if they differ much.
 
-    Factors are compared on a logarithmic scale.
+    Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
     """
-    best, likely = alike, None
-    for name, (factor, offset) in CONVERSIONS.items():
-        trio = np.stack([reference, ends, factor * ends + offset])
+    shares = []
+    for factor, offset in CONVERSIONS.values():
+        numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
         if offset == 0:
-            if (trio <= 0).any():
-                continue
-            trio = np.log(trio)
-        width = np.ptp(trio[0]) or 1.0
-        off, left = np.abs(trio[1:] - trio[0]).max(axis=1) / width
-        if off > different and left < best * off:
-            best, likely = left / off, name
-    return likely
+            with np.errstate(invalid="ignore", divide="ignore"):
+                numbers = np.log(numbers)
+        width = np.ptp(numbers[2, 0]) or 1.0
+        off, left = np.nan_to_num(np.abs(numbers[:2] - numbers[2]).max(axis=-1) / width)
+        is_likely = (off > different) & (left < alike * off)
+        shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
+    best, names = np.argmin(shares, axis=0), list(CONVERSIONS)
+    return [names[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]
