@@ -221,7 +221,7 @@ class _RangeParameter(Parameter):
         if not (math.isfinite(lower) and math.isfinite(upper) and lower <= upper):
             raise ValueError(
                 f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
-                "give finite bounds, the lower one first."
+                "give finite bounds, the lower one below the upper one or equal to it."
             )
         if self.log is True and lower <= 0:
             raise ValueError(
