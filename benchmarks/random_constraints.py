@@ -59,7 +59,9 @@ def random_problem(seed: int) -> tuple[SearchSpace, list[str]]:
     numbers[0] = FloatParameter("x0", 0.0, 1.0)
     parameters = [*numbers, CategoricalParameter("c", ("u", "v"))]
     if rng.random() < 0.5:
-        parameters.append(SimplexParameter("mix", ("p", "q", "r"), rng.choice([None, 0.1])))
+        parameters.append(
+            SimplexParameter("mix", ("p", "q", "r"), (None, 0.1)[int(rng.integers(2))])
+        )
     space = SearchSpace(parameters)
     columns = [name for name in space.columns if name != "c"]
     known = space.sample(1, seed).iloc[0]

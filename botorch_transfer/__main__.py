@@ -18,7 +18,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,22 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer.data import tables
-from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    SearchSpace,
+    cells,
+    guess,
+    guess_space,
+)
+from botorch_transfer.search_space.cells import read_table, separator
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,
     predict_rows,
     read_outcomes,
     read_tables,
+    reading,
     split_constraints,
     suggest_rows,
 )
@@ -55,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # What was left out of a table, and what the history does not record.
-    for room in (tables, guess):
+    for room in (tables, guess, cells, reading):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         options.run(options)
@@ -154,38 +163,6 @@ def _sentence(error: Exception) -> str:
     )
 
 
-def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
-    """Reads a CSV file; in text and in columns of ``choices`` only an empty cell is empty.
-
-    Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
-    """
-    try:
-        frame = pd.read_csv(path, skipinitialspace=True)
-        text = pd.read_csv(path, skipinitialspace=True, keep_default_na=False, na_values=[""])
-        separators = [sign for sign in ";\t" if sign in str(frame.columns[0])]
-        if len(frame.columns) == 1 and separators:
-            raise ValueError(
-                f"{path} has {separators[0]!r} between its cells: save it with commas, and with "
-                "points in numbers."
-            )
-        for name in frame.columns:
-            if name in choices or not pd.api.types.is_numeric_dtype(frame[name]):
-                # "None", "null" and "nan" are words.
-                frame[name] = text[name].map(_stripped)
-        frame.index += 2
-        return frame.dropna(how="all")
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} is empty: it needs a line of column names.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8: save it as 'CSV UTF-8'.") from error
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{path} is no CSV file ({_sentence(error)}).") from error
-
-
-def _stripped(cell: Any) -> Any:
-    return cell.strip() if isinstance(cell, str) else cell
-
-
 # ---------------------------------------------------------------------------------------- suggest
 
 
@@ -208,7 +185,7 @@ def _suggest(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     options.runs = options.own or options.runs
     tables, _ = _tables(options)
-    rows = _read(options.rows, _choices(tables.space))
+    rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
 
 
@@ -219,15 +196,15 @@ def _tables(
     given = vars(options)
     space = None if options.space is None else _read_space(options.space)
     choices, old = _choices(space), options.old or options.history
-    history, runs = None if old is None else _read(old, choices), None
+    history, runs = None if old is None else read_table(old, choices), None
     if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
-        runs = _read(options.runs, choices)
+        runs = read_table(options.runs, choices)
     if options.runs is not None and runs is None and not may_start:
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
     stock = given.get("candidates")
-    candidates = None if stock is None else _read(stock, choices)
+    candidates = None if stock is None else read_table(stock, choices)
     goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
     noise = _pairs(options.noise, "--noise", options.outcome[0])
     missing = _pairs(options.missing, "--missing")
@@ -278,17 +255,27 @@ def _choices(space: SearchSpace | None) -> list[str]:
 
 
 def _append(path: Path, suggestion: Suggestion) -> None:
-    """Adds rows to the table of runs; it is replaced at once, when the new one is complete."""
+    """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
+
+    Numbers without a step have six digits, or twelve where a constraint depends on them.
+    """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
     kept = tables.space.columns if tables.region is None else tables.region.columns
     added = suggestion.rows.reindex(columns=[*kept, *(n for n in names if n not in kept)])
+    digits = 12 if tables.region is not None and tables.region.constraints else 6
+    for parameter in tables.space.parameters:
+        if isinstance(parameter, FloatParameter) and parameter.size is None:
+            added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
-    new = pd.read_csv(io.StringIO(added.to_csv(index=False, float_format="%.12g")), **text)
-    old = pd.read_csv(path, **text) if path.exists() and path.stat().st_size else new.iloc[:0]
+    is_table = path.exists() and path.stat().st_size > 0
+    sep = separator(path) if is_table else ","
+    written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
+    new = pd.read_csv(io.StringIO(written), sep=sep, **text)
+    old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
     part = path.with_name(f"{path.name}.part")
-    pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False)
+    pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False, sep=sep)
     part.replace(path)
 
 
@@ -323,7 +310,7 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 
 def _space(options: argparse.Namespace) -> None:
-    history = _read(options.history)
+    history = read_table(options.history)
     leave_out = [options.task, *options.outcome, *options.leave_out]
     if absent := [name for name in leave_out if name not in history.columns]:
         raise ValueError(
@@ -331,9 +318,9 @@ def _space(options: argparse.Namespace) -> None:
             f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
-    space = guess_space(history, leave_out)
+    space = guess_space(history, leave_out, options.task)
     lines = [
-        f"  {json.dumps(name)}: {json.dumps(entries)}"
+        f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(entries, ensure_ascii=False)}"
         for name, entries in space.to_dict()["params"].items()
     ]
     print("{\n" + ",\n".join(lines) + "\n}")

@@ -32,7 +32,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import ConditionedBatch, inverse_cholesky, range_names
+from botorch_transfer.gp.conditioned import (
+    ConditionedBatch,
+    by_columns,
+    inverse_cholesky,
+    range_names,
+)
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.state import collapse_batch, select_batch
 from botorch_transfer.gp.stationary import Stationary, evaluate
@@ -126,9 +131,9 @@ class ConditionedPopulation(ConditionedBatch):
         super().__init__(lengthscale, outputscale, kernel, task_names or range_names(len(parts)))
         self.register(
             points=points,
-            parts=parts,
-            alpha=parts.sum(dim=0, keepdim=True),
-            inverse_root=inverse_root,
+            parts=parts.contiguous(),
+            alpha=parts.contiguous().sum(dim=0, keepdim=True),
+            inverse_root=by_columns(inverse_root),
             reference=reference,
             own_lengthscale=own_lengthscale,
             own_outputscale=own_outputscale,

@@ -31,8 +31,10 @@ from botorch_transfer.data.tables import (
     likely_column,
     renamed,
 )
+from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
+from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 
@@ -40,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
 Range = tuple[float, float]
+
+SLIGHTLY, SAME_PLACE = 0.1, 1e-4
+"""Runs of this study may lie outside of a range by the first share of it; a share of at most the
+second is a rounding error."""
 
 ADDED = ("acquisition", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
@@ -393,7 +399,7 @@ def read_tables(
         space = SearchSpace.from_dict(space)
     if space is None and candidates is not None:
         known = [outcome.name for outcome in outcomes] + [o.noise for o in outcomes if o.noise]
-        space = _guess_from(history, candidates, runs, [task, status, *known])
+        space = _guess_from(history, candidates, runs, [status, *known], task)
     if not isinstance(space, SearchSpace):
         raise TypeError(
             f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
@@ -404,8 +410,12 @@ def read_tables(
     linear = [constraint for text in constraints for constraint in read_constraint(text, space)]
     if candidates is not None:  # what a suggestion adds is none of its further columns
         added = [*ADDED, *(outcome.name for outcome in outcomes)]
+        candidates = with_numbers(candidates, space.number_columns)
         candidates = candidates.drop(columns=added, errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
+    if history is not None:
+        columns = [column for o in outcomes for column in (o.name, o.noise)]
+        history = with_numbers(history, [*space.number_columns, *columns])
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {
         outcome.name: read_source(history, space, outcome, task, missing)
@@ -419,12 +429,19 @@ def read_tables(
     if history is not None:
         names = [outcome.name for outcome in outcomes]
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
+        for name in names:
+            if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
+                logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
     return EncodedTables(space, outcomes, sources, read, old_failed, region)
 
 
 def _guess_from(
-    history: DataFrame | None, candidates: DataFrame, runs: DataFrame | None, others: Sequence[str]
+    history: DataFrame | None,
+    candidates: DataFrame,
+    runs: DataFrame | None,
+    others: Sequence[str],
+    task: str,
 ) -> SearchSpace:
     """Guesses the space from the columns that history and candidates share."""
     tables = [table for table in (history, candidates) if table is not None]
@@ -432,7 +449,8 @@ def _guess_from(
     parts = [table.reindex(columns=shared) for table in tables]
     if runs is not None:
         parts.append(runs[[name for name in runs.columns if name in shared]])
-    return guess_space(concat(parts, ignore_index=True), [o for o in others if o in shared])
+    left_out = [name for name in [*others, task] if name in shared]
+    return guess_space(concat(parts, ignore_index=True), left_out)
 
 
 def _check_names(
@@ -535,10 +553,9 @@ def read_runs(
                 f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
                 f"is the {kind}, or drop it."
             )
-    try:
-        X = space.encode(runs)
-    except InputDataError as error:
-        raise InputDataError(f"In the runs: {error}") from error
+    columns = [column for o in outcomes for column in (o.name, o.noise)]
+    runs = with_numbers(runs, [*space.number_columns, *columns])
+    X = _place_runs(space, runs)
     for outcome in outcomes:
         if outcome.log:
             runs = in_logarithms(runs, outcome.name, outcome.noise)
@@ -549,6 +566,26 @@ def read_runs(
     Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
     known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
     return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
+
+
+def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
+    """Encodes runs, those slightly outside of a range at their place; refuses others."""
+    try:
+        X = space.place(runs)
+        beyond = (-X).maximum(X - 1).amax(dim=-1)
+        other = ~((beyond > 0) & (beyond <= SLIGHTLY))
+        X[other] = space.encode(runs[other.numpy()])
+    except InputDataError as error:
+        raise InputDataError(f"In the runs: {error}") from error
+    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
+    if outside:
+        logger.info(
+            "%d of the runs lie slightly outside of the search space, and are kept where they are "
+            "(row %s)",
+            len(outside),
+            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
+        )
+    return X
 
 
 def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:

@@ -267,7 +267,8 @@ def _move_to_middle(
     fixed = region.fixed_columns | space.fixed_features(x.unsqueeze(0))[0]
     for parameter in space.parameters:
         column = space.feature_indices[parameter.name][0]
-        if not isinstance(parameter, FloatParameter) or parameter.size or column in fixed:
+        is_continuous = isinstance(parameter, FloatParameter) and parameter.size is None
+        if not is_continuous or column in fixed:
             continue
         rows = x.repeat(18, 1)
         rows[:9, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
