@@ -27,6 +27,7 @@ from botorch_transfer.gp.optimize import (
 from botorch_transfer.gp.stationary import Stationary, stationary_function
 from botorch_transfer.gp.tasks import MAX_PADDED_BYTES, PaddedTasks
 from botorch_transfer.memo import Memo
+from botorch_transfer.store import PARTS
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,7 @@ def _fit_all(
         function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
     bar = tqdm(total=len(order), desc="source GPs", disable=not options.progress)
     with bar, single_threaded_scipy():
-        for at, result in _finished.run("map_fit", function, jobs, n_jobs, backend):
+        for at, result in _finished.run("map_fit", function, jobs, n_jobs, backend, PARTS):
             theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
             bar.update(len(chunks[at]))
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)

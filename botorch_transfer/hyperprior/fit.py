@@ -49,6 +49,7 @@ from botorch_transfer.gp.tasks import (
 )
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import Memo
+from botorch_transfer.store import PARTS
 
 
 class HyperparameterDraws(NamedTuple):
@@ -283,7 +284,7 @@ def fit_domains(
         for name, domain in zip(names, domains, strict=True)
     ]
     jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
-    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs)
+    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs, on_disk=PARTS)
     quiet = not options.progress
     fitted = dict(tqdm(results, total=len(jobs), desc="domains", disable=quiet))
     found = [fitted[number] for number in range(len(jobs))]
