@@ -23,9 +23,11 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
-from botorch_transfer import models
+from botorch_transfer import models, progress
 from botorch_transfer.data import tables
+from botorch_transfer.progress import showing
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
+from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
 from botorch_transfer.suggestion.page import suggestion_page
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the program's name; those of the process if omitted.
 
     Returns:
-        The exit code: 2 after an error.
+        The exit code: 2 after an error, 130 after an interruption from the keyboard.
 
     Example:
         >>> main(["suggest", "no_such_space.json", "history.csv"])
@@ -45,11 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    # What was left out of a table, and what the history does not record.
-    for room in (tables, guess):
+    # What was left out of a table, what the history does not record, and what takes long.
+    for room in (tables, guess, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         options.run(options)
+    except KeyboardInterrupt:
+        print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
+        return 130
     except FileNotFoundError as error:
         print(f"{options.program}: There is no file {error.filename}.", file=sys.stderr)
         return 2
@@ -93,6 +98,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add.add_argument("--model", help="a model class, such as ScaMLGP")
     add.add_argument("--seed", type=int, default=0)
+    add.add_argument(
+        "--cache",
+        metavar="folder|off",
+        help="where pre-training is remembered; by default BOTORCH_TRANSFER_CACHE, or else the "
+        "user's own folder of caches",
+    )
+    bar = argparse.BooleanOptionalAction
+    add.add_argument("--progress", action=bar, help="show a bar, by default on a terminal")
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
     add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
 
@@ -189,10 +202,11 @@ def _suggest(options: argparse.Namespace) -> None:
         missing={name: _value(text, space, name) for name, text in missing.items()},
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
     )
-    suggestion = suggest_rows(tables, options.n, _model(options.model), options.seed)
+    with cached_in(options.cache), showing(options.progress):
+        suggestion = suggest_rows(tables, options.n, _model(options.model), options.seed)
+        page = None if options.report is None else suggestion_page(suggestion, runs)
     print(suggestion.rows.to_string(index=False))
-    if options.report is not None:
-        page = suggestion_page(suggestion, runs)
+    if page is not None:
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again

@@ -70,9 +70,7 @@ class Memo:
             while len(self._results) > self._size:
                 self._results.popitem(last=False)
 
-    def recall(
-        self, key: str, compute: Callable[[], T], on_disk: Format[T] | None = None
-    ) -> T:
+    def recall(self, key: str, compute: Callable[[], T], on_disk: Format[T] | None = None) -> T:
         """Returns the result of a key; computes and keeps it if it is new.
 
         Args:

@@ -305,7 +305,9 @@ class TransferPrior(NamedState, ABC):
 
     @staticmethod
     def _saved(
-        config: dict[str, Any], tensors: Mapping[str, Tensor], input_transform: InputTransform | None
+        config: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
     ) -> Saved:
         """Separates the input transform from what a file holds."""
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import NamedTuple, cast
 
 import torch
@@ -35,6 +36,7 @@ from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparamete
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.population.kernel import centred, centred_gradient, reference_rows
+from botorch_transfer.progress import announce
 
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
@@ -43,6 +45,9 @@ _UNKNOWN_LENGTHSCALE = 1 / 3
 """The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
 
 _JITTER = 1e-6
+
+_STEPS = 50
+"""How often the objective is evaluated in a fit, about."""
 
 _FEWEST = 5
 """How many points of a task are kept at least."""
@@ -348,6 +353,10 @@ def fit_population(
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
     objective = PopulationObjective(sample, kernel, learned)
     with single_threaded_scipy():
+        begin = perf_counter()
+        objective(objective.start().unsqueeze(0), torch.zeros(1, dtype=torch.long))
+        seconds = _STEPS * (perf_counter() - begin)
+        announce(f"one GP of {len(tasks.fixed_noise)} tasks", seconds)
         theta, value = minimize_batched(
             objective,
             objective.start().unsqueeze(0),
