@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import torch
@@ -198,10 +199,10 @@ class TransferPrior(NamedState, ABC):
         key = content_key(cls.__qualname__, content, what)
         # The code of other packages' classes may change while their files stay.
         on_disk = cls._format(content, options) if cls.__module__.startswith(_PACKAGE) else None
-        return _pretrained.recall(key, lambda: cls._pretrain(content, **options), on_disk)
+        return _pretrained.recall(key, partial(cls._pretrain, content, **options), on_disk)
 
     @classmethod
-    def _format(cls, content: Any, options: Mapping[str, Any]) -> Format[Self]:
+    def _format(cls, content: Any, options: Mapping[str, Any]) -> Format[Any]:
         """How the store on disk holds priors of the class."""
         transform, device = options.get("input_transform"), torch.device("cpu")
         if isinstance(content, Mapping):  # a hyperprior, which is of domains, is on the CPU
@@ -209,7 +210,8 @@ class TransferPrior(NamedState, ABC):
 
         def read(config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
             moved = {name: tensor.to(device) for name, tensor in tensors.items()}
-            return cls._restore(cls._saved(config, moved, transform)).to(device)
+            given = transform if config.get("input_transform") == "custom" else None
+            return cls._restore(cls._saved(config, moved, given)).to(device)
 
         return Format(cls._as_saved, read)
 

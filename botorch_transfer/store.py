@@ -49,7 +49,7 @@ class Format(NamedTuple, Generic[T]):
         read: Puts it together again, exactly.
     """
 
-    write: Callable[[T], tuple[Mapping[str, Any], Mapping[str, Tensor]]]
+    write: Callable[[T], tuple[Any, Mapping[str, Tensor]]]
     read: Callable[[dict[str, Any], dict[str, Tensor]], T]
 
 
@@ -76,11 +76,10 @@ class Store:
         num_threads: PyTorch's number of threads, on which last digits depend.
 
     Example:
-        >>> plain = Format(lambda number: ({"number": number}, {}), lambda config, _: config["number"])
         >>> store = Store(Path("results"), num_threads=1)
-        >>> store.keep("key", 7, plain)
-        >>> store.find("key", plain)
-        7
+        >>> store.keep("key", (torch.ones(2), 7), PARTS)
+        >>> store.find("key", PARTS)
+        (tensor([1., 1.]), 7)
     """
 
     def __init__(self, folder: Path | None, num_threads: int) -> None:

@@ -131,8 +131,8 @@ _SMALLEST_SHARE = 2**18
 
 
 _LONG, _MEASURED, _STEPS = 3e8, 4, 13
-"""The time of fits is estimated if the cubes of the numbers of points, summed over tasks and starts,
-exceed the first; from the first step of so many tasks, which counts so many times."""
+"""The time of fits is estimated if the cubes of the numbers of points, summed over tasks and
+starts, exceed the first; from the first step of so many tasks, which counts so many times."""
 
 
 @dataclass(frozen=True)
@@ -309,9 +309,7 @@ def _fit_all(
             seconds = _expected_seconds(function, jobs[-1], tasks.num_points) / num_threads
             announce(f"{len(order)} source GPs", seconds, options.progress)
         results = _finished.run("map_fit", function, jobs, n_jobs, backend, PARTS)
-        for at, result in track(
-            results, "chunks of source GPs", len(chunks), options.progress, is_long
-        ):
+        for at, result in track(results, "chunks", len(jobs), options.progress, is_long):
             theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
