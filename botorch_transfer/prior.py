@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
@@ -199,7 +199,8 @@ class TransferPrior(NamedState, ABC):
         key = content_key(cls.__qualname__, content, what)
         # The code of other packages' classes may change while their files stay.
         on_disk = cls._format(content, options) if cls.__module__.startswith(_PACKAGE) else None
-        return _pretrained.recall(key, partial(cls._pretrain, content, **options), on_disk)
+        pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
+        return _pretrained.recall(key, pretrain, on_disk)
 
     @classmethod
     def _format(cls, content: Any, options: Mapping[str, Any]) -> Format[Any]:
@@ -208,7 +209,7 @@ class TransferPrior(NamedState, ABC):
         if isinstance(content, Mapping):  # a hyperprior, which is of domains, is on the CPU
             device = next(iter(content.values())).X.device
 
-        def read(config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        def read(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
             moved = {name: tensor.to(device) for name, tensor in tensors.items()}
             given = transform if config.get("input_transform") == "custom" else None
             return cls._restore(cls._saved(config, moved, given)).to(device)
