@@ -176,7 +176,7 @@ class TransferPrior(NamedState, ABC):
         """Pre-trains a prior, or returns a cached one for equal data and options.
 
         Models call this with raw source data. Ax often rebuilds models from equal data, so recent
-        priors are cached, in this process and in files: see "What is remembered" in the guide.
+        priors are cached, in this process and in files, see "Time and memory" in the guide.
 
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the

@@ -69,7 +69,7 @@ def track(
         yield item
         elapsed = perf_counter() - start
         if not is_announced and elapsed > _ENOUGH and done < total:
-            announce(f"{total} {what}", elapsed * total / done, show)
+            announce(what, elapsed * total / done, show)
             is_announced = True
 
 

@@ -33,7 +33,7 @@ def _messages(caplog):
 
 def test_what_takes_long_is_one_line(clock, caplog):
     assert list(track("abcde", "letters", 5)) == list("abcde")
-    assert caplog.messages == ["Pre-training of 5 letters takes about 5 seconds."]
+    assert caplog.messages == ["Pre-training of letters takes about 5 seconds."]
 
 
 @pytest.mark.parametrize(("total", "show"), [(2, None), (5, False)])
@@ -51,7 +51,7 @@ def test_a_bar_is_shown_on_request(capsys):
     assert "letters: 100%" in capsys.readouterr().err
     with showing(True):
         SourceGPs.fit(HISTORY, num_restarts=0)
-    assert "chunks: 100%" in capsys.readouterr().err
+    assert "source GPs: 100%" in capsys.readouterr().err
 
 
 def test_on_a_terminal_long_work_has_a_bar(capsys, monkeypatch):

@@ -151,7 +151,7 @@ class MAPOptions:
         n_jobs: How many processes joblib fits chunks in; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
             fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
-        progress: ``True`` for a progress bar over the tasks, ``False`` for none. By default there
+        progress: ``True`` for a progress bar over the chunks, ``False`` for none. By default there
             is one on a terminal if it takes more than three seconds, which the log says, too.
 
     Raises:
@@ -309,7 +309,7 @@ def _fit_all(
             seconds = _expected_seconds(function, jobs[-1], tasks.num_points) / num_threads
             announce(f"{len(order)} source GPs", seconds, options.progress)
         results = _finished.run("map_fit", function, jobs, n_jobs, backend, PARTS)
-        for at, result in track(results, "chunks", len(jobs), options.progress, is_long):
+        for at, result in track(results, "source GPs", len(jobs), options.progress, is_long):
             theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)

@@ -352,14 +352,15 @@ def fit_population(
     kept, task = sample.task.unique(return_inverse=True)
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
     objective = PopulationObjective(sample, kernel, learned)
+    start = objective.start().unsqueeze(0)
     with single_threaded_scipy():
         begin = perf_counter()
-        objective(objective.start().unsqueeze(0), torch.zeros(1, dtype=torch.long))
+        objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
         seconds = _STEPS * (perf_counter() - begin)
         announce(f"one GP of {len(tasks.fixed_noise)} tasks", seconds)
         theta, value = minimize_batched(
             objective,
-            objective.start().unsqueeze(0),
+            start,
             objective.bounds(),
             options.max_iter,
             gradient_tolerance=CONVERGED / len(objective.tasks.Y),
