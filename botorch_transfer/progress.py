@@ -38,7 +38,7 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
     """
     show = _show.get() if show is None else show
     if seconds > PATIENCE and show is not False:
-        logger.info("Pre-training of %s takes about %.0f seconds.", what, seconds)
+        logger.info("Pre-training takes about %.0f seconds (%s).", seconds, what)
 
 
 def track(

@@ -63,8 +63,12 @@ def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeyp
     assert main(command) == 0
     first = capsys.readouterr().out
     clear_memos()
-    monkeypatch.setattr(SourceGPs, "_pretrain", None)
-    monkeypatch.setattr(SourcePopulation, "_pretrain", None)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("pre-trained again")
+
+    for prior_class in (SourceGPs, SourcePopulation):
+        monkeypatch.setattr(prior_class, "_pretrain", refuse)
     assert main(command) == 0
     assert capsys.readouterr().out == first
 

@@ -33,7 +33,7 @@ def _messages(caplog):
 
 def test_what_takes_long_is_one_line(clock, caplog):
     assert list(track("abcde", "letters", 5)) == list("abcde")
-    assert caplog.messages == ["Pre-training of letters takes about 5 seconds."]
+    assert caplog.messages == ["Pre-training takes about 5 seconds (letters)."]
 
 
 @pytest.mark.parametrize(("total", "show"), [(2, None), (5, False)])
@@ -70,7 +70,7 @@ def test_fits_are_announced_and_stay_the_same(caplog, monkeypatch):
     monkeypatch.setattr(fit, "_LONG", 0.0)
     monkeypatch.setattr(room, "PATIENCE", 0.0)
     found = SourceGPs.fit(HISTORY, num_restarts=0), SourcePopulation.fit(HISTORY)
-    told = [message.split(" takes")[0] for message in caplog.messages]
-    assert told == ["Pre-training of 2 source GPs", "Pre-training of one GP of 2 tasks"]
+    told = [message.split(" seconds ")[1] for message in caplog.messages]
+    assert told == ["(2 source GPs).", "(one GP of 2 tasks)."]
     for one, other in zip(expected, found, strict=True):
         assert torch.equal(one.mean(X), other.mean(X))

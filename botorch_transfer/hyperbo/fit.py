@@ -187,7 +187,7 @@ class GradientFit:
             if self.step == 0:
                 self._validate()
             steps = self.stop - self.step
-            for loss in track(self._losses(), "steps", steps, self.options.progress):
+            for loss in track(self._losses(), "pre-training", steps, self.options.progress):
                 self._note(loss)
                 curve = self.curve
                 waited = sum(step > curve.best_step for step in curve.validation_steps)
