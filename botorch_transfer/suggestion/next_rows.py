@@ -271,9 +271,7 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
         return [""] * len(X)
     prior = informed.prior
     mean, variance = prior.moments(X)
-    gps = prior.gps
-    average = (gps.train_Y * gps.mask).sum(dim=-1) / prior.num_points
-    surety = (mean - average.unsqueeze(-1)) / variance.clamp_min(1e-12).sqrt()
+    surety = mean / variance.clamp_min(1e-12).sqrt()
     weights = getattr(informed, "weights", None)
     if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
         surety[weights < 0.1 * weights.max()] = -math.inf
