@@ -174,7 +174,8 @@ class DoubleState(NamedState):
     def register(self, **tensors: Tensor) -> None:
         """Registers tensors as buffers, in double precision if they are of floating point."""
         for name, tensor in tensors.items():
-            tensor = tensor.detach()
+            # Laid out as files hold it: last digits of products depend on that.
+            tensor = tensor.detach().contiguous()
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -344,9 +344,10 @@ def fit_population(
     objective = PopulationObjective(sample, kernel, learned)
     start = objective.start().unsqueeze(0)
     with single_threaded_scipy():
-        begin = perf_counter()
-        objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
-        seconds = _STEPS * (perf_counter() - begin)
+        for _ in range(2):  # the first evaluation in a process takes longer
+            begin = perf_counter()
+            objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
+            seconds = _STEPS * (perf_counter() - begin)
         announce(f"one GP of {len(tasks.fixed_noise)} tasks", seconds)
         theta, value = minimize_batched(
             objective,
