@@ -84,8 +84,9 @@ def showing(progress: bool | None) -> Iterator[None]:
         Nothing.
 
     Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> with showing(False):
-        ...     sources = SourceGPs.fit(history)
+        ...     sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))])
     """
     token = _show.set(_show.get() if progress is None else progress)
     try:

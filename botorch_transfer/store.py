@@ -179,8 +179,9 @@ def cached_in(place: str | os.PathLike[str] | None) -> Iterator[None]:
         Nothing.
 
     Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> with cached_in("my_cache"):
-        ...     sources = SourceGPs.fit_once(history)
+        ...     sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
     """
     token = _place.set(place or _place.get())
     try:
