@@ -1,11 +1,13 @@
-"""The command line: ``python -m botorch_transfer suggest`` and ``... space``.
+"""The command line: ``python -m botorch_transfer`` with ``suggest``, ``predict`` or ``space``.
 
     python -m botorch_transfer space old_runs.csv --task task --outcome loss > space.json
     python -m botorch_transfer suggest space.json old_runs.csv runs.csv -n 3 --append
+    python -m botorch_transfer predict space.json old_runs.csv runs.csv --rows ideas.csv
 
 The first command guesses the search space of a table, to be looked over in an editor. The second
 one prints the next rows to try and, with ``--append``, adds them to the table of this study's runs,
-with empty outcomes. Errors are one sentence; the exit code is then 2.
+with empty outcomes. The third one prints what to expect of given rows. Errors are one sentence; the
+exit code is then 2.
 """
 
 from __future__ import annotations
@@ -16,19 +18,27 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
-from botorch_transfer import models, progress
+from botorch_transfer import progress
 from botorch_transfer.data import tables
 from botorch_transfer.progress import showing
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess, guess_space
 from botorch_transfer.store import cached_in
-from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
+from botorch_transfer.suggestion import (
+    EncodedTables,
+    Suggestion,
+    predict_rows,
+    read_outcomes,
+    read_tables,
+    split_constraints,
+    suggest_rows,
+)
 from botorch_transfer.suggestion.page import suggestion_page
 
 
@@ -51,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for room in (tables, guess, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
-        options.run(options)
+        with cached_in(options.cache), showing(options.progress):
+            options.run(options)
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130
@@ -68,17 +79,50 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
+    parser.set_defaults(cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(run=_suggest, program=add.prog)
-    add.add_argument("space", type=Path, help="JSON file of the search space, see 'space'")
-    add.add_argument("history", type=Path, help="CSV file of old runs of other tasks")
-    add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
+    _add_tables(add)
     add.add_argument("-n", type=int, default=1, help="how many rows (1)")
+    add.add_argument("--candidates", type=Path, metavar="stock.csv", help="rows to choose from")
+    add.add_argument("--repeats", action="store_true", help="suggest rows of the runs again")
+    fixed = "today's value of a parameter; may be repeated"
+    add.add_argument("--fixed", nargs="+", action="extend", metavar="name=value", help=fixed)
+    add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
+    add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
+
+    add = commands.add_parser("predict", help="print what to expect of given rows")
+    add.set_defaults(run=_predict, program=add.prog)
+    _add_tables(add)
+    add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
+
+    guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
+    guess.set_defaults(run=_space, program=guess.prog)
+    guess.add_argument("history", type=Path, help="CSV file of old runs")
+    guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
+    guess.add_argument("--task", default="task", help="column of task names (task)")
+    guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
+    return parser
+
+
+def _add_tables(add: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say what the tables are and what to model."""
+    add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
+    add.add_argument("history", type=Path, nargs="?", help="CSV file of old runs of other tasks")
+    add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
+    add.add_argument("--history", dest="old", type=Path, help="the same, without a space before it")
+    add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
     add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
     add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
     add.add_argument("--task", default="task", help="the history's column of task names (task)")
-    add.add_argument("--constraint", nargs="+", default=[], metavar="'memory <= 5'")
+    add.add_argument(
+        "--constraint",
+        nargs="+",
+        action="extend",
+        metavar="'memory <= 5'",
+        help="limits of outcomes, and linear constraints between parameters, as 'x1 + x2 <= 1'",
+    )
     add.add_argument("--noise", nargs="+", default=[], metavar="outcome=column")
     add.add_argument("--status", default="status", help="the runs' column that says what failed")
     add.add_argument(
@@ -96,7 +140,14 @@ def _parser() -> argparse.ArgumentParser:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
-    add.add_argument("--model", help="a model class, such as ScaMLGP")
+    add.add_argument(
+        "--outcome-range",
+        nargs=2,
+        type=float,
+        metavar=("least", "largest"),
+        help="the values that the objectives can have",
+    )
+    add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument(
         "--cache",
@@ -106,16 +157,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     bar = argparse.BooleanOptionalAction
     add.add_argument("--progress", action=bar, help="show a bar, by default on a terminal")
-    add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
-    add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
-
-    guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
-    guess.set_defaults(run=_space, program=guess.prog)
-    guess.add_argument("history", type=Path, help="CSV file of old runs")
-    guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
-    guess.add_argument("--task", default="task", help="column of task names (task)")
-    guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
-    return parser
 
 
 def _sentence(error: Exception) -> str:
@@ -123,7 +164,10 @@ def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
-    return re.sub(r"\b(outcome|task|goal|noise|missing|rename)=(?=[ ,.:;]|$)", r"--\1", text)
+    text = re.sub(r"\b(repeats)=True", r"--\1", text)
+    return re.sub(
+        r"\b(outcome|task|goal|noise|missing|rename|candidates)=(?=[ ,.:;]|$)", r"--\1", text
+    )
 
 
 def _read(path: Path, choices: Container[str] = ()) -> pd.DataFrame:
@@ -162,35 +206,56 @@ def _stripped(cell: Any) -> Any:
 
 
 def _suggest(options: argparse.Namespace) -> None:
+    options.runs = options.own or options.runs
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
-    try:
-        spec = json.loads(options.space.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{options.space} is no JSON file: {error}.") from error
-    if not isinstance(spec, dict):
-        raise ValueError(
-            f"{options.space} holds a {type(spec).__name__} instead of parameters: start "
-            "from the one that 'python -m botorch_transfer space' guesses."
-        )
-    space = SearchSpace.from_dict(spec)
-    choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
-    history, runs = _read(options.history, choices), None
+    tables, runs = _tables(options, options.append)
+    suggestion = suggest_rows(tables, options.n, options.model, options.seed)
+    print(suggestion.rows.to_string(index=False))
+    if options.report is not None:
+        page = suggestion_page(suggestion, runs)
+        options.report.write_text(page, encoding="utf-8")
+        print(f"Report: {options.report}.")
+    if options.append:  # last: after an error the command can be given again
+        _append(options.runs, suggestion)
+        print(f"Added to {options.runs}.")
+
+
+def _predict(options: argparse.Namespace) -> None:
+    options.runs = options.own or options.runs
+    tables, _ = _tables(options)
+    rows = _read(options.rows, _choices(tables.space))
+    print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
+
+
+def _tables(
+    options: argparse.Namespace, may_start: bool = False
+) -> tuple[EncodedTables, pd.DataFrame | None]:
+    """Reads the files that are named, and the table of runs, which may not exist yet."""
+    given = vars(options)
+    space = None if options.space is None else _read_space(options.space)
+    choices, old = _choices(space), options.old or options.history
+    history, runs = None if old is None else _read(old, choices), None
     if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
         runs = _read(options.runs, choices)
-    if options.runs is not None and runs is None and not options.append:
+    if options.runs is not None and runs is None and not may_start:
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
+    stock = given.get("candidates")
+    candidates = None if stock is None else _read(stock, choices)
     goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
     noise = _pairs(options.noise, "--noise", options.outcome[0])
     missing = _pairs(options.missing, "--missing")
+    fixed = _pairs(given.get("fixed") or [], "--fixed")
+    limits, linear = split_constraints(options.constraint, space, candidates)
     outcomes = read_outcomes(
         options.outcome,
         goals,
-        constraints=dict(map(_constraint, options.constraint)),
+        constraints=limits,
         noise={name: str(column) for name, column in noise.items()},
         log=options.log is not None and (options.log or True),
+        outcome_range=options.outcome_range,
     )
     tables = read_tables(
         space,
@@ -201,22 +266,39 @@ def _suggest(options: argparse.Namespace) -> None:
         status=options.status,
         missing={name: _value(text, space, name) for name, text in missing.items()},
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+        candidates=candidates,
+        fixed={name: _value(text, space, name) for name, text in fixed.items()},
+        constraints=linear,
+        repeats=given.get("repeats", False),
     )
-    with cached_in(options.cache), showing(options.progress):
-        suggestion = suggest_rows(tables, options.n, _model(options.model), options.seed)
-        page = None if options.report is None else suggestion_page(suggestion, runs)
-    print(suggestion.rows.to_string(index=False))
-    if page is not None:
-        options.report.write_text(page, encoding="utf-8")
-        print(f"Report: {options.report}.")
-    if options.append:  # last: after an error the command can be given again
-        _append(options.runs, suggestion)
-        print(f"Added to {options.runs}.")
+    return tables, runs
+
+
+def _read_space(path: Path) -> SearchSpace:
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no JSON file: {error}.") from error
+    if not isinstance(spec, dict):
+        raise ValueError(
+            f"{path} holds a {type(spec).__name__} instead of parameters: start "
+            "from the one that 'python -m botorch_transfer space' guesses."
+        )
+    return SearchSpace.from_dict(spec)
+
+
+def _choices(space: SearchSpace | None) -> list[str]:
+    """Columns in which only an empty cell is empty."""
+    parameters = () if space is None else space.parameters
+    return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
 
 
 def _append(path: Path, suggestion: Suggestion) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete."""
-    added = suggestion.rows.reindex(columns=[*suggestion.tables.space.columns, *suggestion.models])
+    tables = suggestion.tables
+    names = [outcome.name for outcome in tables.outcomes]
+    kept = tables.space.columns if tables.region is None else tables.region.columns
+    added = suggestion.rows.reindex(columns=[*kept, *(n for n in names if n not in kept)])
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     new = pd.read_csv(io.StringIO(added.to_csv(index=False, float_format="%.12g")), **text)
@@ -239,16 +321,9 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
     return pairs
 
 
-def _constraint(text: str) -> tuple[str, str]:
-    parts = re.fullmatch(r"\s*(\S.*?)\s*([<>].*)", text)
-    if parts is None:
-        raise ValueError(f"--constraint has {text!r}: write it as 'memory <= 5'.")
-    return parts[1], parts[2]
-
-
-def _value(text: str | None, space: SearchSpace, name: str) -> Any:
+def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
     """One of the parameter's values where the text is one, else a number where it is one."""
-    for parameter in space.parameters:
+    for parameter in () if space is None else space.parameters:
         for value in getattr(parameter, "values", ()):
             if parameter.name == name and str(value) == text:
                 return value
@@ -258,15 +333,6 @@ def _value(text: str | None, space: SearchSpace, name: str) -> Any:
         except (TypeError, ValueError):
             continue
     return text
-
-
-def _model(name: str | None) -> Callable[..., Any] | None:
-    if name is None:
-        return None
-    if name not in models.__all__:
-        raise ValueError(f"There is no model {name!r}: choose one of {', '.join(models.__all__)}.")
-    model: Callable[..., Any] = getattr(models, name)
-    return model
 
 
 # ------------------------------------------------------------------------------------------ space

@@ -432,7 +432,7 @@ class ConditionedPrior(TransferPrior):
         if data is not None:
             data.task_names = self.task_names
         statistics = statistics or self._statistics()
-        for name, tensor in statistics.items():
+        for name, tensor in sorted(statistics.items()):
             self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
 
@@ -660,10 +660,12 @@ class ConditionedPrior(TransferPrior):
         return {"task_names": names, "gps": type(gps).__name__, "kernel": gps.kernel}
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {n: t.clone() for n, t in self.named_buffers(recurse=False)}
-        own |= {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
-        data = {} if self.data is None else dict(self.data.named_buffers())
-        return own | {f"data.{name}": tensor for name, tensor in data.items()}
+        tensors = dict(self.named_buffers(recurse=False))
+        tensors |= {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
+        if self.data is not None:
+            tensors |= {f"data.{name}": tensor for name, tensor in self.data.named_buffers()}
+        # Copies, because the format does not allow tensors that share memory.
+        return {name: tensor.clone() for name, tensor in tensors.items()}
 
     @classmethod
     def _restore(cls, saved: Saved) -> Self:
