@@ -36,6 +36,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
+from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
@@ -51,6 +52,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
+from botorch_transfer.gp.stationary import evaluate
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
 
@@ -361,6 +363,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 "many."
             )
         no_data = not self.training and self.num_target_points == 0
+        if not no_data and self._predicts_at_once(X):
+            with self._as_exact_gp():
+                return self._predict_at_once(X)
         prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
         eager = gpytorch.settings.max_eager_kernel_size
         # BoTorch would evaluate joint covariances of up to 4096 points.
@@ -372,6 +377,40 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.
         mean = mvn.mean + 0.0 * X.sum(dim=-1)
         return MultivariateNormal(mean, to_linear_operator(evaluated(mvn.lazy_covariance_matrix)))
+
+    def _predicts_at_once(self, X: Tensor) -> bool:
+        """Whether predictions are evaluated without GPyTorch's lazy tensors.
+
+        It needs factors of the training data's covariance, which only ``fast_pred_var``, that
+        BoTorch's ``posterior`` sets, has for any number of these.
+        """
+        settings = gpytorch.settings
+        lazy = settings.prior_mode.on() or settings.skip_posterior_variances.on()
+        few = X.dim() > 1 and X.shape[-2] <= MAX_JOINT_POINTS
+        return few and settings.fast_pred_var.on() and not (lazy or self.training)
+
+    def _predict_at_once(self, X: Tensor) -> MultivariateNormal:
+        """Evaluates the exact GP's posterior: a few products with what is known of the data."""
+        (train_X,) = self.train_inputs
+        if self.prediction_strategy is None:
+            prior = self._get_train_prior_distribution([train_X])
+            data = self.train_targets, self.likelihood
+            self.prediction_strategy = prediction_strategy([train_X], prior, *data)
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        with self._sharing(X):
+            mean = self.mean_module(X)
+            cross = evaluate(self.covar_module, X, train_X)
+            if X.shape[-2] == 1:
+                covariance = evaluate(self.covar_module, X, X, diag=True).unsqueeze(-1)
+            else:
+                covariance = evaluate(self.covar_module, X, X)
+        strategy: Any = self.prediction_strategy
+        strategy._last_test_train_covar = cross  # GPyTorch's factor is made with it at hand
+        explained = cross @ strategy.covar_cache
+        covariance = covariance - explained @ explained.mT
+        mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
+        return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
