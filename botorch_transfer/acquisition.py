@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
-from botorch_transfer.average import TransferGP, member_shares
+from botorch_transfer.average.transfer import TransferGP, member_shares
 from botorch_transfer.model import predicted_moments
 
 PENDING_BETA = 1.0

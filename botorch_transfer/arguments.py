@@ -18,7 +18,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor, arange, float32, float64
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.data.datasets import LARGEST, are_in_range
+from botorch_transfer.data.datasets import check_range
 from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -195,11 +195,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
     if not bool(tensor.isfinite().all()):
         raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
-    if not are_in_range(tensor):
-        raise InputDataError(
-            f"{name} has a value beyond {LARGEST:g}, whose square is no number of double "
-            "precision: give it in another unit, or as a logarithm."
-        )
+    check_range(name, tensor)
 
 
 class ConstructedFromDatasets(Model):

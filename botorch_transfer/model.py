@@ -7,11 +7,12 @@ leave-one-out predictions.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import gpytorch
 import torch
@@ -52,6 +53,9 @@ from botorch_transfer.gp.hyperpriors import (
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.input_transforms import warn_outside_unit_cube
+
+if TYPE_CHECKING:
+    from botorch_transfer.modular import SourcePosteriorGP
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -139,6 +143,19 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     train_inputs: Any
     train_targets: Tensor
 
+    weighs_all_sources: ClassVar[bool] = False
+    """Whether the target's data decide how much all sources together count."""
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The model with a posterior of each source task: itself, or of an average a member."""
+        return None
+
+    @property
+    def transfer_share(self) -> float:
+        """In an average, the share of all transfer models against the plain GP; else NaN."""
+        return math.nan
+
     @property
     def num_target_points(self) -> int:
         """The number of target points ``n`` (in each batch)."""
@@ -216,6 +233,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             be of one source.
         """
         return X.new_zeros(len(names), len(X))
+
+    def _is_no_exact_gp(self) -> UnsupportedError:
+        """The error for formulas that would not be those of the model's predictions."""
+        return UnsupportedError(
+            "Marginal likelihoods and BoTorch's leave-one-out formulas are those of an exact GP, "
+            f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+        )
 
     @abstractmethod
     def custom_fit(
@@ -387,10 +411,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 for the prior at the target's points, as BoTorch's ``loo_cv`` does.
         """
         if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
-            raise UnsupportedError(
-                f"BoTorch's leave-one-out formulas are those of an exact GP, and "
-                f"{type(self).__name__} predicts otherwise: call its loo_posterior() instead."
-            )
+            raise self._is_no_exact_gp()
         return cast(MultivariateNormal, super().forward(x))
 
     _inside = False

@@ -30,7 +30,7 @@ from botorch_transfer.acquisition import (
     PriorUpperConfidenceBound,
     noisy_improvement,
 )
-from botorch_transfer.average import member_shares
+from botorch_transfer.average.transfer import member_shares
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
 NONE = torch.empty(0, 1, dtype=torch.double)

@@ -1,6 +1,7 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.average import GuardedTransferGP, TransferGP
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.hierarchy.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
