@@ -317,7 +317,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
+        if input_transform is not None:
+            input_transform.train()  # applied to data, as transform_on_train says
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         super().__init__(
@@ -331,7 +334,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             input_transform=input_transform,
         )
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
-        warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+        if not has_transform:  # what lies beyond the sources stays outside
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 

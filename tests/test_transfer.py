@@ -174,7 +174,7 @@ RAW = {"input_transform": raw_transform()}
 
 def test_a_learned_input_transform_is_refused():
     with pytest.raises(ValueError, match="bounds"):
-        TransferGP(*target(3), SOURCES, input_transform=Normalize(2))
+        TransferGP(*target(3), PRIOR, input_transform=Normalize(2))
 
 
 # ----------------------------------------------------------------------------------- the plain GP

@@ -47,7 +47,7 @@ from botorch_transfer.gp.tasks import (
     check_padded_size,
     outcome_scales,
 )
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
 
 
@@ -310,8 +310,7 @@ def _prepare(
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)
-    transform = frozen_input_transform(domain.input_transform)
-    tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    tasks = PaddedTasks.from_datasets(domain.datasets, domain.input_transform).double()
     warn_outside_unit_cube(tasks.X, f"the domain {name!r}")
     mean, std = tasks.moments()
     typical = float(mean.mean()), float(std.square().mean().sqrt())

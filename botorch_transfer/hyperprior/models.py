@@ -365,7 +365,9 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         if outcome_transform is not None:
             transform = hyperprior.input_transform_for(dim, input_transform)
             outcome_transform = outcome_transform.to(train_X).train()
-            X = train_X if transform is None or task_feature is not None else transform(train_X)
+            X = train_X
+            if transform is not None and task_feature is None:
+                X = transform.preprocess_transform(train_X)
             Y, Yvar = outcome_transform(train_Y, train_Yvar, X=X)
         super().__init__(
             train_X.expand(*members, *train_X.shape),

@@ -142,7 +142,7 @@ class JointTransferGP(TargetGP):
         self._check_number(len(covar_modules), num_tasks)
         kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
-        input_transform = frozen_input_transform(input_transform)
+        input_transform = frozen_input_transform(input_transform, as_datasets(prior))
         tasks = PaddedTasks.from_datasets(datasets, input_transform)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):
