@@ -35,6 +35,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
+from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.suggestion import suggest
 
 __version__ = "0.1.0"
@@ -73,4 +74,5 @@ __all__ = [
     "as_datasets",
     "from_dataframe",
     "suggest",
+    "transfer_models",
 ]

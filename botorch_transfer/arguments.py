@@ -151,8 +151,9 @@ def check_target(
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
-            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
-            "model an outcome into a ModelListGP."
+            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: "
+            "transfer_models(train_X, train_Y, sources) puts one model an outcome into a "
+            "ModelListGP."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:

@@ -26,12 +26,14 @@ from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils import gpt_posterior_settings
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -102,6 +104,13 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
 
 MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
+
+
+NUM_SLOPES, _STEP = 64, 0.05
+"""At how many points slopes are evaluated, and over which distance."""
+
+MAX_LENGTHSCALE = 10.0
+"""The lengthscale of an input that has no effect in the unit cube."""
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
@@ -216,6 +225,43 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             Means, variances of the latent function, and noise variances: ``batch_shape x n``
             tensors.
         """
+
+    @torch.no_grad()
+    def lengthscales(self) -> Tensor:
+        """Says how far each input has to change for the outcome to change as much as it ever does.
+
+        It is the standard deviation over the unit cube of the functions that the model thinks
+        possible, divided by the root mean square of their slopes. So it tells what the fitted
+        lengthscales of a ``SingleTaskGP`` do, for instance to shape a trust region, whatever the
+        model is made of. Inputs are measured after the input transform.
+
+        Returns:
+            A ``batch_shape x d`` tensor, at most ``MAX_LENGTHSCALE``, which an input without
+            effect has.
+
+        Example:
+            >>> model.lengthscales().shape
+            torch.Size([2])
+        """
+        *batch, _, dim = self.eval().train_inputs[0].shape
+        cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
+        X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
+        ones = [1] * len(batch)
+        half = (_STEP / 2 * torch.eye(dim).to(X)).reshape(dim, *ones, 1, dim)
+        # Differences between two points a step apart, along each input at each point.
+        ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
+        with gpt_posterior_settings():
+            function, pairs = self(X.squeeze(-2)), self(ends)
+        covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
+        level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
+        spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
+        spread = spread + function.mean.var(dim=-1, correction=0)
+        change = (pairs.mean @ sign).square() + pairs.covariance_matrix @ sign @ sign
+        change = change.mean(dim=0).movedim(0, -1)
+        if self._is_ensemble:
+            spread, change = spread.mean(dim=-1), change.mean(dim=-2)
+        relative = change / spread.unsqueeze(-1).clamp_min(torch.finfo(X.dtype).tiny)
+        return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Evaluates each source task's part of the mean, for ``report``.

@@ -30,6 +30,7 @@ NOT_BELOW = {
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
     "average": USING,
+    "several_outcomes": USING,
     "acquisition": USING - {"acquisition"},
     "calibration": USING - {"acquisition", "calibration"},
     "suggestion": {"ax", "optuna"},

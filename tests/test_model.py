@@ -37,9 +37,9 @@ from botorch_transfer import (
     TransferGP,
     TwoStageTransferGP,
 )
-from botorch_transfer.model import LogLikelihoodTerm, TargetGP
+from botorch_transfer.model import MAX_LENGTHSCALE, LogLikelihoodTerm, TargetGP
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior, copy_hyperparameters
+from tests.models.contract import MINIMAL, assert_same_posterior, copy_hyperparameters
 
 FAMILY = ShiftedSines()
 
@@ -313,3 +313,20 @@ def test_refuses_data_whose_covariance_cannot_be_factorized() -> None:
     for predict in (partial(model.posterior, X), model.loo_posterior):
         with pytest.raises(InputDataError, match="target's data is not positive definite: give in"):
             predict()
+
+
+def test_lengthscales_by_formulas():
+    """An RBF kernel has slopes of variance ``outputscale / lengthscale²``."""
+    model = MINIMAL.target(0)
+    kernel, lengthscales = model.covar_module.base_kernel, torch.tensor([0.3, 0.6])
+    kernel.lengthscale = lengthscales
+    X = torch.rand(2000, 2, dtype=torch.double)
+    covariance = kernel(X).to_dense().detach()
+    ratio = (1 - covariance.mean()).sqrt().float()
+    torch.testing.assert_close(
+        model.lengthscales().float(), lengthscales * ratio, rtol=0.03, atol=0
+    )
+    kernel.lengthscale = torch.tensor([0.3, 1e6])
+    assert float(model.lengthscales()[1]) == pytest.approx(MAX_LENGTHSCALE)
+    model.covar_module.outputscale = 1e-300
+    assert model.lengthscales().isfinite().all()

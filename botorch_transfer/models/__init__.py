@@ -17,6 +17,7 @@ from botorch_transfer.joint.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.population.model import PopulationGP
+from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.sources.ensembles import RankWeightedGP, TwoStageTransferGP
 from botorch_transfer.sources.scaml import ScaMLGP
 
@@ -38,4 +39,5 @@ __all__ = [
     "TransferGP",
     "TwoStageTransferGP",
     "WeightedSourceGP",
+    "transfer_models",
 ]
