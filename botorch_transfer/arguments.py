@@ -9,7 +9,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
@@ -30,21 +30,28 @@ PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
+_NO_SOURCES = (
+    "The source tasks are missing: give the old runs, or what was pre-trained from them, as third "
+    "argument, prior. Without any, use SingleTaskGP."
+)
+
 MODELS: dict[str, type[ConstructedFromDatasets]] = {}
 """Every model class by its name, base classes included: a class joins when it is defined."""
 
 
-def refuse_noise(prior: Any) -> None:
-    """Refuses a tensor as the third argument, where BoTorch's models take ``train_Yvar``.
+def check_prior(prior: Any) -> None:
+    """Refuses what cannot be the third argument, as the noise that BoTorch's models have there.
 
     Args:
         prior: The argument.
 
     Raises:
-        TypeError: If it is a tensor.
+        TypeError: If it is a tensor, or ``None``.
     """
     if isinstance(prior, Tensor):
         raise TypeError("The third argument is the old runs; give train_Yvar by name.")
+    if prior is None:
+        raise TypeError(_NO_SOURCES)
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
@@ -264,6 +271,15 @@ class ConstructedFromDatasets(Model):
             bases = [b for b in cls.__mro__[:0:-1] if issubclass(b, ConstructedFromDatasets)]
             doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names, bases)
             cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Says what is missing where a model is called as ``SingleTaskGP`` is."""
+        signature = inspect.getfullargspec(cls.__init__)
+        needed = signature.args[1 : len(signature.args) - len(signature.defaults or ())]
+        # Copies are made without arguments.
+        if (args or kwargs) and "prior" in needed[len(args) :] and "prior" not in kwargs:
+            raise TypeError(_NO_SOURCES)
+        return super().__new__(cls)
 
     @classmethod
     def construct_inputs(

@@ -668,10 +668,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             previous: An earlier model, for instance that of the last step, whose hyperparameters
                 are another start. Two starts of which one is near an optimum take a fraction of
                 the evaluations of many. The result then depends on that model, too.
-            **kwargs: Further arguments of BoTorch's own fit: ``optimizer``, ``closure``,
-                ``closure_kwargs``, ``max_attempts``, ``pick_best_of_all_attempts``,
-                ``warning_handler`` and ``caught_exception_types``. It draws from PyTorch's global
-                random numbers.
+            **kwargs: ``max_attempts``, the number of starts, the present values among them;
+                ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
+                ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
+                ``caught_exception_types``; with one of these, attempts are BoTorch's. It draws from
+                PyTorch's global random numbers.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
@@ -695,6 +696,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """
         of_botorch = {name: value for name, value in kwargs.items() if value is not None}
         of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        if num_restarts is None and of_botorch.keys() <= _ATTEMPTS:
+            attempts, of_botorch = of_botorch.get("max_attempts"), {}
+            num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
         if previous is not None:
             self.check_previous(previous)
@@ -750,6 +754,9 @@ def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str,
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
 """The arguments of BoTorch's own fit."""
+
+_ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
+"""Those that say how many starts there are, whatever the algorithm."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:

@@ -364,6 +364,14 @@ def test_disagreeing_dtypes_are_refused(representative):
         representative.build(X, Y.float())
 
 
+@where(lambda case: case is not MINIMAL)
+def test_missing_sources_are_named(case):
+    X, Y = FAMILY.target(3)
+    for call in (lambda: case.model_class(X, Y), lambda: case.model_class(X, Y, None)):
+        with pytest.raises(TypeError, match="source tasks are missing: give the old runs"):
+            call()
+
+
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
     with pytest.raises(TypeError, match=r"old runs; give train_Yvar by name"):
