@@ -86,7 +86,7 @@ def test_sound_data_pass(n: int) -> None:
         ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*it must be \(4, 1\)"),
         (
             {"train_Y": X},
-            "train_Y has 3: transfer_models.train_X, train_Y, sources. puts one model",
+            "train_Y has 3: transfer_models.train_X, train_Y, sources. puts",
         ),
         ({"dim": 5}, "train_X has 3 inputs, but the source tasks have 5"),
         ({"task_feature": 0}, "train_X has 2 inputs, but the source tasks have 3"),

@@ -35,7 +35,7 @@ from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.population.model import PopulationGP
-from botorch_transfer.prior import TransferPrior
+from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
@@ -47,6 +47,9 @@ adds as much, up to one."""
 
 LEADING = 0.25
 """The first model's share of predictions, as a multiple of another transfer model's."""
+
+UNTRIED = 3.0
+"""How many times the average gap between random points a range of the space may be untried."""
 
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
 """The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
@@ -105,6 +108,7 @@ class TransferGP(AveragedGP):
     For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
     improvements of all models instead, the plain GP's too, each in units of its own maximum: a
     point that one model is sure of, and one that only another finds promising, then count the same.
+    What lies beyond the sources' inputs counts as little as the models that do not lead.
     ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
     the model is built and again by each fit, and frozen in between: they depend on how long ago the
     last improvement was, so the order of the target's data is taken as that of the evaluations.
@@ -228,6 +232,23 @@ class TransferGP(AveragedGP):
     def residual_covar_module(self) -> Kernel:
         """The plain GP's kernel, which ``covar_module`` sets; each other member has its own."""
         return cast(Kernel, self.plain.covar_module)
+
+    def source_range(self) -> Tensor | None:
+        """Finds the range of the sources' inputs.
+
+        Returns:
+            A ``2 x d`` tensor of bounds, after the input transform. A side of the unit cube that
+            the sources miss by no more than random points would has no bound. ``None`` if no
+            member's prior has the sources' inputs.
+        """
+        priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
+        if (prior := next(priors, None)) is None:
+            return None
+        inputs = prior.gps.rows()[0].to(self.train_targets)
+        low, high, gap = inputs.amin(dim=0), inputs.amax(dim=0), max(UNTRIED / len(inputs), 0.05)
+        return torch.stack(
+            [low.where(low > gap, -torch.inf), high.where(high < 1 - gap, torch.inf)]
+        )
 
     def _update_shares(self) -> None:
         """Computes ``improvement_shares`` from the outcomes."""
