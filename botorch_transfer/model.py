@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import gpytorch
 import torch
 from botorch.cross_validation import efficient_loo_cv
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform

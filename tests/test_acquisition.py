@@ -20,12 +20,7 @@ from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import (
-    FullyBayesianHyperpriorGP,
-    ScaMLGP,
-    TransferGP,
-    acquisition,
-)
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,

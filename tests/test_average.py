@@ -23,13 +23,7 @@ from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import SumLinearOperator
 
-from botorch_transfer import (
-    GuardedTransferGP,
-    ScaMLGP,
-    SourceGPs,
-    SourcePopulation,
-    TransferGP,
-)
+from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior

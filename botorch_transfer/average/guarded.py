@@ -39,11 +39,7 @@ from botorch_transfer.average.base import (
     given_arguments,
     refuse_mixture,
 )
-from botorch_transfer.gp.hyperpriors import (
-    SOURCE_HYPERPARAMETERS,
-    own_mean,
-    residual_kernel,
-)
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, own_mean, residual_kernel
 from botorch_transfer.model import TransferModel
 from botorch_transfer.sources.agreement import source_agreement, tasks_agree
 from botorch_transfer.sources.prior import SourceGPs

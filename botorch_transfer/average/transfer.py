@@ -28,9 +28,7 @@ from botorch_transfer.average.base import (
     given_arguments,
     refuse_mixture,
 )
-from botorch_transfer.gp.hyperpriors import (
-    Hyperparameter,
-)
+from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.outcome_transforms import OwnStandardize

@@ -41,12 +41,7 @@ from botorch_transfer.gp.optimize import (
     single_threaded_scipy,
 )
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.gp.tasks import (
-    OutcomeScale,
-    PaddedTasks,
-    check_padded_size,
-    outcome_scales,
-)
+from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
 

@@ -56,11 +56,7 @@ from botorch_transfer.hyperprior.network import (
     NetworkOptions,
     fit_network,
 )
-from botorch_transfer.input_transforms import (
-    as_learned,
-    fits_dim,
-    shared_transform,
-)
+from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.prior import Saved, TransferPrior, with_prefix
 

@@ -30,11 +30,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.hyperpriors import (
-    SOURCE_HYPERPARAMETERS,
-    GPHyperparameters,
-    own_mean,
-)
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import (
     MeanPath,
     ScaledPath,
