@@ -112,12 +112,14 @@ def optimized(acquisition: Any, q: int = 1, **options: Any) -> None:
     """Optimizes an acquisition, and checks what is found."""
     candidate, value = optimize_acqf(acquisition, q=q, **SEARCH, **options)
     assert candidate.isfinite().all()
+    assert value is not None
     assert value.isfinite().all()
 
 
 def multi_objective(build: Build, constrained: bool) -> None:
     """Hypervolume improvement, maybe subject to a bound on the second outcome."""
-    model, options = both(build), {}
+    model = both(build)
+    options: dict[str, Any] = {}
     if constrained:
         options = {"constraints": [lambda samples: samples[..., 1] - 1.0]}
         options["objective"] = IdentityMCMultiOutputObjective(outcomes=[0, 1])
@@ -151,6 +153,11 @@ def entropy_search(build: Build, acquisition: Any) -> None:
     optimized(acquisition(model, **found), options={"maxiter": 20})
 
 
+def minus_square(samples: Tensor, X: Tensor | None = None) -> Tensor:
+    """A composite objective, of two outcomes."""
+    return -samples.square().sum(dim=-1)
+
+
 def trust_region(build: Build) -> None:
     """A step of TuRBO: a box that is shaped by lengthscales, Thompson samples inside."""
     model = fitted(build)
@@ -180,7 +187,8 @@ def cross_validation(build: Build) -> None:
         def __new__(cls, train_X: Tensor, train_Y: Tensor, **options: Any) -> Any:
             return build(outcome, train_X, train_Y, **options)
 
-    batch_cross_validation(Folds, ExactMarginalLogLikelihood, gen_loo_cv_folds(X, Y))
+    model_class: Any = Folds
+    batch_cross_validation(model_class, ExactMarginalLogLikelihood, gen_loo_cv_folds(X, Y))
 
 
 LOOPS: dict[str, Callable[[Build], Any]] = {
@@ -202,7 +210,7 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
         qLogExpectedImprovement(
             both(build),
             best_f=-1.0,
-            objective=GenericMCObjective(lambda samples, X=None: -samples.square().sum(dim=-1)),
+            objective=GenericMCObjective(minus_square),
         )
     ),
     "mixed space": lambda build: optimize_acqf_mixed(

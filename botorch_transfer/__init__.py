@@ -36,7 +36,7 @@ from botorch_transfer.search_space import (
     SimplexParameter,
 )
 from botorch_transfer.several_outcomes import transfer_models
-from botorch_transfer.suggestion import suggest
+from botorch_transfer.suggestion import predict, suggest
 
 __version__ = "0.1.0"
 
@@ -73,6 +73,7 @@ __all__ = [
     "WeightedSourceGP",
     "as_datasets",
     "from_dataframe",
+    "predict",
     "suggest",
     "transfer_models",
 ]

@@ -41,7 +41,7 @@ from botorch_transfer.average.base import (
 )
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, own_mean, residual_kernel
 from botorch_transfer.model import TransferModel
-from botorch_transfer.sources.agreement import source_agreement, tasks_agree
+from botorch_transfer.sources.agreement import tasks_agree
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
 
@@ -259,7 +259,7 @@ class GuardedTransferGP(AveragedGP):
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
-        return tasks_agree(source_agreement(sources.gps), AGREEMENT)
+        return tasks_agree(sources.agreement, AGREEMENT)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.

@@ -242,8 +242,8 @@ class TransferGP(AveragedGP):
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
             return None
-        inputs = prior.gps.rows()[0].to(self.train_targets)
-        low, high, gap = inputs.amin(dim=0), inputs.amax(dim=0), max(UNTRIED / len(inputs), 0.05)
+        low, high = prior.input_range.to(self.train_targets)
+        gap = max(UNTRIED / int(prior.num_points.sum()), 0.05)
         return torch.stack(
             [low.where(low > gap, -torch.inf), high.where(high < 1 - gap, torch.inf)]
         )

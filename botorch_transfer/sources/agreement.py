@@ -10,6 +10,7 @@ from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.prior import Observations
 
 MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
@@ -18,46 +19,25 @@ MAX_TASKS, MAX_POINTS = 32, 32
 """How many tasks are compared, and at how many points each; more do not change the result."""
 
 
-@torch.no_grad()
-def source_agreement(gps: ConditionedGPs) -> Tensor:
-    """Correlates each task's outcomes with the mean prediction of all other tasks.
-
-    A target without data is treated as one more task. If the sources do not predict each other,
-    they are unlikely to predict the target.
-
-    Args:
-        gps: The conditioned GPs of the source tasks, standardized.
-
-    Returns:
-        A tensor of rank correlations (Spearman's), one for each of at most ``MAX_TASKS`` tasks;
-        zero where outcomes or predictions are constant. Empty if there is one task only.
-
-    Example:
-        >>> X = torch.rand(20, 2, dtype=torch.double)
-        >>> Y = X.sum(-1, keepdim=True)
-        >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
-        tensor([...
-    """
-    compared = left_out(gps)
-    Y = gps.train_Y.cpu()
+def agreement_of(gps: ConditionedGPs, data: Observations) -> Tensor:
+    """Correlates each task's outcomes with the mean prediction of all others by rank."""
+    Y = data.Y.cpu()
     return torch.tensor(
-        [_rank_correlation(Y[task, rows], others) for task, rows, others in compared]
+        [_rank_correlation(Y[rows], others) for _, rows, others in left_out_of(gps, data)]
     )
 
 
-def left_out(gps: ConditionedGPs) -> list[tuple[int, Tensor, Tensor]]:
+def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
     """Each task that is compared, some of its rows, and the others' mean prediction there."""
     tasks = _compared(gps)
     if len(tasks) == 1:
         return []
-    gps = gps.select(tasks)
-    rows = [mask.nonzero().flatten() for mask in gps.mask.cpu()]
+    task_of_row = data.task.cpu()
+    rows = [(task_of_row == task).nonzero().squeeze(-1) for task in tasks]
     rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
-    size = gps.mask.shape[-1]
-    places = torch.cat([task * size + own for task, own in enumerate(rows)])
-    means = gps.mean(gps.train_X.flatten(end_dim=1)[places.to(gps.mask.device)]).cpu()
+    means = gps.select(tasks).mean(data.X[torch.cat(rows).to(data.X.device)]).cpu()
     parts = means.split([len(own) for own in rows], dim=-1)
-    others = [(m.sum(dim=0) - m[task]) / (len(tasks) - 1) for task, m in enumerate(parts)]
+    others = [(m.sum(dim=0) - m[place]) / (len(tasks) - 1) for place, m in enumerate(parts)]
     return list(zip(tasks, rows, others, strict=True))
 
 
@@ -65,7 +45,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     """Judges whether tasks predict one another.
 
     Args:
-        correlations: The result of :func:`source_agreement`.
+        correlations: The result of :attr:`SourceGPs.agreement`.
         significance: How many standard errors above zero the mean correlation has to be.
 
     Returns:
@@ -87,7 +67,7 @@ def _compared(gps: ConditionedGPs) -> list[int]:
     """The tasks to compare: all, or a selection that does not depend on their order."""
     if gps.num_tasks <= MAX_TASKS:
         return list(range(gps.num_tasks))
-    by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
     return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
 
 

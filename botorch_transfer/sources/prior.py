@@ -25,14 +25,15 @@ from botorch_transfer.gp.hyperpriors import (
     learned_hyperparameters,
 )
 from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
     OutcomeScale,
     check_padded_size,
     read_models,
     scaled_tasks,
     target_transform,
 )
-from botorch_transfer.prior import ConditionedPrior
-from botorch_transfer.sources.agreement import left_out
+from botorch_transfer.prior import ConditionedPrior, Observations
+from botorch_transfer.sources.agreement import agreement_of, left_out_of
 
 
 class SourceGPs(ConditionedPrior):
@@ -41,7 +42,8 @@ class SourceGPs(ConditionedPrior):
     The GPs are independent, have a scaled stationary kernel with a lengthscale for each input, and
     are kept, fitted and evaluated as one batch. Use it when every source task has enough
     evaluations for a surrogate of its own, a few dozen or more; its cost grows linearly with the
-    number of tasks. A saved file contains the source observations.
+    number of tasks. Of large tasks all points count, too: hyperparameters are fitted to
+    ``fit_points`` of them, and more points than ``max_inducing`` are kept on inducing points.
 
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -59,6 +61,11 @@ class SourceGPs(ConditionedPrior):
     """
 
     gps: ConditionedGPs
+    agreement: Tensor
+    """Rank correlations (Spearman's) of each task's outcomes with the mean prediction of all other
+    tasks, for at most ``MAX_TASKS`` tasks; zero where either is constant. Empty for one task. A
+    target without data is one more task: sources that do not predict each other are unlikely to
+    predict it."""
 
     @classmethod
     def fit(
@@ -87,7 +94,8 @@ class SourceGPs(ConditionedPrior):
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``,
-                ``seed``, ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
+                ``seed``, ``fit_points``, ``max_inducing``, ``chunk_elements``, ``max_bytes``,
+                ``n_jobs`` and ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -103,7 +111,9 @@ class SourceGPs(ConditionedPrior):
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
         map_options = MAPOptions(**options)
-        check_size = partial(check_padded_size, max_bytes=map_options.max_bytes)
+        check_size = partial(
+            check_padded_size, max_bytes=map_options.max_bytes, most=map_options.largest_matrix
+        )
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
@@ -112,8 +122,9 @@ class SourceGPs(ConditionedPrior):
                 hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
             )
         result = fit_map(tasks, kernel, hyperparameters, map_options)
-        gps = result.condition(tasks, kernel, units.names)
-        return cls(gps, units, result.log_posterior.to(tasks.X))
+        gps = result.condition(tasks, kernel, units.names, map_options.max_inducing)
+        data = Observations.of(tasks, tasks.known_or(result.noise))
+        return cls(gps, units, data, result.log_posterior.to(tasks.X))
 
     @classmethod
     def from_models(
@@ -143,7 +154,7 @@ class SourceGPs(ConditionedPrior):
         """
         read = read_models(models, input_transform)
         check_padded_size(read.units.names, read.tasks.num_points.tolist())
-        gps = ConditionedGPs(
+        gps = ConditionedGPs.from_data(
             train_X=read.tasks.X,
             train_Y=read.tasks.Y,
             mask=read.tasks.mask,
@@ -154,7 +165,7 @@ class SourceGPs(ConditionedPrior):
             kernel=read.kernel,
             task_names=read.units.names,
         )
-        return cls(gps, read.units)
+        return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
 
     def append(
         self,
@@ -209,10 +220,13 @@ class SourceGPs(ConditionedPrior):
             return new
         old = self if len(kept) == self.num_tasks else self.select(kept)
         units = old.units.join(new.units)
+        chosen = MAPOptions(**options)
         sizes = torch.cat([old.num_points, new.num_points]).tolist()
-        check_padded_size(units.names, sizes, MAPOptions(**options).max_bytes)
+        check_padded_size(units.names, sizes, chosen.max_bytes, chosen.largest_matrix)
         log_posterior = torch.cat([old.log_posterior, new.log_posterior])
-        return type(self)(old.gps.join(new.gps, units.names), units, log_posterior)
+        gps = old.gps.join(new.gps, units.names)
+        data = old.observed.join(new.observed, old.num_tasks)
+        return type(self)(gps, units, data, log_posterior)
 
     def select(self, tasks: Sequence[int]) -> Self:
         """Takes some of the tasks; nothing is computed anew.
@@ -230,8 +244,17 @@ class SourceGPs(ConditionedPrior):
             ('tuesday',)
         """
         index = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
-        gps, units = self.gps.select(index), self.units.select(index)
-        return type(self)(gps, units, self.log_posterior[index])
+        gps, units, log_posterior = (
+            self.gps.select(index),
+            self.units.select(index),
+            self.log_posterior[index],
+        )
+        if self.data is not None:
+            return type(self)(gps, units, self.data.select(index), log_posterior)
+        chosen = {
+            n: t[index] if len(t) == self.num_tasks else t for n, t in self.statistics.items()
+        }
+        return type(self)(gps, units, None, log_posterior, chosen)
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the posterior means of all source tasks, in the prior's units.
@@ -282,7 +305,9 @@ class SourceGPs(ConditionedPrior):
         """
         return self.gps.covariance(self._transformed(X))
 
-    @torch.no_grad()
+    def _statistics(self) -> dict[str, Tensor]:
+        return super()._statistics() | {"agreement": agreement_of(self.gps, self.observed)}
+
     def _differences(self) -> Tensor:
         """Compares each task's outcomes with the mean prediction of all other tasks.
 
@@ -290,15 +315,17 @@ class SourceGPs(ConditionedPrior):
         be from what its sources predict. The outcomes of the task that is left out are scaled as
         those of a target are. Empty if there is one task only.
         """
-        compared, found = left_out(self.gps), []
+        data, found = self.observed, []
+        compared = left_out_of(self.gps, data)
         # On the host, as what follows is small: a device would be waited for at each task.
-        mean, std = self.outcome_mean.unsqueeze(-1), self.outcome_std.unsqueeze(-1)
-        outcomes, mask = (self.gps.train_Y * std + mean).cpu(), self.gps.mask.cpu()
-        known = {task: outcomes[task, mask[task]] for task, _, _ in compared}
-        for task, rows, others in compared:
-            rest = torch.cat([Y for other, Y in known.items() if other != task])
-            transform = target_transform(self.outcome_scale, rest, torch.Size())
-            Y = outcomes[task, rows].unsqueeze(-1)
+        mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
+        outcomes, task = (data.Y * std + mean).cpu(), data.task.cpu()
+        known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
+        for left_out, rows, others in compared:
+            rest = torch.cat([Y for other, Y in known.items() if other != left_out])
+            moments = OutcomeMoments.of(rest)
+            transform = target_transform(self.outcome_scale, moments, torch.Size())
+            Y = outcomes[rows].unsqueeze(-1)
             if transform is not None:
                 transform(Y[:0])
                 Y, _ = transform.eval()(Y)
