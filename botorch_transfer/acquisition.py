@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
-from botorch_transfer.average import TransferGP, member_shares
+from botorch_transfer.average.transfer import TransferGP, member_shares
 from botorch_transfer.model import predicted_moments
 
 PENDING_BETA = 1.0
@@ -302,7 +302,9 @@ def noisy_improvement(
             shares = member_shares(-model.train_targets, shares.shape[-1])
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
-        return AveragedImprovement(known, shares, points) if len(known) == len(each) else None
+        if len(known) < len(each):
+            return None
+        return AveragedImprovement(known, shares, points, model)
     with torch.no_grad():
         posterior = model.posterior(X_observed, posterior_transform=transform)
     if type(posterior) is not GPyTorchPosterior:
@@ -341,6 +343,10 @@ NEGLIGIBLE = 200.0
 """By how much the logarithm of a part is below the largest one's if its gradient is left out."""
 
 
+BEYOND = 0.05
+"""How far beyond the sources the discount of improvements is complete; it grows up to there."""
+
+
 class AveragedImprovement(AcquisitionFunction):
     r"""The logarithm of an average of improvements, each in units of its own largest value.
 
@@ -352,10 +358,14 @@ class AveragedImprovement(AcquisitionFunction):
 
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
+    What lies beyond the sources is uncertain, and looks promising for that alone. There, each
+    ``α_k`` counts as little as the smallest share does against the largest one.
+
     Args:
         acquisitions: Logarithms of improvements, one for each model.
         shares: A tensor of one share for each; zeros are left out.
         X_reference: An ``m x d`` tensor of inputs all over the search space.
+        model: The model that knows the range of its sources' inputs; if omitted, all counts.
 
     Raises:
         ValueError: If there is not one share for each acquisition.
@@ -372,6 +382,8 @@ class AveragedImprovement(AcquisitionFunction):
     """
 
     _offsets: Tensor
+    _discount: Tensor
+    _range: Tensor | None
 
     @classmethod
     def from_model(
@@ -410,10 +422,14 @@ class AveragedImprovement(AcquisitionFunction):
                 "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
             )
         improvements = [_Improvement(each, best_f) for each in model.members.values()]
-        return cls(improvements, model.improvement_shares, X_reference)
+        return cls(improvements, model.improvement_shares, X_reference, model)
 
     def __init__(
-        self, acquisitions: Sequence[AcquisitionFunction], shares: Tensor, X_reference: Tensor
+        self,
+        acquisitions: Sequence[AcquisitionFunction],
+        shares: Tensor,
+        X_reference: Tensor,
+        model: TransferGP | None = None,
     ) -> None:
         if shares.shape != (len(acquisitions),):
             raise ValueError(
@@ -423,10 +439,15 @@ class AveragedImprovement(AcquisitionFunction):
         super().__init__(acquisitions[0].model)
         used = [index for index, share in enumerate(shares.tolist()) if share > 0]
         self.acquisitions = ModuleList(acquisitions[index] for index in used)
+        self._transform = None if model is None else model.eval().transform_inputs
+        self.register_buffer("_range", None if model is None else model.source_range())
+        logs = shares.detach()[used].log()
+        self.register_buffer("_discount", logs.min() - logs.max())
         points = X_reference.unsqueeze(-2)
         with torch.no_grad():
-            largest = torch.stack([each(points).max() for each in self.acquisitions])
-        self.register_buffer("_offsets", shares.detach()[used].log() - largest)
+            added = self._of_place(points)
+            largest = torch.stack([(each(points) + added).max() for each in self.acquisitions])
+        self.register_buffer("_offsets", logs - largest)
         self.X_pending: Any = getattr(self.acquisitions[0], "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
@@ -442,6 +463,14 @@ class AveragedImprovement(AcquisitionFunction):
             cast(AcquisitionFunction, each).set_X_pending(X_pending)
         super().set_X_pending(X_pending)
 
+    def _of_place(self, X: Tensor) -> Tensor | float:
+        """The logarithm of how much an improvement counts where the inputs are."""
+        if self._range is None or self._transform is None:
+            return 0.0
+        X, (low, high) = self._transform(X), self._range
+        distance = torch.maximum(low - X, X - high).amax(dim=(-2, -1))
+        return self._discount * (distance / BEYOND).clamp(0.0, 1.0)
+
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the average.
 
@@ -454,4 +483,5 @@ class AveragedImprovement(AcquisitionFunction):
         values = torch.stack([each(X) for each in self.acquisitions], dim=-1) + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
         # What adds nothing has no gradient: subnormal numbers slow matrix products down tenfold.
-        return torch.where(counts, values, values.detach()).logsumexp(dim=-1)
+        average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)
+        return average + self._of_place(X)

@@ -7,30 +7,29 @@ leave-one-out predictions.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import gpytorch
 import torch
 from botorch.cross_validation import efficient_loo_cv
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils import gpt_posterior_settings
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -54,6 +53,9 @@ from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_pa
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.stationary import evaluate
 from botorch_transfer.input_transforms import warn_outside_unit_cube
+
+if TYPE_CHECKING:
+    from botorch_transfer.modular import SourcePosteriorGP
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -102,6 +104,13 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
+NUM_SLOPES, _STEP = 64, 0.05
+"""At how many points slopes are evaluated, and over which distance."""
+
+MAX_LENGTHSCALE = 10.0
+"""The lengthscale of an input that has no effect in the unit cube."""
+
+
 def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
@@ -140,6 +149,19 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     train_inputs: Any
     train_targets: Tensor
+
+    weighs_all_sources: ClassVar[bool] = False
+    """Whether the target's data decide how much all sources together count."""
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The model with a posterior of each source task: itself, or of an average a member."""
+        return None
+
+    @property
+    def transfer_share(self) -> float:
+        """In an average, the share of all transfer models against the plain GP; else NaN."""
+        return math.nan
 
     @property
     def num_target_points(self) -> int:
@@ -202,6 +224,43 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             tensors.
         """
 
+    @torch.no_grad()
+    def lengthscales(self) -> Tensor:
+        """Says how far each input has to change for the outcome to change as much as it ever does.
+
+        It is the standard deviation over the unit cube of the functions that the model thinks
+        possible, divided by the root mean square of their slopes. So it tells what the fitted
+        lengthscales of a ``SingleTaskGP`` do, for instance to shape a trust region, whatever the
+        model is made of. Inputs are measured after the input transform.
+
+        Returns:
+            A ``batch_shape x d`` tensor, at most ``MAX_LENGTHSCALE``, which an input without
+            effect has.
+
+        Example:
+            >>> model.lengthscales().shape
+            torch.Size([2])
+        """
+        *batch, _, dim = self.eval().train_inputs[0].shape
+        cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
+        X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
+        ones = [1] * len(batch)
+        half = (_STEP / 2 * torch.eye(dim).to(X)).reshape(dim, *ones, 1, dim)
+        # Differences between two points a step apart, along each input at each point.
+        ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
+        with gpt_posterior_settings():
+            function, pairs = self(X.squeeze(-2)), self(ends)
+        covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
+        level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
+        spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
+        spread = spread + function.mean.var(dim=-1, correction=0)
+        change = (pairs.mean @ sign).square() + pairs.covariance_matrix @ sign @ sign
+        change = change.mean(dim=0).movedim(0, -1)
+        if self._is_ensemble:
+            spread, change = spread.mean(dim=-1), change.mean(dim=-2)
+        relative = change / spread.unsqueeze(-1).clamp_min(torch.finfo(X.dtype).tiny)
+        return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
+
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Evaluates each source task's part of the mean, for ``report``.
 
@@ -218,6 +277,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             be of one source.
         """
         return X.new_zeros(len(names), len(X))
+
+    def _is_no_exact_gp(self) -> UnsupportedError:
+        """The error for formulas that would not be those of the model's predictions."""
+        return UnsupportedError(
+            "Marginal likelihoods and BoTorch's leave-one-out formulas are those of an exact GP, "
+            f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+        )
 
     @abstractmethod
     def custom_fit(
@@ -295,7 +361,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
+        if input_transform is not None:
+            input_transform.train()  # applied to data, as transform_on_train says
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         super().__init__(
@@ -309,7 +378,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             input_transform=input_transform,
         )
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
-        warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+        if not has_transform:  # what lies beyond the sources stays outside
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 
@@ -426,10 +496,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 for the prior at the target's points, as BoTorch's ``loo_cv`` does.
         """
         if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
-            raise UnsupportedError(
-                f"BoTorch's leave-one-out formulas are those of an exact GP, and "
-                f"{type(self).__name__} predicts otherwise: call its loo_posterior() instead."
-            )
+            raise self._is_no_exact_gp()
         return cast(MultivariateNormal, super().forward(x))
 
     _inside = False
@@ -636,10 +703,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             previous: An earlier model, for instance that of the last step, whose hyperparameters
                 are another start. Two starts of which one is near an optimum take a fraction of
                 the evaluations of many. The result then depends on that model, too.
-            **kwargs: Further arguments of BoTorch's own fit: ``optimizer``, ``closure``,
-                ``closure_kwargs``, ``max_attempts``, ``pick_best_of_all_attempts``,
-                ``warning_handler`` and ``caught_exception_types``. It draws from PyTorch's global
-                random numbers.
+            **kwargs: ``max_attempts``, the number of starts, the present values among them;
+                ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
+                ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
+                ``caught_exception_types``; with one of these, attempts are BoTorch's. It draws from
+                PyTorch's global random numbers.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
@@ -663,6 +731,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """
         of_botorch = {name: value for name, value in kwargs.items() if value is not None}
         of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        if num_restarts is None and of_botorch.keys() <= _ATTEMPTS:
+            attempts, of_botorch = of_botorch.get("max_attempts"), {}
+            num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
         if previous is not None:
             self.check_previous(previous)
@@ -718,6 +789,9 @@ def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str,
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
 """The arguments of BoTorch's own fit."""
+
+_ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
+"""Those that say how many starts there are, whatever the algorithm."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:

@@ -21,9 +21,10 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
+from botorch_transfer.arguments import PriorOrData, check_prior, check_target
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumMean
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
@@ -64,7 +65,7 @@ def resolve_prior(
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
-    refuse_noise(prior)
+    check_prior(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):
@@ -212,6 +213,16 @@ class SourcePosteriorGP(ModularTransferGP):
     ) -> Kernel:
         """Makes the default residual kernel."""
         return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The model itself, if its prior has a posterior of each source task."""
+        return self if isinstance(self.prior.gps, ConditionedGPs) else None
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, ``batch_shape x M``; NaN where a method has none."""
+        return torch.full((self.prior.num_tasks,), torch.nan)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Each source's weight times its posterior mean, if the mean is a weighted sum of these."""

@@ -27,9 +27,8 @@ from torch import Tensor
 from botorch_transfer.arguments import MODELS
 from botorch_transfer.calibration import MODEL, Calibration
 from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.report import ALL, member_on_sources
+from botorch_transfer.report import ALL_SOURCES
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
-from botorch_transfer.sources.prior import SourceGPs
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -179,8 +178,8 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
         >>> ax = plot_weights(model)
     """
     _check_single(model)
-    weighted: Any = member_on_sources(model)
-    if not hasattr(weighted, "weights"):
+    weighted = model.member_on_sources
+    if weighted is None:
         raise ValueError(
             f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
             "plot_slice."
@@ -480,7 +479,7 @@ def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) 
         raise TypeError(
             f"This is a {type(report).__name__}: draw the table that model.transfer_report() gives."
         )
-    tasks = report.drop(index=ALL, errors="ignore").fillna({"prediction": 0.0})
+    tasks = report.drop(index=ALL_SOURCES, errors="ignore").fillna({"prediction": 0.0})
     tasks = tasks.sort_values("prediction", ascending=False, kind="stable")[:max_tasks][::-1]
     ax = _axes(ax, figsize=(6, 1.2 + 0.3 * len(tasks)))
     colors = [_VERDICTS.get(verdict, GREY) for verdict in tasks["verdict"]]
@@ -490,8 +489,8 @@ def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) 
     ax.margins(x=0.35)
     ax.set_xlim(left=0.0)
     ax.set_xlabel("share of the prediction")
-    if ALL in report.index:
-        ax.set_title(f"{ALL}: {report['verdict'][ALL]}")
+    if ALL_SOURCES in report.index:
+        ax.set_title(f"{ALL_SOURCES}: {report['verdict'][ALL_SOURCES]}")
     return ax
 
 
@@ -538,12 +537,11 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
     """Names of the source tasks to show, and their posteriors in the target's units."""
-    informed: Any = member_on_sources(model)
+    informed = model.member_on_sources
     if informed is None:
         return
-    sources: SourceGPs = informed.prior
-    weights = getattr(informed, "weights", torch.zeros(sources.num_tasks))
-    order = weights.argsort(descending=True, stable=True).tolist()
+    sources = informed.prior
+    order = informed.weights.argsort(descending=True, stable=True).tolist()
     inputs = model.transform_inputs(points)
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
     transform: Any = getattr(informed, "outcome_transform", None)

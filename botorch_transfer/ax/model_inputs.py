@@ -31,7 +31,9 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.average import MEMBERS, AveragedGP, GuardedTransferGP, TransferGP
+from botorch_transfer.average.base import AveragedGP
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.data import SourceData, as_datasets, default_context
 from botorch_transfer.hierarchy.prior import SourceHierarchy

@@ -31,7 +31,7 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from ax.storage.transform_registry import register_transform
 
 from botorch_transfer import models, report
-from botorch_transfer.average import TransferGP
+from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory

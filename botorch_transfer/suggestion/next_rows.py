@@ -23,8 +23,8 @@ from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
+from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
-from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
@@ -484,15 +484,13 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
 
     Of models without a posterior of each source task it names none.
     """
-    informed: Any = None if model is None else member_on_sources(model)
+    informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
         return [""] * len(X)
-    prior = informed.prior
+    prior: Any = informed.prior
     mean, variance = prior.moments(X)
     surety = mean / variance.clamp_min(1e-12).sqrt()
-    weights = getattr(informed, "weights", None)
-    if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
-        surety[weights < 0.1 * weights.max()] = -math.inf
+    surety[informed.weights < 0.1 * informed.weights.max()] = -math.inf
     names = []
     for column in surety.T:
         order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]

@@ -44,7 +44,7 @@ from torch.special import log_ndtr, ndtri
 from botorch_transfer import models
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.arguments import constructor_arguments
-from botorch_transfer.average import TransferGP
+from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.suggestion.reading import Outcome, Runs
