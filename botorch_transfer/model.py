@@ -21,7 +21,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.models.utils import gpt_posterior_settings
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -33,7 +33,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean
+from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from linear_operator import to_linear_operator
@@ -44,6 +44,7 @@ from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
+from botorch_transfer.gp.frozen import Expansion, FrozenPosterior, Part
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     Hyperparameter,
@@ -51,7 +52,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
-from botorch_transfer.gp.stationary import evaluate
+from botorch_transfer.gp.stationary import Stationary, evaluate
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     train_inputs: Any
     train_targets: Tensor
+    prediction_strategy: Any
 
     weighs_all_sources: ClassVar[bool] = False
     """Whether the target's data decide how much all sources together count."""
@@ -167,6 +169,15 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def num_target_points(self) -> int:
         """The number of target points ``n`` (in each batch)."""
         return self.train_inputs[0].shape[-2]
+
+    @property
+    def own_units(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the model's own units, ``batch_shape x 1`` tensors."""
+        transform: Any = getattr(self, "outcome_transform", None)
+        if isinstance(transform, Standardize):
+            return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
+        zero = self.train_targets.new_zeros(1)
+        return zero, zero + 1.0
 
     def subset_output(self, idcs: list[int]) -> Self:
         """Selects outcomes: there is one only.
@@ -462,10 +473,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _predict_at_once(self, X: Tensor) -> MultivariateNormal:
         """Evaluates the exact GP's posterior: a few products with what is known of the data."""
         (train_X,) = self.train_inputs
-        if self.prediction_strategy is None:
-            prior = self._get_train_prior_distribution([train_X])
+        strategy: Any = self.prediction_strategy
+        if strategy is None:
+            prior = cast(Any, self)._get_train_prior_distribution([train_X])
             data = self.train_targets, self.likelihood
-            self.prediction_strategy = prediction_strategy([train_X], prior, *data)
+            self.prediction_strategy = strategy = prediction_strategy([train_X], prior, *data)
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         with self._sharing(X):
@@ -475,7 +487,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 covariance = evaluate(self.covar_module, X, X, diag=True).unsqueeze(-1)
             else:
                 covariance = evaluate(self.covar_module, X, X)
-        strategy: Any = self.prediction_strategy
         strategy._last_test_train_covar = cross  # GPyTorch's factor is made with it at hand
         explained = cross @ strategy.covar_cache
         covariance = covariance - explained @ explained.mT
@@ -517,6 +528,55 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             ) from error
         finally:
             self._inside = before
+
+    def expand(self, T: Tensor) -> Expansion | None:
+        """Writes the prior in kernel values at fixed inputs, for :meth:`frozen`.
+
+        Args:
+            T: The fixed inputs, a ``T x d`` tensor.
+
+        Returns:
+            The expansion; by default of a constant mean and a stationary kernel, and ``None`` for
+            others.
+        """
+        kernel, mean = Stationary.of(self.covar_module), self.mean_module
+        if kernel is None or not isinstance(mean, ConstantMean):
+            return None
+        return Expansion(
+            [Part.of_kernel(kernel, T)], mean.constant, kernel.scale, T.new_zeros(len(T))
+        )
+
+    @torch.no_grad()
+    def frozen(self, X: Tensor) -> FrozenPosterior | None:
+        """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
+
+        Args:
+            X: An ``r x d`` tensor of inputs whose covariances with others will be asked for.
+
+        Returns:
+            The posterior, without graph to its hyperparameters; ``None`` if the model is no exact
+            GP of stationary kernels, is a batch, has no data, or has an outcome transform that is
+            no standardization.
+        """
+        (train_X,), Y = self.eval().train_inputs, self.train_targets
+        outcomes, inputs = (
+            getattr(self, f"{kind}_transform", None) for kind in ("outcome", "input")
+        )
+        if Y.dim() > 1 or len(Y) == 0 or self._predicts_otherwise:
+            return None
+        if not isinstance(outcomes, Standardize | None) or getattr(inputs, "is_one_to_many", False):
+            return None
+
+        def transform(x: Tensor) -> Tensor:
+            return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
+
+        T = torch.cat([train_X.double(), transform(X)])
+        prior, noise = self.expand(T), self._noise_variance()
+        if prior is None:
+            return None
+        units = (part.squeeze(-1).double() for part in self.own_units)
+        data = T, Y.double(), noise.double()
+        return FrozenPosterior(prior.detached(), *data, transform, *units)
 
     @property
     def _predicts_otherwise(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, cast
 import torch
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
-from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
 from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
@@ -210,7 +210,7 @@ class AveragedGP(  # type: ignore[misc]
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
         """What turns a member's units into the plain GP's: ``batch_shape x 1`` tensors."""
-        (mean, stdv), (own_mean, own_stdv) = _standardization(member), _standardization(self.plain)
+        (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
     def predict_by_member(self, X: Tensor, member: TransferModel) -> MultivariateNormal:
@@ -432,15 +432,6 @@ class AveragedGP(  # type: ignore[misc]
 
 
 register_paths(AveragedGP)
-
-
-def _standardization(model: TransferModel) -> Moments:
-    """Mean and standard deviation of a model's own units, ``batch_shape x 1`` tensors."""
-    transform = getattr(model, "outcome_transform", None)
-    if isinstance(transform, Standardize):
-        return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
-    zero = model.train_targets.new_zeros(1)
-    return zero, zero + 1.0
 
 
 def given_arguments(

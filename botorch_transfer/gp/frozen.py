@@ -18,7 +18,7 @@ product for each part, whatever the model is made of. A model gives its parts by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import ConditionedBatch, inverse_cholesky
+from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts, inverse_cholesky
 from botorch_transfer.gp.stationary import Stationary
 
 
@@ -86,7 +86,7 @@ class Part:
         own = gps.points.expand(len(weights), *gps.points.shape[-2:])
         size, w = own.shape[-2], weights.reshape(-1, 1)
         # Rows of the padding are zero, as the covariances with it are.
-        inside = gps.mask_of_points.unsqueeze(-1)
+        inside = gps.inside.unsqueeze(-1)
         F = gps.inverse_root.mT * inside
         of_data = F @ (F.mT @ gps.flat_cross(T).mT)
         of_points = torch.eye(len(T)).to(T).expand(len(weights), -1, -1)
@@ -100,6 +100,14 @@ class Part:
             known=pad(w.unsqueeze(-1) * F, (0, 0, 0, len(T))),
             added=F.new_zeros(len(weights), size + len(T), 0),
         )
+
+    def detached(self) -> Part:
+        """The same without graph, in double precision."""
+        kernel = self.kernel
+        lengthscale, scale = (part.detach().double() for part in (kernel.lengthscale, kernel.scale))
+        names = ("points", "mean", "linear", "cross", "known", "added")
+        tensors = {name: getattr(self, name).detach().double() for name in names}
+        return Part(Stationary(kernel.name, lengthscale, scale), **tensors)
 
     @cached_property
     def _columns(self) -> Tensor:
@@ -139,6 +147,11 @@ class Expansion:
     variance: Tensor
     cross: Tensor
 
+    def detached(self) -> Expansion:
+        """The same without graph, in double precision."""
+        constants = (part.detach().double() for part in (self.mean, self.variance, self.cross))
+        return Expansion([part.detached() for part in self.parts], *constants)
+
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the prior.
 
@@ -161,23 +174,36 @@ class FrozenPosterior:
     """A GP's posterior at single inputs, for hyperparameters and data that stay.
 
     Args:
-        prior: The prior, of fixed inputs of which the first ``n`` are those of the data.
-        Y: An ``n`` tensor of outcomes.
+        prior: The prior, of fixed inputs ``T`` of which the first ``n`` are those of the data.
+        T: These inputs, transformed.
+        Y: An ``n`` tensor of outcomes, standardized.
         noise: An ``n`` tensor of noise variances.
+        transform: Transforms inputs.
+        mean: What was subtracted from the outcomes.
+        std: What they were then divided by.
 
     Raises:
         InputDataError: If the covariance matrix of the data is not positive definite.
     """
 
-    def __init__(self, prior: Expansion, X: Tensor, Y: Tensor, noise: Tensor) -> None:
-        self._prior, n = prior, len(Y)
-        mean, _, covariance = prior(X)
+    def __init__(
+        self,
+        prior: Expansion,
+        T: Tensor,
+        Y: Tensor,
+        noise: Tensor,
+        transform: Callable[[Tensor], Tensor],
+        mean: Tensor,
+        std: Tensor,
+    ) -> None:
+        self._prior, self._transform, self._units, n = prior, transform, (mean, std), len(Y)
+        prior_mean, _, covariance = prior(T)
         K = covariance[:n, :n] + noise.diag()
-        inverse_root = inverse_cholesky(K.unsqueeze(0), lambda *_: "target")[0]
-        self._alpha = inverse_root.mT @ (inverse_root @ (Y - mean[:n]))
+        inverse_root = inverse_cholesky(K.unsqueeze(0), lambda *_: "of the target")[0]
+        self._alpha = inverse_root.mT @ (inverse_root @ (Y - prior_mean[:n]))
         self._whitening = inverse_root.mT
         self._others = covariance[n:, :n] @ self._whitening
-        self._num_data = n
+        self._width = sum(part.mean.numel() for part in prior.parts)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the posterior.
@@ -186,11 +212,18 @@ class FrozenPosterior:
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            Means and variances, two ``P`` tensors, and the covariances with the fixed inputs that
-            are not the data's, ``P x (T - n)``.
+            Means and variances, two ``P`` tensors, and the covariances with those of the fixed
+            inputs that are not the data's, ``P x (T - n)``; all in the user's units.
         """
-        mean, variance, covariance = self._prior(x)
-        with_data, with_others = covariance.split([self._num_data, len(self._others)], dim=-1)
+        values = in_parts(self._evaluate, x, self._width, dim=-2).to(x.dtype)
+        return values[:, 0], values[:, 1], values[:, 2:]
+
+    def _evaluate(self, x: Tensor) -> Tensor:
+        prior_mean, variance, covariance = self._prior(self._transform(x))
+        with_data, with_others = covariance.split([len(self._alpha), len(self._others)], dim=-1)
         whitened = with_data @ self._whitening
+        mean, (shift, scale) = prior_mean + with_data @ self._alpha, self._units
         variance = (variance - whitened.square().sum(dim=-1)).clamp_min(0.0)
-        return mean + with_data @ self._alpha, variance, with_others - whitened @ self._others.mT
+        moments = torch.stack([shift + scale * mean, scale.square() * variance], dim=-1)
+        others = scale.square() * (with_others - whitened @ self._others.mT)
+        return torch.cat([moments, others], dim=-1)

@@ -358,6 +358,6 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
         return kernel.forward(x1, x2, diag=diag)
     if type(kernel) is AdditiveKernel and kernel.active_dims is None:
         values = [evaluate(cast(Kernel, term), x1, x2, diag) for term in kernel.kernels]
-        return cast(Tensor, sum(values[1:], start=values[0]))
+        return sum(values[1:], start=values[0])
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return to_dense(kernel(x1, x2, diag=diag))

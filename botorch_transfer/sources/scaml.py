@@ -32,6 +32,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.frozen import Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     HyperparameterChoice,
@@ -206,6 +207,17 @@ class ScaMLGP(SourcePosteriorGP):
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)
         return gps.sharing(X)
+
+    def expand(self, T: Tensor) -> Expansion | None:
+        """The residual kernel plus the weighted sum of the source posteriors."""
+        residual = Stationary.of(self.residual_covar_module)
+        if residual is None:
+            return None
+        gps, weights = self.task_weights.selected(self.prior.gps)
+        weights = weights.double()
+        parts = [Part.of_kernel(residual, T), Part.of_sources(gps, weights, T)]
+        variance = residual.scale + weights.square() @ gps.outputscale
+        return Expansion(parts, weights @ gps.prior_mean, variance, T.new_zeros(len(T)))
 
     @property
     def weights(self) -> Tensor:
