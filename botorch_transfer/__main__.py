@@ -25,7 +25,9 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
+from botorch_transfer import progress
 from botorch_transfer.data import tables
+from botorch_transfer.progress import showing
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -35,6 +37,7 @@ from botorch_transfer.search_space import (
     guess_space,
 )
 from botorch_transfer.search_space.cells import read_table, separator
+from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the program's name; those of the process if omitted.
 
     Returns:
-        The exit code: 2 after an error.
+        The exit code: 2 after an error, 130 after an interruption from the keyboard.
 
     Example:
         >>> main(["suggest", "no_such_space.json", "history.csv"])
@@ -63,11 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    # What was left out of a table, and what the history does not record.
-    for room in (tables, guess, cells, reading):
+    # What was left out of a table, what the history does not record, and what takes long.
+    for room in (tables, guess, cells, reading, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
-        options.run(options)
+        with cached_in(options.cache), showing(options.progress):
+            options.run(options)
+    except KeyboardInterrupt:
+        print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
+        return 130
     except FileNotFoundError as error:
         print(f"{options.program}: There is no file {error.filename}.", file=sys.stderr)
         return 2
@@ -81,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
+    parser.set_defaults(cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(run=_suggest, program=add.prog)
@@ -150,6 +158,14 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
     add.add_argument("--seed", type=int, default=0)
+    add.add_argument(
+        "--cache",
+        metavar="folder|off",
+        help="where pre-training is remembered; by default BOTORCH_TRANSFER_CACHE, or else the "
+        "user's own folder of caches",
+    )
+    bar = argparse.BooleanOptionalAction
+    add.add_argument("--progress", action=bar, help="show a bar, by default on a terminal")
 
 
 def _sentence(error: Exception) -> str:

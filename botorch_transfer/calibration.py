@@ -29,6 +29,7 @@ from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
+from botorch_transfer.store import Format
 
 POINTS = (0, 1, 3, 8)
 """The numbers of points of a left-out task that a model gets to see."""
@@ -97,6 +98,12 @@ class Calibration:
         )
 
 
+_FORMAT = Format[Calibration](
+    lambda calibration: (calibration.runs.to_dict("list"), {}),
+    lambda columns, _: Calibration(pd.DataFrame(columns)),
+)
+
+
 def calibrate(
     prior: Any,
     model: type[TransferModel] = TransferGP,
@@ -134,7 +141,8 @@ def calibrate(
         raise objection
     name = f"{model.__module__}.{model.__qualname__}"
     key = content_key("calibrate", priors, [name, tuple(points), seed])
-    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+    on_disk = _FORMAT if model.__module__.startswith(f"{__package__}.") else None
+    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed), on_disk)
     return Calibration(remembered.runs.copy())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
@@ -72,6 +71,8 @@ def _compared(gps: ConditionedGPs) -> list[int]:
 
 
 def _rank_correlation(left: Tensor, right: Tensor) -> float:
+    from scipy.stats import spearmanr  # slow to import: only where it is needed
+
     if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
         return 0.0
     return float(spearmanr(left.cpu().numpy(), right.cpu().numpy()).statistic)

@@ -8,6 +8,7 @@ same seed give the same rows. Tables are read in ``reading``, models of outcomes
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.model import TransferModel
+from botorch_transfer.progress import showing
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
     fit_model,
@@ -110,13 +113,14 @@ def suggest(
     rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
     seed: int = 0,
 ) -> DataFrame:
     """Suggests the next rows to try, from a table of old runs and one of this study's runs.
 
-    It keeps nothing between calls: the tables are the state. Add the rows to ``runs``, with an
-    empty outcome while they are pending, and call it again. Sources are pre-trained once in a
-    process and remembered by their content.
+    The tables are the state: add the rows to ``runs``, with an empty outcome while they are
+    pending, and call it again. Sources are pre-trained once and remembered by their content.
 
     The search space may have changed since the old runs, see :func:`from_dataframe` for the rules.
 
@@ -162,6 +166,11 @@ def suggest(
             is then of the logarithm.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
+        cache: The folder that remembers pre-training for later calls, in other processes, too;
+            ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE`` says
+            so, or else it is the user's own. The rows do not depend on it.
+        progress: Whether pre-training shows a progress bar; by default it does so on a terminal if
+            it takes more than three seconds.
         seed: The seed of all random numbers.
 
     Returns:
@@ -197,7 +206,8 @@ def suggest(
     options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
     tables = read_tables(space, outcomes, history, runs, **options)
-    return suggest_rows(tables, n, model, seed).rows
+    with cached_in(cache), showing(progress):
+        return suggest_rows(tables, n, model, seed).rows
 
 
 def predict(

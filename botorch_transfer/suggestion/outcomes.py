@@ -38,7 +38,6 @@ from botorch.utils.constraints import get_outcome_constraint_transforms
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from scipy.stats import rankdata
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
 
@@ -234,6 +233,8 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
         >>> mean_rank({"monday": monday}, X)
         tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
     """
+    from scipy.stats import rankdata  # slow to import: only where it is needed
+
     shares = []
     for task in sources.values():
         ranks = torch.from_numpy(rankdata(task.Y[:, 0]) - 1) / max(len(task.Y) - 1, 1)
