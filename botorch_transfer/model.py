@@ -295,7 +295,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
-        added = likelihood if isinstance(likelihood, AddedNoiseLikelihood) else None
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         elif isinstance(likelihood, AddedNoiseLikelihood):
