@@ -91,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
+    add.add_argument("--step", help="the column of learning curves' steps: one row a step")
+    add.add_argument("--run", help="the column that names a run (same parameters: same run)")
     add.add_argument("--model", help="a model class, such as ScaMLGP")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
@@ -188,6 +190,8 @@ def _suggest(options: argparse.Namespace) -> None:
         status=options.status,
         missing={name: _value(text, space, name) for name, text in missing.items()},
         rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+        step=options.step,
+        run=options.run,
     )
     suggestion = suggest_rows(tables, options.n, _model(options.model), options.seed)
     print(suggestion.rows.to_string(index=False))

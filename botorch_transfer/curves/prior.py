@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.outcome import OutcomeTransform
-from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
@@ -44,6 +43,12 @@ USUAL_VARIANCE, USUAL_WEIGHT = np.array([0.1, 0.05, 0.1]), 1.0
 
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 15, 20
 """Runs of a left-out task that tell its unit; steps of a fit; how many groups are left out."""
+
+ENOUGH_POINTS = 3
+"""The fewest points of a complete curve to learn from."""
+
+DEGREES, NUM_REWEIGHTED = 4.0, 2
+"""Degrees of freedom of Student's errors; how often outliers are found anew."""
 
 WIDTH_90 = 1.6449
 """Half the width of a 90 % band, in standard deviations."""
@@ -148,13 +153,21 @@ class CurvePrior(TransferPrior):
         for curve in curves:
             tasks.setdefault(curve.task, []).append(curve)
         lengths = [full_length(task) for task in tasks.values()]
-        read = [_Study(task, full) for task, full in zip(tasks.values(), lengths, strict=True)]
-        known = [study for study in read if study.complete.any()]
+        read = [Study(task, full) for task, full in zip(tasks.values(), lengths, strict=True)]
+        known = [study for study in read if study.teaches.any()]
         if not known:
             raise InputDataError("No learning curve is complete: there is nothing to learn from.")
         found = _learned(known)
         tensors = {name: torch.as_tensor(value) for name, value in found.items()}
         return cls({**(config or {}), "length": float(np.median(lengths))}, tensors)
+
+    @classmethod
+    def if_complete(cls, curves: Sequence[Curve]) -> Self | None:
+        """Learns from curves if one of them is complete, else returns nothing."""
+        try:
+            return cls.of_curves(curves)
+        except InputDataError:
+            return None
 
     def predict(self, runs: DataFrame) -> DataFrame:
         """Predicts the final outcomes of the runs of one task, from a table with one row a step.
@@ -190,7 +203,7 @@ class CurvePrior(TransferPrior):
         Returns:
             The moments.
         """
-        study = _Study(curves, full_length(curves, self.config["length"]))
+        study = Study(curves, full_length(curves, self.config["length"]))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
         return _forecast(study, learned)
 
@@ -211,8 +224,13 @@ class CurvePrior(TransferPrior):
         return cls(config, saved.tensors)
 
 
-class _Study:
-    """The curves of one task, at the knots and at their ends."""
+class Study:
+    """The curves of one task, at the knots and at their ends.
+
+    Args:
+        curves: The curves.
+        full: The task's full length.
+    """
 
     def __init__(self, curves: Sequence[Curve], full: float) -> None:
         first = min((curve.steps[0] for curve in curves), default=1.0)
@@ -221,9 +239,13 @@ class _Study:
         n, self.diverged = len(curves), np.array([c.diverged for c in curves], dtype=np.bool_)
         ends = np.array([curve.steps[-1] for curve in curves])
         self.share = shares(ends, full, first, gap).clip(0.0, 1.0) if n else np.empty(0)
-        finished = [c.stopped is False or c.steps[-1] >= full for c in curves]
+        finished = [
+            c.stopped is False or (c.stopped is None and c.steps[-1] >= full) for c in curves
+        ]
         self.complete = np.array(finished, dtype=np.bool_) & ~self.diverged
         self.share[self.complete] = 1.0
+        points = np.array([np.isfinite(curve.values).sum() for curve in curves])
+        self.teaches = self.complete & (points >= ENOUGH_POINTS)
         self.last = np.array([curve.values[-1] for curve in curves])
         self.at_knots, self.at_end = np.full((n, 2, len(KNOTS)), np.nan), np.full((n, 2, 1), np.nan)
         for i, curve in enumerate(curves):
@@ -234,6 +256,11 @@ class _Study:
                 for found, t in ((self.at_knots, KNOTS), (self.at_end, end)):
                     found[i, 0] = _smoothed(at, values, t)
                     found[i, 1] = found[i, 0] - _smoothed(at, values, t / 2)
+
+    def known(self) -> Forecast:
+        """What is known without a prior: the outcomes of complete runs."""
+        mean = np.where(self.complete, self.last, np.nan)
+        return Forecast(mean, np.where(self.complete, 0.0, np.nan), self.share)
 
 
 def _smoothed(at: Values, values: Values, t: Values) -> Values:
@@ -296,12 +323,21 @@ def _design(points: Values, center: Any, scale: Any) -> tuple[Values, Values, Va
     return x, inside + beyond, 1.0 + np.minimum(inside, 0.0) ** 2, beyond
 
 
-def _statistics(study: _Study, usual: Values) -> tuple[Values, Values, Values, int]:
-    """Sums over the complete runs of a task: of ``xxᵀ``, ``xy`` and ``y²``; and their number."""
-    finals = study.last[study.complete]
+def _statistics(
+    study: Study, usual: Values, found: dict[str, Values] | None = None
+) -> tuple[Values, Values, Values, int]:
+    """Sums over the complete runs of a task: of ``xxᵀ``, ``xy`` and ``y²``; and their number.
+
+    Once something was found, outliers count less, as in a regression with Student's errors.
+    """
+    finals = study.last[study.teaches]
     center, scale = _unit(usual, finals)
-    x, level, factor, _ = _design(study.at_knots[study.complete], center, scale)
+    x, level, factor, _ = _design(study.at_knots[study.teaches], center, scale)
     y = ((finals[:, None] - center) / scale - level).clip(-4.0, 4.0)
+    if found is not None:
+        rest = y - np.einsum("nki,ki->nk", x, found["coefficients"])
+        variance = np.einsum("nki,ki->nk", x**2, found["task_variance"]) + found["noise"] * factor
+        factor = factor * (DEGREES + rest**2 / variance) / (DEGREES + 1)
     weighted = x / factor[..., None]
     products = np.einsum("nki,nkj->kij", weighted, x), np.einsum("nki,nk->ki", weighted, y)
     return *products, np.einsum("nk,nk->k", y / factor, y), len(finals)
@@ -340,11 +376,14 @@ def _ending_at_zero(found: dict[str, Values], factor: Values) -> dict[str, Value
     return ended
 
 
-def _learned(studies: Sequence[_Study]) -> dict[str, Values]:
+def _learned(studies: Sequence[Study]) -> dict[str, Values]:
     """Learns from tasks, and widens the bands until they hold for tasks that are left out."""
-    finals = [study.last[study.complete] for study in studies]
+    finals = [study.last[study.teaches] for study in studies]
     usual, ones = _usual_units(finals), np.ones(len(KNOTS))
     statistics = [_statistics(study, usual) for study in studies]
+    for _ in range(NUM_REWEIGHTED):
+        found = _maximized(statistics)
+        statistics = [_statistics(study, usual, found) for study in studies]
     errors, weights = list[Values](), list[Values]()
     num_folds = min(len(studies), MAX_FOLDS)
     for fold in range(num_folds if num_folds > 1 else 0):
@@ -352,7 +391,7 @@ def _learned(studies: Sequence[_Study]) -> dict[str, Values]:
         theirs = _usual_units([finals[i] for i in kept])
         learned = _ending_at_zero(_maximized([statistics[i] for i in kept]), ones)
         for study, y in zip(studies[fold::num_folds], finals[fold::num_folds], strict=True):
-            points = study.at_knots[study.complete]
+            points = study.at_knots[study.teaches]
             seen = points[np.linspace(0, len(points) - 1, min(NUM_SEEN, len(points))).astype(int)]
             center, scale = _unit(theirs, seen[:, 0])
             mean, variance = _moments(points, center, scale, learned, KNOTS)
@@ -364,7 +403,7 @@ def _learned(studies: Sequence[_Study]) -> dict[str, Values]:
         order = np.argsort(z, axis=0)
         covered = np.cumsum(weight[order], axis=0) / weight.sum()
         at = np.take_along_axis(z, order, axis=0)[(covered < 0.9).sum(axis=0), range(len(KNOTS))]
-        factor = ((at / WIDTH_90) ** 2).clip(0.25, 100.0)
+        factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
     return {"units": usual, **_ending_at_zero(_maximized(statistics), factor)}
 
 
@@ -382,12 +421,12 @@ def _moments(
     return center + scale * mean, scale**2 * variance
 
 
-def _forecast(study: _Study, learned: dict[str, Values]) -> Forecast:
+def _forecast(study: Study, learned: dict[str, Values]) -> Forecast:
     """Conditions the task's coefficients on its complete runs, and predicts the others."""
     known = ~study.diverged
     center, scale = _unit(learned["units"], study.at_end[known][:, 0, 0])
-    finals = study.last[study.complete]
-    x, level, factor, _ = _design(study.at_knots[study.complete], center, scale)
+    finals = study.last[study.teaches]
+    x, level, factor, _ = _design(study.at_knots[study.teaches], center, scale)
     y = ((finals[:, None] - center) / scale - level).clip(-4.0, 4.0)
     weighted = x[:, :-1] / factor[:, :-1, None] / learned["noise"][:-1, None]
     precision = np.eye(3) / learned["task_variance"][:-1, None, :]
@@ -400,13 +439,12 @@ def _forecast(study: _Study, learned: dict[str, Values]) -> Forecast:
         "task_variance": np.concatenate([posterior, none[..., None] * none]),
         "noise": learned["noise"],
     }
-    mean, variance = np.full((2, len(study.last)), np.nan)
-    for i in np.flatnonzero(known):
+    mean, variance, _ = study.known()
+    for i in np.flatnonzero(known & ~study.complete):
         share = study.share[i]
         k = int(np.searchsorted(KNOTS, share, side="right").clip(1, len(KNOTS) - 1))
         part = float(np.clip((share - KNOTS[k - 1]) / (KNOTS[k] - KNOTS[k - 1]), 0.0, 1.0))
         here = {n: (1 - part) * a[k - 1 : k] + part * a[k : k + 1] for n, a in at.items()}
         moments = _moments(study.at_end[i : i + 1], center, scale, here, np.array([share]))
         mean[i], variance[i] = moments[0].item(), moments[1].item()
-    mean[study.complete], variance[study.complete] = finals, 0.0
     return Forecast(mean, variance, study.share)

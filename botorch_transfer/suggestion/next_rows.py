@@ -91,6 +91,8 @@ def suggest(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    step: str | None = None,
+    run: str | None = None,
     seed: int = 0,
 ) -> DataFrame:
     """Suggests the next rows to try, from a table of old runs and one of this study's runs.
@@ -130,6 +132,12 @@ def suggest(
         log: Outcomes to model by their logarithm, for losses whose best values are many times
             smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
             is then of the logarithm.
+        step: The column of the step, if the tables have learning curves: one row a step, empty in
+            rows without a curve. Rows of a task with the same parameters and growing steps are one
+            run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
+            says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
+            from old curves, as a noisy run.
+        run: The column whose value is the same in all rows of a run, in place of the parameters.
         seed: The seed of all random numbers.
 
     Returns:
@@ -161,7 +169,8 @@ def suggest(
     """
     outcomes = read_outcomes(outcome, goal, constraints, noise, log)
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    tables = read_tables(space, outcomes, history, runs, missing=missing, rename=rename, **options)
+    options |= {"missing": missing, "rename": rename, "step": step, "run": run}
+    tables = read_tables(space, outcomes, history, runs, **options)
     return suggest_rows(tables, n, model, seed).rows
 
 

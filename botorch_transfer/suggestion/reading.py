@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame, to_numeric
 from torch import Tensor
 
+from botorch_transfer.curves.tables import CurveColumns, one_row_a_run, variance_column
 from botorch_transfer.data.tables import (
     failed_inputs,
     from_dataframe,
@@ -91,6 +92,8 @@ class Runs(NamedTuple):
         Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
         waiting: A ``p x d`` tensor of inputs of pending runs.
         failed: An ``f x d`` tensor of inputs of failed runs.
+        added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
+            were stopped early are predictions.
     """
 
     X: Tensor
@@ -98,6 +101,7 @@ class Runs(NamedTuple):
     Yvar: Tensor
     waiting: Tensor
     failed: Tensor
+    added: Tensor | None = None
 
     @property
     def awaited(self) -> Tensor:
@@ -258,6 +262,8 @@ def read_tables(
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    step: str | None = None,
+    run: str | None = None,
 ) -> EncodedTables:
     """Encodes tables; all arguments are those of :func:`suggest`, but for ``outcomes``.
 
@@ -271,6 +277,8 @@ def read_tables(
         status: The column that says whether a run failed.
         missing: Values of parameters that old tasks do not record.
         rename: New names of columns of ``history`` by their old ones.
+        step: The column of a learning curve's step.
+        run: The column that names a run.
 
     Returns:
         What the tables say.
@@ -301,6 +309,9 @@ def read_tables(
         raise ValueError("Give either a history or a prior.")
     if history is not None:
         history = renamed(history, rename or {})
+    if step is not None:
+        columns = CurveColumns(step, space.columns if run is None else [run], status)
+        history, runs = one_row_a_run(history, runs, outcomes, columns, task)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {
         outcome.name: _read_prior(outcome.name, prior, len(outcomes))
@@ -430,7 +441,9 @@ def read_runs(
     done = ~failed & ~pending
     Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
     known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
-    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
+    added = np.stack([_numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
+    known_added = torch.from_numpy(np.nan_to_num(added[done]))
+    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed], known_added)
 
 
 def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:
