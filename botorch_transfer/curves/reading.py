@@ -45,6 +45,12 @@ class Curve(NamedTuple):
         """Whether the last outcome is no finite number."""
         return not np.isfinite(self.values[-1])
 
+    def in_logarithms(self) -> Curve:
+        """The curve of the outcome's logarithm; NaN where it has none."""
+        sign = np.sign(np.nanmedian(self.values))
+        values = np.where(sign * self.values > 0, sign * self.values, np.nan)
+        return self._replace(values=sign * np.log(values))
+
 
 def read_curves(
     frame: DataFrame,
