@@ -247,15 +247,15 @@ class Study:
         points = np.array([np.isfinite(curve.values).sum() for curve in curves])
         self.teaches = self.complete & (points >= ENOUGH_POINTS)
         self.last = np.array([curve.values[-1] for curve in curves])
-        self.at_knots, self.at_end = np.full((n, 2, len(KNOTS)), np.nan), np.full((n, 2, 1), np.nan)
-        for i, curve in enumerate(curves):
-            if not self.diverged[i]:
-                finite = np.isfinite(curve.values)
-                at, values = shares(curve.steps[finite], full, first, gap), curve.values[finite]
-                end = self.share[i : i + 1]
-                for found, t in ((self.at_knots, KNOTS), (self.at_end, end)):
-                    found[i, 0] = _smoothed(at, values, t)
-                    found[i, 1] = found[i, 0] - _smoothed(at, values, t / 2)
+        # Values and improvements: n x 2 x k, at the knots and at the ends.
+        points = np.full((n, 2, len(KNOTS) + 1), np.nan)
+        for i in np.flatnonzero(~self.diverged):
+            finite = np.isfinite(curves[i].values)
+            at, values = shares(curves[i].steps[finite], full, first, gap), curves[i].values[finite]
+            t = np.append(KNOTS, self.share[i])
+            now, before = np.split(_smoothed(at, values, np.concatenate([t, t / 2])), 2)
+            points[i] = now, now - before
+        self.at_knots, self.at_end = points[..., :-1], points[..., -1:]
 
     def known(self) -> Forecast:
         """What is known without a prior: the outcomes of complete runs."""
