@@ -21,6 +21,9 @@ from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read
 MAX_COMPLETE = 30
 """The most complete trials to learn from; the last ones."""
 
+LATEST = 0.9
+"""The share of the full length from which on a trial may as well end."""
+
 
 class TransferPruner(BasePruner):
     """A pruner of Optuna that learns from the learning curves of earlier studies.
@@ -120,7 +123,8 @@ class TransferPruner(BasePruner):
             reference = 1 + int(np.argmax(known))
             best_mean, best_variance = found.mean[reference], found.variance[reference]
             best_curve = curves[reference - 1 : reference]
-        if np.isnan(best_mean) or _is_ahead(own, best_curve):
+        nearly_done = found.share[0] >= LATEST
+        if np.isnan(best_mean) or nearly_done or _is_ahead(own, best_curve):
             return False
         spread = sqrt(variance + best_variance) or 1e-300
         return bool(norm.cdf((best_mean - mean) / spread) > self._probability)
