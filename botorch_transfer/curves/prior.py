@@ -24,6 +24,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.outcome import OutcomeTransform
 from pandas import DataFrame
+from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_transfer.curves.reading import Curve, Values, full_length, read_curves, shares
@@ -43,6 +44,12 @@ USUAL_VARIANCE, USUAL_WEIGHT = np.array([0.1, 0.05, 0.1]), 1.0
 
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 15, 20
 """Runs of a left-out task that tell its unit; steps of a fit; how many groups are left out."""
+
+MAX_COMPLETE = 30
+"""The most complete runs to learn from when it has to be quick; the last ones."""
+
+LATEST = 0.9
+"""The share of the full length from which on a run may as well end."""
 
 ENOUGH_POINTS = 3
 """The fewest points of a complete curve to learn from."""
@@ -206,6 +213,38 @@ class CurvePrior(TransferPrior):
         study = Study(curves, full_length(curves, self.config["length"]))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
         return _forecast(study, learned)
+
+    def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
+        """Says whether a run will end worse than the best one of its task, with some probability.
+
+        The best is that of the complete runs; if there is none, the one with the best prediction. A
+        run that is better than the best one was at the same step is not hopeless, nor is the only
+        run, nor one that is nearly complete.
+
+        Args:
+            own: The curve of the run.
+            others: The curves of the task's other runs.
+            probability: The probability from which on it is hopeless.
+
+        Returns:
+            Whether it is. A run that has diverged is.
+        """
+        if own.diverged:
+            return True
+        others = [curve for curve in others if not curve.diverged]
+        if complete := [curve for curve in others if curve.stopped is False]:
+            best = max(complete, key=lambda curve: float(curve.values[-1]))
+            others = [best, *complete[-MAX_COMPLETE:]]
+        if not others:
+            return False
+        found = self.forecast([own, *others])
+        at = 1 + int(np.argmax(found.mean[1:]))
+        before = others[at - 1].values[others[at - 1].steps <= own.steps[-1]]
+        is_ahead = len(before) > 0 and own.values[-1] >= before[-1]
+        if is_ahead or found.share[0] >= LATEST:
+            return False
+        spread = math.sqrt(found.variance[0] + found.variance[at]) or 1e-300
+        return bool(ndtr((found.mean[at] - found.mean[0]) / spread) > probability)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """None: no model is built on this prior.

@@ -228,14 +228,16 @@ def curves_of(
         log: Whether to take logarithms.
 
     Returns:
-        A curve for each trial, ``None`` for those without intermediate values. That of a complete
-        trial ends with its value.
+        A curve for each trial, ``None`` for those without any value. That of a complete trial ends
+        with its value.
     """
     curves: list[Curve | None] = []
     for trial in trials:
         steps = sorted(trial.intermediate_values)
         values = np.array([trial.intermediate_values[step] for step in steps], dtype=np.float64)
         is_complete = trial.state == TrialState.COMPLETE
+        if is_complete and not steps:
+            steps, values = [0], np.empty(1)
         if not steps:
             curves.append(None)
             continue

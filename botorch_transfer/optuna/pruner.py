@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import Any
 
-import numpy as np
 from optuna.pruners import BasePruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from pandas import DataFrame
-from scipy.stats import norm
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.reading import Curve, read_curves
+from botorch_transfer.curves.reading import read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_history, sign_of
-
-MAX_COMPLETE = 30
-"""The most complete trials to learn from; the last ones."""
-
-LATEST = 0.9
-"""The share of the full length from which on a trial may as well end."""
 
 
 class TransferPruner(BasePruner):
@@ -102,32 +93,12 @@ class TransferPruner(BasePruner):
             raise ValueError("TransferPruner takes one objective: use another pruner.")
         sign = sign_of(study.direction)
         (own,) = curves_of([trial], sign)
-        if own is None or own.diverged:
-            return own is not None
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
-        complete = [t for t in others if t.state == TrialState.COMPLETE]
-        values = [sign * t.value for t in complete if t.value is not None]
-        if values:
-            best = complete[int(np.argmax(values))]
-            others = [best, *(t for t in complete[-MAX_COMPLETE:] if t is not best)]
         curves = [curve for curve in curves_of(others, sign) if curve is not None]
         prior = self._prior(study, sign) or CurvePrior.if_complete(curves)
-        if prior is None or not (curves or values):
+        if own is None or prior is None:
             return False
-        found = prior.forecast([own, *curves])
-        mean, variance, reference = found.mean[0], found.variance[0], 0
-        if values:
-            best_mean, best_variance, best_curve = max(values), 0.0, curves[:1]
-        else:
-            known = np.where(np.isnan(found.mean), -np.inf, found.mean)[1:]
-            reference = 1 + int(np.argmax(known))
-            best_mean, best_variance = found.mean[reference], found.variance[reference]
-            best_curve = curves[reference - 1 : reference]
-        nearly_done = found.share[0] >= LATEST
-        if np.isnan(best_mean) or nearly_done or _is_ahead(own, best_curve):
-            return False
-        spread = sqrt(variance + best_variance) or 1e-300
-        return bool(norm.cdf((best_mean - mean) / spread) > self._probability)
+        return prior.is_hopeless(own, curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
         """What the history tells, this study left out; ``None`` if it has no complete curve."""
@@ -146,11 +117,3 @@ class TransferPruner(BasePruner):
             return CurvePrior.if_complete(curves)
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)
-
-
-def _is_ahead(own: Curve, best: Sequence[Curve]) -> bool:
-    """Whether a run is better than the best one was at the same step."""
-    if not best:
-        return False
-    before = best[0].values[best[0].steps <= own.steps[-1]]
-    return len(before) == 0 or bool(own.values[-1] >= before[-1])
