@@ -176,6 +176,11 @@ class CurvePrior(TransferPrior):
         except InputDataError:
             return None
 
+    def read(self, table: DataFrame, task: str | None = None) -> list[Curve]:
+        """Reads the curves of a table with the columns that the prior was fitted to."""
+        named = {name: part for name, part in self.config.items() if name != "length"}
+        return read_curves(table, task=task, **named)
+
     def predict(self, runs: DataFrame) -> DataFrame:
         """Predicts the final outcomes of the runs of one task, from a table with one row a step.
 
@@ -190,13 +195,10 @@ class CurvePrior(TransferPrior):
         Raises:
             InputDataError: If a column is missing.
         """
-        names = ("outcome", "step", "goal")
-        outcome, step, goal = (self.config[name] for name in names)
-        run, status = self.config["run"], self.config["status"]
-        curves = read_curves(runs, outcome, step, goal, run=run, status=status)
+        curves = self.read(runs)
         found = self.forecast(curves)
         table = runs.iloc[[curve.row for curve in curves]].copy()
-        table["predicted_mean"] = found.mean if goal == "max" else -found.mean
+        table["predicted_mean"] = found.mean if self.config["goal"] == "max" else -found.mean
         table["predicted_std"] = np.sqrt(found.variance)
         table["share"] = found.share
         return table
