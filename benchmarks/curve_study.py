@@ -110,7 +110,7 @@ def ends_table(found: pd.DataFrame) -> str:
     """Errors and coverage as a table in Markdown."""
     rows = []
     for (space, method), part in found.groupby(["space", "method"], sort=False):
-        row = [space, method]
+        row = [str(space), str(method)]
         for share in SHARES:
             some = part[part["share"] == share]
             held = some["held"].astype(float).mean()
@@ -214,9 +214,11 @@ def stopping_table(found: pd.DataFrame) -> str:
     whole = last[last["pruner"] == "none"].set_index(keys[:3])["steps"]
     reached = {}
     for key, part in found.groupby(keys):
+        assert isinstance(key, tuple)
         goal = last.set_index(keys)["regret"].loc[(*key[:3], "MedianPruner")]
         enough = part[part["regret"] <= goal + 1e-9]["steps"]
-        reached[key] = enough.min() / whole.loc[key[:3]] if len(enough) else np.inf
+        steps: Any = whole.loc[tuple(key[:3])]  # type: ignore[arg-type]
+        reached[key] = enough.min() / steps if len(enough) else np.inf
     last["reached"] = [reached[tuple(row)] for row in last[keys].to_numpy()]
     last["share"] = last["steps"] / whole.reindex(last[keys[:3]].apply(tuple, axis=1)).to_numpy()
     rows = []

@@ -6,14 +6,15 @@ It uses what is private to Ax's strategies: ``_lookup_and_validate_data`` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import torch
 from ax.core import Data, Experiment
 from ax.core.data import MAP_KEY
 from ax.core.trial_status import TrialStatus
 from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
+from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.reading import Curve
@@ -34,8 +35,8 @@ def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> d
     if not data.has_step_column:
         return {}
     rows = data.full_df[data.full_df["metric_signature"] == metric].dropna(subset=[MAP_KEY])
-    curves = {}
-    for index, own in rows.sort_values(MAP_KEY).groupby("trial_index"):
+    curves, by_trial = dict[int, Curve](), rows.sort_values(MAP_KEY).groupby("trial_index")
+    for index, own in cast(Iterable[tuple[int, DataFrame]], by_trial):
         is_complete = experiment.trials[index].status == TrialStatus.COMPLETED
         steps, values = (own[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
         curves[index] = Curve(steps, sign * values, not is_complete)

@@ -290,7 +290,7 @@ class Study:
         self.last = np.array([curve.values[-1] for curve in curves])
         # Values and improvements: n x 2 x k, at the knots and at the ends.
         points = np.full((n, 2, len(KNOTS) + 1), np.nan)
-        for i in np.flatnonzero(~self.diverged):
+        for i in np.flatnonzero(~self.diverged).tolist():
             finite = np.isfinite(curves[i].values)
             at, values = shares(curves[i].steps[finite], full, first, gap), curves[i].values[finite]
             t = np.append(KNOTS, self.share[i])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
@@ -100,7 +100,7 @@ def read_curves(
     values = to_numeric(frame[outcome], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     values = values if goal == "max" else -values
     states = frame.get(status, Series("", index=frame.index)).astype(str).str.strip().str.lower()
-    group = np.zeros(len(frame), dtype=np.intp)
+    group: NDArray[Any] = np.zeros(len(frame), dtype=np.intp)
     if keys:
         group = frame.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(group, kind="stable")

@@ -300,7 +300,8 @@ def outcomes_of(
     elif len(known) > 0:
         worse = max if sign < 0 else min
         for i in pruned:
-            last = trials[i].intermediate_values.get(trials[i].last_step, np.nan)
+            step = trials[i].last_step
+            last = np.nan if step is None else trials[i].intermediate_values[step]
             if np.isfinite(last):
                 outcomes[i] = worse(last, float(np.median(known)))
     return outcomes, np.nan_to_num(variances)

@@ -91,9 +91,9 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     columns = slice(index, index + 1)
     Yvar = runs.Yvar[:, columns]
     known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
-    data, added = (runs.X, runs.Y[:, columns]), None
-    noise: dict[str, Any] = {"train_Yvar": Yvar if known else None}
-    if runs.added is not None and bool((added := runs.added[:, index]).any()):
+    data, noise = (runs.X, runs.Y[:, columns]), dict[str, Any](train_Yvar=Yvar if known else None)
+    added = torch.zeros(1) if runs.added is None else runs.added[:, index]
+    if bool(added.any()):
         likelihood = {"likelihood": AddedNoiseLikelihood(added)}
         noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood
     if sources is not None:

@@ -99,9 +99,8 @@ def test_logarithms_and_outcomes_without_history() -> None:
 def test_the_command_reads_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, frame in (("old", OLD), ("runs", PARTIAL)):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    (tmp_path / "space.json").write_text(
-        '{"params": {"C": {"type": "float", "low": 0, "high": 1}}}'
-    )
+    spec = '{"params": {"C": {"type": "float", "low": 0, "high": 1}}}'
+    (tmp_path / "space.json").write_text(spec)
     files = [str(tmp_path / name) for name in ("space.json", "old.csv", "runs.csv")]
     options = ["--step", "epoch", "--model", "ScaMLGP", "--append"]
     assert main(["suggest", *files, *options]) == 0, capsys.readouterr().err
