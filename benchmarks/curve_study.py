@@ -217,7 +217,7 @@ def stopping_table(found: pd.DataFrame) -> str:
         assert isinstance(key, tuple)
         goal = last.set_index(keys)["regret"].loc[(*key[:3], "MedianPruner")]
         enough = part[part["regret"] <= goal + 1e-9]["steps"]
-        steps: Any = whole.loc[tuple(key[:3])]  # type: ignore[arg-type]
+        steps: Any = whole.to_dict()[key[:3]]
         reached[key] = enough.min() / steps if len(enough) else np.inf
     last["reached"] = [reached[tuple(row)] for row in last[keys].to_numpy()]
     last["share"] = last["steps"] / whole.reindex(last[keys[:3]].apply(tuple, axis=1)).to_numpy()

@@ -90,9 +90,9 @@ class CurvePrior(TransferPrior):
         >>> from pandas import DataFrame
         >>> rows = [("monday", run, k, run + 1 / k) for run in range(5) for k in range(1, 11)]
         >>> old = DataFrame(rows, columns=["task", "run", "epoch", "loss"])
-        >>> prior = CurvePrior.fit(old, outcome="loss", step="epoch", goal="min", run="run")
-        >>> prior.predict(DataFrame({"epoch": [1, 2, 3], "loss": [3.0, 2.5, 2.3]}))["share"].item()
-        0.3
+        >>> prior = CurvePrior.fit(old, outcome="loss", step="epoch", goal="min")
+        >>> prior.predict(DataFrame({"epoch": [1, 2], "loss": [3.0, 2.5]}))["share"].tolist()
+        [0.2]
     """
 
     units: Tensor

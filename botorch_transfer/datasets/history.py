@@ -137,7 +137,7 @@ def load_learning_curves(space: str) -> pd.DataFrame:
         ValueError: If there are no curves of that space.
 
     Example:
-        >>> load_learning_curves("mlp")["step"].max()
+        >>> int(load_learning_curves("mlp")["step"].max())
         30
     """
     if space not in ("gbm", "mlp"):
