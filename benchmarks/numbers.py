@@ -489,7 +489,7 @@ def population_numbers(folder: Path) -> Numbers:
             history(), "matern32", **learned
         ),
         "SourcePopulation, thinned": lambda: SourcePopulation.fit(
-            balanced(), fit_points=25, max_points=20
+            balanced(), fit_points=25, max_inducing=20
         ),
         "SourcePopulation, appended": lambda: SourcePopulation.fit(history()).append(
             {"four": target(6)}

@@ -35,7 +35,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
-from botorch_transfer.suggestion import suggest
+from botorch_transfer.suggestion import predict, suggest
 
 __version__ = "0.1.0"
 
@@ -72,5 +72,6 @@ __all__ = [
     "WeightedSourceGP",
     "as_datasets",
     "from_dataframe",
+    "predict",
     "suggest",
 ]

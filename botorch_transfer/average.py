@@ -65,7 +65,7 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.report import transfer_report
 from botorch_transfer.sources.ensembles import own_mean
-from botorch_transfer.sources.prior import SourceGPs, source_agreement, tasks_agree
+from botorch_transfer.sources.prior import SourceGPs, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
 PLAIN_MEMBER = "plain"
@@ -674,7 +674,7 @@ class GuardedTransferGP(AveragedGP):
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
-        return tasks_agree(source_agreement(sources.gps), AGREEMENT)
+        return tasks_agree(sources.agreement, AGREEMENT)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.

@@ -25,9 +25,11 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
-from botorch_transfer.gp.state import Cache, NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import DoubleState, NamedState, own_buffers, shallow_copy
 from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
     OutcomeScale,
+    PaddedTasks,
     TaskUnits,
     check_choice,
     outcome_variance,
@@ -305,7 +307,52 @@ class TransferPrior(NamedState, ABC):
         """
 
 
-_SAVED = ("outcome_mean", "outcome_std", "log_posterior")
+class Observations(DoubleState):
+    """The source data of a prior, in its units.
+
+    Args:
+        X: An ``N x d`` tensor of transformed inputs, one task after another.
+        Y: An ``N`` tensor of scaled outcomes.
+        noise: An ``N`` tensor: their noise variances, known or inferred.
+        task: An ``N`` tensor: the task of each row, from 0.
+    """
+
+    X: Tensor
+    Y: Tensor
+    noise: Tensor
+    task: Tensor
+    task_names: Sequence[str] = ()
+
+    def __init__(self, X: Tensor, Y: Tensor, noise: Tensor, task: Tensor) -> None:
+        super().__init__()
+        self.register(X=X, Y=Y, noise=noise, task=task)
+
+    @property
+    def _names_in_state(self) -> Sequence[str]:
+        return self.task_names
+
+    @classmethod
+    def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
+        """Stacks padded tasks; ``noise`` is an ``M x N`` tensor."""
+        mask = tasks.mask
+        return cls(tasks.X[mask], tasks.Y[mask], noise[mask], mask.nonzero()[:, 0])
+
+    def select(self, tasks: Tensor) -> Self:
+        """Takes the rows of some tasks, in the order of these."""
+        rows = torch.cat([(self.task == task).nonzero().squeeze(-1) for task in tasks])
+        place = torch.full((int(self.task.max()) + 1,), -1, device=self.task.device)
+        place[tasks] = torch.arange(len(tasks), device=self.task.device)
+        X, Y, noise, task = (part[rows] for part in (self.X, self.Y, self.noise, self.task))
+        return type(self)(X, Y, noise, place[task])
+
+    def join(self, other: Self, num_tasks: int) -> Self:
+        """Adds the rows of further tasks to those of the first ``num_tasks``."""
+        mine = self.X, self.Y, self.noise, self.task
+        theirs = other.X, other.Y, other.noise, other.task + num_tasks
+        return type(self)(
+            *(torch.cat([a, b.to(a.device)]) for a, b in zip(mine, theirs, strict=True))
+        )
+
 
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 """Bounds on a source's relative difference, so that one extreme source does not decide."""
@@ -314,22 +361,30 @@ _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 class ConditionedPrior(TransferPrior):
     """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
 
-    A saved file contains the source observations.
-
     Args:
         gps: The conditioned GPs, in the prior's units.
         units: How the data of the tasks became those of the prior.
+        data: The source data; ``None`` for a prior that does without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
+        statistics: What the prior knows of its data, tensors by name; computed if omitted.
     """
 
     gps: ConditionedBatch
     outcome_mean: Tensor
     outcome_std: Tensor
     log_posterior: Tensor
+    num_points: Tensor
+    pooled_moments: Tensor
+    differences: Tensor
 
     def __init__(
-        self, gps: ConditionedBatch, units: TaskUnits, log_posterior: Tensor | None = None
+        self,
+        gps: ConditionedBatch,
+        units: TaskUnits,
+        data: Observations | None,
+        log_posterior: Tensor | None = None,
+        statistics: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__(units.outcome_scale, units.input_transform)
         self.gps = gps
@@ -340,7 +395,44 @@ class ConditionedPrior(TransferPrior):
         self.register_buffer("outcome_std", units.std.detach())
         self.register_buffer("log_posterior", log_posterior.detach())
         self.outcome_scale_index = self.outcome_scale_index.to(units.mean.device)
-        self._cache = Cache()
+        self.data = data
+        if data is not None:
+            data.task_names = self.task_names
+        statistics = statistics or self._statistics()
+        for name, tensor in sorted(statistics.items()):
+            self.register_buffer(name, tensor.to(self.outcome_mean.device))
+        self._names_of_statistics = tuple(statistics)
+
+    @torch.no_grad()
+    def _statistics(self) -> dict[str, Tensor]:
+        """What the prior must know of its data: tensors by name."""
+        data, moments = self.observed, OutcomeMoments.of(self.outcomes())
+        num_points = torch.bincount(data.task, minlength=len(self.task_names))
+        pooled = torch.stack([moments.mean, moments.spread])
+        return {
+            "num_points": num_points,
+            "pooled_moments": pooled,
+            "differences": self._differences(),
+        }
+
+    @property
+    def statistics(self) -> dict[str, Tensor]:
+        """What the prior knows of its data, tensors by name."""
+        return {name: getattr(self, name) for name in self._names_of_statistics}
+
+    @property
+    def observed(self) -> Observations:
+        """The source data.
+
+        Raises:
+            InputDataError: If the prior was saved without them.
+        """
+        if self.data is None:
+            raise InputDataError(
+                "The prior was saved without observations: it can be used, but whatever needs the "
+                "old outcomes again cannot. Fit it to the data, or save it with observations=True."
+            )
+        return self.data
 
     @property
     def _names_in_state(self) -> Sequence[str]:
@@ -362,14 +454,9 @@ class ConditionedPrior(TransferPrior):
         moments = self.outcome_mean, self.outcome_std
         return TaskUnits(self.task_names, *moments, self.outcome_scale, self.input_transform)
 
-    @property
-    def num_points(self) -> Tensor:
-        """The number of evaluations of each source task that the prior holds, an ``M`` tensor."""
-        return torch.bincount(self.gps.rows()[2], minlength=self.num_tasks)
-
     def outcomes(self) -> Tensor:
         """All source outcomes in the user's units, one after another."""
-        _, Y, task = self.gps.rows()
+        Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
 
     def observations(self, task: int) -> tuple[Tensor, Tensor]:
@@ -381,10 +468,17 @@ class ConditionedPrior(TransferPrior):
         Returns:
             An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
             user's units.
+
+        Raises:
+            InputDataError: If the prior was saved without observations.
         """
-        X, _, task_of_row = self.gps.rows()
-        rows = task_of_row == task
-        return X[rows].to(self.outcome_mean), self.outcomes()[rows, None]
+        rows = self.observed.task == task
+        return self.observed.X[rows].to(self.outcome_mean), self.outcomes()[rows, None]
+
+    @property
+    def outcome_moments(self) -> OutcomeMoments:
+        """Statistics of all source outcomes together, in the user's units."""
+        return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the mean that the target inherits, in the prior's units.
@@ -418,15 +512,10 @@ class ConditionedPrior(TransferPrior):
         with one source it is the typical value, with many the data dominate. The hyperprior of a
         target model's residual has its median there.
         """
-
-        def average(differences: Tensor) -> float:
-            unit = outcome_variance(self.outcome_scale, self.outcomes())
-            relative = (differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
-            total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
-            return unit * math.exp(total / (1 + len(relative)))
-
-        state = self.outcome_std, *self.gps.tensors().values()
-        return self._cache(lambda _: average(self._differences()), self.outcome_mean, *state)
+        unit = outcome_variance(self.outcome_scale, self.outcome_moments)
+        relative = (self.differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
+        total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
+        return unit * math.exp(total / (1 + len(relative)))
 
     @abstractmethod
     def _differences(self) -> Tensor:
@@ -443,7 +532,7 @@ class ConditionedPrior(TransferPrior):
             outcomes of the source tasks, and of the target too if each source task was standardized
             by itself.
         """
-        return target_transform(self.outcome_scale, self.outcomes(), batch_shape)
+        return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
     def extra_repr(self) -> str:
         """What ``print`` shows of the prior."""
@@ -489,21 +578,70 @@ class ConditionedPrior(TransferPrior):
             )
         return tasks, [i for i, name in enumerate(self.task_names) if name not in taken]
 
+    def without_observations(self) -> Self:
+        """Returns the prior without the source data.
+
+        Its posteriors are kept on inducing points, which may be old inputs. It contains no
+        outcome, only each task's mean and standard deviation. But where noise is small, its mean at
+        an old input is close to the outcome there.
+        It can be used like any other; what needs the outcomes again, such as calibration, raises an
+        error.
+
+        Returns:
+            A prior that knows statistics of its data only; itself if that is what it is.
+
+        Raises:
+            NotImplementedError: If it is a :class:`SourceHierarchy`.
+        """
+        if self.data is None:
+            return self
+        return type(self)(
+            self.gps.distilled(), self.units, None, self.log_posterior, self.statistics
+        )
+
+    def save(self, path: str | os.PathLike[str], observations: bool = True) -> None:
+        """Saves the prior to one safetensors file.
+
+        Args:
+            path: Where to write; an existing file is replaced once the new one is complete.
+            observations: Whether the file contains the source data, so that tasks can be added to
+                the loaded prior; see :meth:`without_observations`.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            NotImplementedError: If a :class:`SourceHierarchy` is to be saved without observations.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> sources = SourceGPs.fit({"monday": (X, X.sum(-1, keepdim=True))})
+            >>> sources.save("sources.safetensors", observations=False)
+            >>> SourceGPs.load("sources.safetensors").task_names
+            ('monday',)
+        """
+        prior = self if observations else self.without_observations()
+        super(ConditionedPrior, prior).save(path)
+
     def _config(self) -> dict[str, Any]:
         gps = self.gps
         names = list(self.task_names)
         return {"task_names": names, "gps": type(gps).__name__, "kernel": gps.kernel}
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {name: getattr(self, name) for name in _SAVED}
-        return own | {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
+        tensors = dict(self.named_buffers(recurse=False))
+        tensors |= {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
+        if self.data is not None:
+            tensors |= {f"data.{name}": tensor for name, tensor in self.data.named_buffers()}
+        # Copies, because the format does not allow tensors that share memory.
+        return {name: tensor.clone() for name, tensor in tensors.items()}
 
     @classmethod
     def _restore(cls, saved: Saved) -> Self:
-        config, names = saved.config, saved.config["task_names"]
+        config, names, tensors = saved.config, saved.config["task_names"], saved.tensors
         build: Any = ConditionedBatch.classes[config["gps"]]
-        parts = with_prefix(saved.tensors, "gps.")
-        gps = build(**parts, kernel=config["kernel"], task_names=names)
-        mean, std, log_posterior = (saved.tensors[name] for name in _SAVED)
-        units = TaskUnits(names, mean, std, config["outcome_scale"], saved.input_transform)
-        return cls(gps, units, log_posterior)
+        gps = build(**with_prefix(tensors, "gps."), kernel=config["kernel"], task_names=names)
+        own = {name: tensor for name, tensor in tensors.items() if "." not in name}
+        scale = config["outcome_scale"], saved.input_transform
+        units = TaskUnits(names, own.pop("outcome_mean"), own.pop("outcome_std"), *scale)
+        del own["outcome_scale_index"]
+        log_posterior, rows = own.pop("log_posterior"), with_prefix(tensors, "data.")
+        return cls(gps, units, Observations(**rows) if rows else None, log_posterior, own)

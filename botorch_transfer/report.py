@@ -186,7 +186,7 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
     (X,), Y = model.eval().train_inputs, model.train_targets
     at_target = len(Y) > 1
     if not at_target:
-        X = sources.gps.train_X[sources.gps.mask]
+        X = sources.gps.points.flatten(end_dim=-2)
         X = X[evenly_spaced(len(X), MAX_POINTS)].to(Y)
     parts = model.source_parts(X, sources.task_names).double()
     with gpt_posterior_settings():

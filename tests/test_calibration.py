@@ -100,15 +100,6 @@ def test_equal_priors_are_calibrated_once(monkeypatch):
         calibrate(POPULATION, PopulationGP, points=[0], seed=1)
 
 
-def test_tasks_without_data_are_not_drawn(monkeypatch):
-    monkeypatch.setattr(calibration, "MAX_TASKS", 1)
-    X = torch.rand(3, 1, dtype=torch.double)
-    tasks = {f"task {i}": (X, X + i) for i in range(12)}
-    prior = SourcePopulation.fit(tasks, max_points=6)
-    assert min(len(prior.observations(i)[1]) for i in range(12)) == 0
-    assert calibrate(prior, PopulationGP, points=[0]).runs["task"].nunique() == 1
-
-
 def test_the_prior_stays_as_it_is_and_so_does_its_input_transform():
     transform = Normalize(1, bounds=torch.tensor([[0.0], [2.0]], dtype=torch.double))
     raw = {name: (2 * X, Y) for name, (X, Y) in history().items()}

@@ -166,8 +166,9 @@ def test_the_same_content_is_learned_once(prior_class, monkeypatch, nothing_reme
     assert prior_class.fit_once(raw(), input_transform=transform(), **options) is first
     assert len(calls) == 1
     renamed = {f"new {name}": data for name, data in raw().items()}
-    for data, further in ((renamed, {}), (raw(), {"seed": 5})):
-        other = prior_class.fit_once(data, input_transform=transform(), **options, **further)
+    name, value = next(iter(options.items()))
+    for data, changed in ((renamed, options), (raw(), {name: value + 1})):
+        other = prior_class.fit_once(data, input_transform=transform(), **changed)
         assert other is not first
     assert len(calls) == 3
 

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import ChainedInputTransform, Log10, Normalize
+from safetensors import safe_open
 from torch import Tensor
 
-from botorch_transfer.pretraining import SourceGPs, TransferPrior
+from botorch_transfer.models import PopulationGP, ScaMLGP
+from botorch_transfer.pretraining import (
+    SourceGPs,
+    SourceHierarchy,
+    SourcePopulation,
+    TransferPrior,
+)
 from botorch_transfer.saving import write_prior
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
@@ -19,6 +27,7 @@ from tests.gp.tasks import draw_data
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 X = points(4, 2)
+model_of = {SourceGPs: ScaMLGP, SourcePopulation: PopulationGP}
 NORMALIZE = Normalize(2, bounds=torch.tensor([[0.1, -0.7], [1.3, 0.9]], dtype=torch.double))
 CUSTOM = ChainedInputTransform(log=Log10(indices=[0]), normalize=NORMALIZE)
 
@@ -191,3 +200,55 @@ def test_on_a_device(tmp_path: Path, device: str) -> None:
     for there in (moved, SourceGPs.load(tmp_path / "prior", device=device)):
         torch.testing.assert_close(there.mean(X.to(device)).cpu(), prior.mean(X), atol=1e-8, rtol=0)
     check_equal(SourceGPs.load(tmp_path / "prior"), prior)
+
+
+# --------------------------------------------------------------------------- without observations
+
+
+@pytest.mark.parametrize("prior_class", [SourceGPs, SourcePopulation])
+@pytest.mark.parametrize("max_inducing", [4, 100])
+def test_files_without_observations_hold_no_outcome(tmp_path, prior_class, max_inducing) -> None:
+    data = draw_data([6, 3, 8], known_noise=[1])
+    prior = prior_class.fit(data, max_inducing=max_inducing, max_iter=5)
+    prior.save(tmp_path / "prior", observations=False)
+    with safe_open(tmp_path / "prior", framework="pt") as file:
+        kept = torch.cat([file.get_tensor(n).double().flatten() for n in file.keys()])  # noqa: SIM118
+    kept, standardized = kept[kept.isfinite()], prior.observed.Y
+    for hidden in (prior.outcomes(), standardized[standardized.abs() > 1e-6]):
+        assert (kept - hidden.unsqueeze(-1)).abs().min() > 1e-7
+    loaded = prior_class.load(tmp_path / "prior")
+    close = {"atol": 1e-4, "rtol": 1e-4}
+    torch.testing.assert_close(loaded.mean(X), prior.mean(X), **close)
+    torch.testing.assert_close(loaded.variance(X), prior.variance(X), **close)
+    assert loaded.residual_variance == prior.residual_variance
+    assert torch.equal(loaded.num_points, prior.num_points)
+    Y = X[:, :1].sin()
+    models = [model_of[prior_class](X, Y, each) for each in (prior, loaded)]
+    posteriors = [model.posterior(points(3, 2, seed=5)) for model in models]
+    torch.testing.assert_close(posteriors[0].mean, posteriors[1].mean, **close)
+    with pytest.raises(InputDataError, match="saved without observations"):
+        loaded.append({"new": (X, Y)})
+    loaded.save(tmp_path / "again")
+    assert prior_class.load(tmp_path / "again").data is None
+
+
+def test_a_prior_without_observations_selects_tasks() -> None:
+    prior = fit().without_observations()
+    chosen = prior.select([2, 0])
+    torch.testing.assert_close(chosen.mean(X), prior.mean(X)[[2, 0]])
+    assert chosen.num_points.tolist() == [8, 6]
+    assert prior.without_observations() is prior
+
+
+def test_hierarchies_need_their_observations(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match="needs the outcomes of its tasks"):
+        SourceHierarchy.fit(draw_data([5, 4]), num_restarts=0).save(
+            tmp_path / "p", observations=False
+        )
+
+
+def test_a_loaded_prior_can_be_appended_to(tmp_path: Path) -> None:
+    prior, new = fit(), {"new": (X, X[:, :1].sin())}
+    prior.save(tmp_path / "prior")
+    loaded = SourceGPs.load(tmp_path / "prior").append(new, num_restarts=0)
+    check_equal(loaded, prior.append(new, num_restarts=0))

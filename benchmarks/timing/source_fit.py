@@ -83,11 +83,10 @@ def log_posteriors(sources: SourceGPs, tasks: Sequence[Task]) -> list[float]:
     Returns:
         A number for each task, in nats.
     """
-    gps, values = sources.gps, list[float]()
+    gps, data, values = sources.gps, sources.observed, list[float]()
     for number, task in enumerate(tasks):
         model = twin_of_source_gp(*task)
-        set_hyperparameters(
-            model, gps.lengthscale[number], gps.outputscale[number], gps.noise[number, 0]
-        )
+        noise = data.noise[data.task == number][0]
+        set_hyperparameters(model, gps.lengthscale[number], gps.outputscale[number], noise)
         values.append(log_posterior(model))
     return values

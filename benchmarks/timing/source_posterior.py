@@ -60,7 +60,8 @@ def batched_twin(sources: SourceGPs) -> SingleTaskGP:
     Returns:
         The model, in evaluation mode, with data and hyperparameters of the source GPs.
     """
-    gps = sources.gps
-    model = twin_of_source_gp(gps.train_X, gps.train_Y.unsqueeze(-1))
-    set_hyperparameters(model, gps.lengthscale, gps.outputscale, gps.noise[:, 0])
+    gps, data = sources.gps, sources.observed
+    Y, noise = (part.reshape(gps.mask.shape) for part in (data.Y, data.noise))
+    model = twin_of_source_gp(gps.points, Y.unsqueeze(-1))
+    set_hyperparameters(model, gps.lengthscale, gps.outputscale, noise[:, 0])
     return model.eval()

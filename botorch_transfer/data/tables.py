@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
-from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.data.units import wrong_units
+from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
+from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma
 from botorch_transfer.search_space.space import check_table
 
@@ -58,6 +60,7 @@ def from_dataframe(
     - A parameter that a task does not record had one value, which ``missing`` gives. The task then
       says nothing of other values. Or its value is unknown: each run then gets another one, spread
       over the range, so that outcomes do not depend on the parameter as far as this task goes.
+    - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A choice or level that is no longer one has no place, nor has a number that a logarithm
       does not reach: such runs are left out. A warning in the log says how many.
@@ -145,6 +148,7 @@ def from_dataframe(
                 f"{', '.join(space.columns)}."
             )
     _refuse_likely_renames(frame, space, missing or {}, {*others.values()}, changed)
+    frame = with_numbers(frame, [*space.number_columns, outcome, noise])
     if log:
         frame = in_logarithms(frame, outcome, noise)
     if (commas := has_decimal_comma(frame[outcome])).any():
@@ -153,11 +157,16 @@ def from_dataframe(
             f"The column {outcome!r} has {frame[outcome].iloc[row]!r} in row {frame.index[row]}: "
             "write a point instead of the comma."
         )
+    suspicions = wrong_units(frame, space, task)
+    for suspicion in suspicions:
+        logger.warning("Maybe another unit: %s", suspicion)
     sign = 1.0 if goal == "max" else -1.0
     Y = sign * _numbers(frame[outcome])
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome: list[str] = []
     displaced: list[str] = []
+    choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
+    empty = Series(0, choices)
     outside: list[str] = []
     for name, rows in _rows_of_tasks(frame[task]).items():
         finite = np.isfinite(Y[rows])
@@ -172,6 +181,7 @@ def from_dataframe(
             raise InputDataError(f"Task {name!r}: {error}") from error
         if bool((lost := X.isnan().any(dim=-1)).any()):
             has_place = (~lost).numpy()
+            empty += runs[~has_place].reindex(columns=choices).isna().sum()
             displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
             kept, runs, X = kept[has_place], runs[has_place], X[~lost]
             if not np.isfinite(Y[kept]).any():
@@ -199,9 +209,11 @@ def from_dataframe(
             outcome,
         )
     if displaced:
+        cells = ", ".join(f"{number} in {column!r}" for column, number in empty.items() if number)
         logger.warning(
-            "%d runs have a value that the search space has no place for: left out (task %s)",
+            "%d runs have a value that the search space has no place for%s: left out (task %s)",
             len(displaced),
+            f" (empty cells: {cells})" if cells else "",
             _some(displaced),
         )
     if outside:
@@ -216,6 +228,7 @@ def from_dataframe(
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
             "the search space, or leave the table out."
+            + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
         )
     if not datasets:
         raise InputDataError(
@@ -350,8 +363,10 @@ def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
     """Positions of each task's rows, in order of first appearance."""
     if column.isna().any():
         row = column.index[int(column.isna().to_numpy().argmax())]
+        others = int(column.isna().sum()) - 1
+        more = f" (and {others:,} other rows)" if others else ""
         raise InputDataError(
-            f"Row {row} has no task in the column {column.name!r}: name it or drop the row."
+            f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
         )
     names = column.astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
@@ -364,7 +379,11 @@ def _fill(
     """Fills columns that this task lacks, or refuses it; ``encode`` checks conditional ones."""
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
-        lacking = [c for c in parameter.columns if c not in runs or runs[c].isna().all()]
+        lacking = [
+            c
+            for c in parameter.columns
+            if c not in runs or (runs[c].isna().all() and not parameter.may_be_empty)
+        ]
         unknown = [c for c in lacking if missing.get(c) is None and (c in missing or changed)]
         if unknown and len(unknown) == len(parameter.columns):
             values = unknown_values(parameter, len(runs), seed=f"{name}/{parameter.name}")

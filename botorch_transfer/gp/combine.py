@@ -244,7 +244,8 @@ class WeightedSumKernel(Kernel):
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
-        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> data = X, X.sum(-1), ones.bool()
+        >>> gps = ConditionedGPs.from_data(*data, ones[:, :2], ones[:, 0], ones)
         >>> WeightedSumKernel(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
         torch.Size([4, 4])
     """
@@ -410,7 +411,8 @@ class WeightedSumMean(Mean):
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
-        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+        >>> data = X, X.sum(-1), ones.bool()
+        >>> gps = ConditionedGPs.from_data(*data, ones[:, :2], ones[:, 0], ones)
         >>> WeightedSumMean(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
         torch.Size([4])
     """

@@ -21,19 +21,21 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from botorch_transfer.gp.state import NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.distilled import InducingPoints
+from botorch_transfer.gp.state import DoubleState, own_buffers, shallow_copy
 from botorch_transfer.gp.stationary import (
     STATIONARY_FUNCTIONS,
+    Stationary,
     StationaryFunction,
     squared_distance,
     stationary_function,
@@ -131,7 +133,8 @@ class Conditioned(ABC):
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
-            >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], ones)
+            >>> data = X, X.sum(-1), ones.bool()
+            >>> gps = ConditionedGPs.from_data(*data, ones[:, :2], ones[:, 0], ones)
             >>> x = torch.rand(5, 2)
             >>> with gps.sharing(x):
             ...     mean, variance = gps.mean(x), gps.variance(x)
@@ -351,12 +354,13 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1).mT
 
 
-class ConditionedBatch(Conditioned, NamedState):
+class ConditionedBatch(Conditioned, DoubleState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
     The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
     the kernels of its levels. Subclasses implement this in the ``aggregate`` methods, and register
-    the data and a factor as buffers: there is nothing to fit. Buffers are in double precision, and
+    the coefficients as buffers: there is nothing to fit. ``points`` are the inputs that a query is
+    compared with: those of the data, or inducing inputs. Buffers are in double precision, and
     results in that of the inputs.
 
     Args:
@@ -372,10 +376,7 @@ class ConditionedBatch(Conditioned, NamedState):
     kernel_index: Tensor
     lengthscale: Tensor
     outputscale: Tensor
-    noise: Tensor
-    mask: Tensor
-    train_X: Tensor
-    train_Y: Tensor
+    points: Tensor
     inverse_root: Tensor
 
     def __init__(
@@ -388,7 +389,7 @@ class ConditionedBatch(Conditioned, NamedState):
         super().__init__()
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
-        self._task_names = list(task_names or map(str, range(len(outputscale))))
+        self._task_names = list(task_names or range_names(len(outputscale)))
         # In the state_dict, so that it cannot be loaded into GPs with another kernel.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
@@ -398,12 +399,6 @@ class ConditionedBatch(Conditioned, NamedState):
         super().__init_subclass__(**kwargs)
         ConditionedBatch.classes[cls.__name__] = cls
 
-    def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers, in double precision if they are of floating point."""
-        for name, tensor in tensors.items():
-            tensor = tensor.detach()
-            self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
-
     @property
     def _names_in_state(self) -> Sequence[str]:
         return self._task_names
@@ -412,17 +407,6 @@ class ConditionedBatch(Conditioned, NamedState):
         """The constructor's tensors by name, from which all others follow."""
         names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
         return {name: getattr(self, name) for name in names}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves to other devices, and stays in double precision wherever the model goes.
-
-        Noise-free data make the factors so ill-conditioned that single precision loses the answer.
-        """
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(fn(tensor).device) if tensor.is_floating_point() else fn(tensor)
-
-        return super()._apply(move, recurse)
 
     def _flat(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.dim:
@@ -447,21 +431,32 @@ class ConditionedBatch(Conditioned, NamedState):
         return stationary_function(self.kernel)
 
     @abstractmethod
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The data without padding: ``N x d`` inputs, ``N`` outcomes, and each row's task."""
-
-    @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs."""
 
     @abstractmethod
-    def aggregate_at_data(self, values: Tensor) -> Tensor:
-        """Combines ``... x Q x N`` values of functions to ``... x G x N`` values at the data."""
+    def draw_coefficients(self, values: Tensor) -> Tensor:
+        """Draws the coefficients that turn a draw from the prior into one of the posterior.
 
-    def draw_noise(self, shape: torch.Size) -> Tensor:
-        """Draws what the data have besides the functions: ``shape x G x N``, zero at padding."""
+        Args:
+            values: A ``... x Q x N`` tensor: draws of each kernel's function at ``points``.
+
+        Returns:
+            A ``... x G x N`` tensor: with it as ``v``, ``f(x) - k(x, points) v`` is a draw minus
+            the posterior mean.
+        """
+
+    def _draw_rest(self, kernels: Tensor, shape: torch.Size) -> Tensor:
+        """Draws what the data have besides the function, as coefficients: ``shape x G x N``.
+
+        With the ``G x N x N`` covariance ``k`` of the function at the points, it has the
+        covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is ``K⁻¹ (σ² I) K⁻¹``.
+        """
+        F = self.inverse_root
+        values, vectors = torch.linalg.eigh(F @ kernels @ F.mT)
+        root = vectors * (1 - values).clamp_min(0.0).sqrt().unsqueeze(-2)
         normal = self.alpha.new_empty(*shape, *self.alpha.shape).normal_()
-        return normal * self.noise.sqrt() * self.mask
+        return (F.mT @ (root @ normal.unsqueeze(-1))).squeeze(-1)
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
@@ -487,6 +482,10 @@ class ConditionedBatch(Conditioned, NamedState):
         second = first if x1 is x2 else x2.double().unsqueeze(-3)
         return self.aggregate(self.flat_kernels(first, second), dim=-3)
 
+    @abstractmethod
+    def distilled(self) -> Self:
+        """The same posterior on inducing points, from which no outcome can be read."""
+
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the variances before conditioning: ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
@@ -507,6 +506,16 @@ class ConditionedBatch(Conditioned, NamedState):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
+
+
+def by_columns(matrices: Tensor) -> Tensor:
+    """Stores matrices by columns, in which order products with their transposes are faster."""
+    return matrices.mT.contiguous().mT
+
+
+def range_names(number: int) -> list[str]:
+    """Names tasks that have no names by their numbers."""
+    return [str(index) for index in range(number)]
 
 
 def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:
@@ -559,41 +568,58 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.unsqueeze(-1), X, X[tasks, first].unsqueeze(-2))
 
 
-_PADDED = ("train_X", "train_Y", "mask", "noise")
-
-
 class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 
-    Tasks of different sizes are padded to ``N`` points; rows that ``mask`` marks as padding are
-    exactly inert, whatever they hold. All tensors are buffers: the object has nothing to fit.
+    Build them by :meth:`from_data`. A task with many rows is kept on inducing points, see
+    ``gp.distilled``. Tasks with fewer points than others are padded; what ``mask`` marks as padding
+    is exactly inert, whatever it holds. All tensors are buffers: the object has nothing to fit.
 
     Args:
-        train_X: An ``M x N x d`` tensor of inputs.
-        train_Y: An ``M x N`` tensor of outcomes.
-        mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
+        points: An ``M x N x d`` tensor: the inputs of the data, or inducing inputs.
+        mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
+        alpha: An ``M x N`` tensor: the coefficients of the mean.
+        inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
+            or what takes its place for inducing points.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
-        noise: An ``M x N`` tensor of observation noise variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
         task_names: Names of the tasks for messages.
 
-    Raises:
-        InputDataError: If the covariance matrix of a task's data is not positive definite.
-
     Example:
         >>> X = torch.rand(3, 10, 2, dtype=torch.double)
         >>> ones = torch.ones(3, 10, dtype=torch.double)
-        >>> gps = ConditionedGPs(
+        >>> gps = ConditionedGPs.from_data(
         ...     X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], 1e-4 * ones
         ... )
         >>> gps.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([3, 5])
     """
 
+    mask: Tensor
+
     def __init__(
         self,
+        points: Tensor,
+        mask: Tensor,
+        alpha: Tensor,
+        inverse_root: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        prior_mean: Tensor | None = None,
+        kernel: str = "rbf",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lengthscale, outputscale, kernel, task_names)
+        prior_mean = torch.zeros_like(outputscale) if prior_mean is None else prior_mean
+        self.register(points=points, mask=mask, prior_mean=prior_mean)
+        self.register(alpha=alpha, inverse_root=by_columns(inverse_root))
+
+    @classmethod
+    @torch.no_grad()
+    def from_data(
+        cls,
         train_X: Tensor,
         train_Y: Tensor,
         mask: Tensor,
@@ -603,57 +629,70 @@ class ConditionedGPs(ConditionedBatch):
         prior_mean: Tensor | None = None,
         kernel: str = "rbf",
         task_names: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(lengthscale, outputscale, kernel, task_names)
-        self.register(
-            train_X=pad_inputs(train_X, mask),
-            train_Y=torch.where(mask, train_Y, 0.0),
-            mask=mask,
-            # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
-            noise=torch.where(mask, noise, 1.0),
-            prior_mean=torch.zeros_like(outputscale) if prior_mean is None else prior_mean,
-        )
-        self._factorize()
+        max_inducing: int | None = None,
+    ) -> Self:
+        """Conditions GPs on data.
 
-    @torch.no_grad()
-    def _factorize(self) -> None:
-        """Computes ``L⁻¹`` and ``(L Lᵀ)⁻¹ (y - m)`` for the Cholesky factor ``L`` of each task."""
-        num_tasks, size = self.mask.shape
-        inverse_root = self.train_X.new_empty(num_tasks, size, size)
+        Args:
+            train_X: An ``M x N x d`` tensor of inputs.
+            train_Y: An ``M x N`` tensor of outcomes.
+            mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
+            lengthscale: An ``M x d`` tensor.
+            outputscale: An ``M`` tensor of signal variances.
+            noise: An ``M x N`` tensor of observation noise variances.
+            prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
+            kernel: The stationary kernel's name.
+            task_names: Names of the tasks for messages.
+            max_inducing: Tasks with more rows are kept on at most so many inducing points; ``None``
+                keeps all of them exactly.
+
+        Returns:
+            The conditioned GPs.
+
+        Raises:
+            InputDataError: If the covariance matrix of a task's data is not positive definite.
+        """
+        stationary_function(kernel)  # an unknown name is refused before anything is computed
+        names = list(task_names or range_names(len(outputscale)))
+        means = torch.zeros_like(outputscale) if prior_mean is None else prior_mean
+        floats = train_X, train_Y - means.unsqueeze(-1), noise, lengthscale, outputscale
+        X, residual, noise, lengths, scales = (part.detach().double() for part in floats)
+        sizes = mask.sum(dim=-1)
+        large = sizes > (max_inducing or train_X.shape[-2])
         # Temporary memory is several times the result, so process tasks in chunks.
-        tasks = torch.arange(num_tasks, device=self.mask.device)
-        for chunk in tasks.split(max(1, CHUNK_ELEMENTS // size**2)):
-            inverse_root[chunk] = self._inverse_roots(chunk)
-        self.register(inverse_root=inverse_root)
-        residual = (self.train_Y - self.prior_mean.unsqueeze(-1)) * self.mask
-        self.register(alpha=self.solve(residual))
-
-    def _inverse_roots(self, chunk: Tensor) -> Tensor:
-        """Inverts the Cholesky factors of some tasks."""
-        mask = self.mask[chunk]
-        scaled = self.train_X[chunk] / self.lengthscale[chunk].unsqueeze(-2)
-        log_scale = self.outputscale[chunk].log()[:, None, None]
-        covariance = self.function.value(squared_distance(scaled, scaled), log_scale)
-        covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-        covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise[chunk])
-        return inverse_cholesky(covariance, lambda task, _: self._task_names[int(chunk[task])])
-
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The data without padding, task by task."""
-        task, row = self.mask.nonzero(as_tuple=True)
-        return self.train_X[task, row], self.train_Y[task, row], task
+        order = (~large).nonzero().squeeze(-1)
+        width = int(sizes[order].max()) if len(order) else 0
+        chunks = [
+            *order.split(max(1, CHUNK_ELEMENTS // max(1, width**2))),
+            *large.nonzero().squeeze(-1).split(1),
+        ]
+        parts = []
+        for chunk in filter(len, chunks):
+            size = int(mask[chunk].any(dim=0).nonzero().max()) + 1
+            own = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
+            hyperparameters = lengths[chunk], scales[chunk]
+            if bool(large[chunk[0]]):
+                found = _distilled(*own, *hyperparameters, kernel, cast(int, max_inducing))
+            else:
+                found = _exact(*own, *hyperparameters, kernel, [names[i] for i in chunk.tolist()])
+            parts.append(cls(*found, *hyperparameters, means[chunk], kernel))
+        found_in = torch.cat([chunk for chunk in chunks if len(chunk)])
+        joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
+        return joined if not bool(large.any()) else joined.select(found_in.argsort())
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Leaves ``values`` as they are: every task has a kernel of its own."""
         return values
 
-    def aggregate_at_data(self, values: Tensor) -> Tensor:
-        """Leaves ``... x M x N`` values at the data as they are, zero at the padding."""
-        return values * self.mask
+    def draw_coefficients(self, values: Tensor) -> Tensor:
+        """Draws the coefficients that turn draws from the prior into those of the posterior."""
+        kernels = self.flat_kernels(self.points, self.points)
+        inside = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
+        return self.solve(values * self.mask) + self._draw_rest(kernels * inside, values.shape[:-2])
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
-        return self.flat_kernels(x, self.train_X) * self.mask.unsqueeze(-2)
+        return self.flat_kernels(x, self.points) * self.mask.unsqueeze(-2)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the posterior means and variances, with one evaluation of the kernel for both.
@@ -673,7 +712,7 @@ class ConditionedGPs(ConditionedBatch):
         mean, explained = in_parts(both, self._flat(x), self._width)
         return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
 
-    def select(self, tasks: Sequence[int] | Tensor | slice) -> ConditionedGPs:
+    def select(self, tasks: Sequence[int] | Tensor | slice) -> Self:
         """Takes some of the tasks; nothing is computed anew.
 
         Args:
@@ -694,6 +733,23 @@ class ConditionedGPs(ConditionedBatch):
             twin._task_names = [self._task_names[task] for task in index.tolist()]
         return twin
 
+    @torch.no_grad()
+    def distilled(self) -> Self:
+        """The same posteriors on inducing points, chosen from the points of each task."""
+        parts = []
+        for task in range(self.num_tasks):
+            own = self.select([task])
+            kernel = Stationary(self.kernel, own.lengthscale, own.outputscale[0])
+            points = own.points[0, own.mask[0]]
+            inducing = InducingPoints.chosen(kernel, points, len(points))
+            mean = (own.mean(inducing.points) - own.prior_mean.unsqueeze(-1)).mT
+            found = inducing.project(mean, own.covariance(inducing.points)[0])
+            Z, alpha, inverse_root = (part.unsqueeze(0) for part in found)
+            mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
+            hyperparameters = own.lengthscale, own.outputscale, own.prior_mean, self.kernel
+            parts.append(type(self)(Z, mask, alpha[..., 0], inverse_root, *hyperparameters))
+        return self._joined(parts, self._task_names)
+
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None
     ) -> ConditionedGPs:
@@ -706,11 +762,67 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             A new batch, this one's tasks first.
         """
-        joined = {}
-        for name, mine in self.tensors().items():
-            tasks = [*mine, *getattr(other, name)]
-            joined[name] = (
-                pad_sequence(tasks, batch_first=True) if name in _PADDED else torch.stack(tasks)
-            )
         names = task_names or [*self._task_names, *other._task_names]
-        return ConditionedGPs(**joined, kernel=self.kernel, task_names=names)
+        return self._joined([self, other], names)
+
+    @classmethod
+    def _joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
+        """Puts batches into one, padded to the largest."""
+        size = max(part.mask.shape[-1] for part in parts)
+
+        def padded(tensor: Tensor, name: str) -> Tensor:
+            missing = size - tensor.shape[1] if name in _PADDED else 0
+            both = (0, missing) if name == "inverse_root" else (0, 0) if name == "points" else ()
+            return pad(tensor, (*both, 0, missing)) if missing else tensor
+
+        joined = {
+            name: torch.cat([padded(getattr(part, name), name) for part in parts])
+            for name in parts[0].tensors()
+        }
+        joined["points"] = pad_inputs(joined["points"], joined["mask"])
+        return cls(**joined, kernel=parts[0].kernel, task_names=names)
+
+
+_PADDED = ("points", "mask", "alpha", "inverse_root")
+
+
+def _exact(
+    X: Tensor,
+    residual: Tensor,
+    mask: Tensor,
+    noise: Tensor,
+    lengthscale: Tensor,
+    outputscale: Tensor,
+    kernel: str,
+    names: Sequence[str],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Points, mask and coefficients of tasks on all of their rows."""
+    X = pad_inputs(X, mask)
+    covariance = Stationary(kernel, lengthscale.unsqueeze(-2), outputscale).between(X, X)
+    covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
+    # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
+    covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
+    inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
+    residual = torch.where(mask, residual, 0.0).unsqueeze(-1)
+    alpha = inverse_root.mT @ (inverse_root @ residual)
+    return X, mask, alpha.squeeze(-1), inverse_root
+
+
+def _distilled(
+    X: Tensor,
+    residual: Tensor,
+    mask: Tensor,
+    noise: Tensor,
+    lengthscale: Tensor,
+    outputscale: Tensor,
+    kernel: str,
+    most: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Points, mask and coefficients of a single task, on inducing points."""
+    X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
+    inducing = InducingPoints.chosen(Stationary(kernel, lengthscale, outputscale[0]), X, most)
+    whitened = inducing.whiten(X)
+    weighted = whitened / noise
+    found = inducing.condense(weighted @ whitened.mT, weighted @ residual)
+    points, alpha, inverse_root = (part.unsqueeze(0) for part in found)
+    return points, torch.ones_like(points[..., 0], dtype=torch.bool), alpha[..., 0], inverse_root

@@ -141,6 +141,10 @@ class MAPOptions:
         chunk_elements: The number of covariance matrix elements per chunk, at least one matrix.
             Each takes about 100 bytes of memory.
         max_bytes: How much memory the source GPs may take in all; more is refused.
+        fit_points: Hyperparameters are fitted to at most so many points of a task, from its worst
+            outcome to its best.
+        max_inducing: Tasks with more points are conditioned on all of them, and kept on at most so
+            many inducing points.
         n_jobs: How many processes joblib fits chunks in; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
             fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
@@ -159,14 +163,22 @@ class MAPOptions:
     seed: int = 0
     chunk_elements: int = 2**20
     max_bytes: float = MAX_PADDED_BYTES
+    fit_points: int = 256
+    max_inducing: int = 256
     n_jobs: int | None = 1
     progress: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_restarts < 0 or self.max_iter < 1 or self.chunk_elements < 1:
+        positive = "max_iter", "chunk_elements", "fit_points", "max_inducing"
+        if self.num_restarts < 0 or min(getattr(self, name) for name in positive) < 1:
             raise ValueError(
-                "num_restarts must not be negative; max_iter and chunk_elements must be positive."
+                f"num_restarts must not be negative; {', '.join(positive)} must be positive."
             )
+
+    @property
+    def largest_matrix(self) -> int:
+        """How many points of a task enter a covariance matrix at most."""
+        return max(self.fit_points, self.max_inducing)
 
 
 @dataclass(frozen=True)
@@ -186,7 +198,11 @@ class MAPResult:
     log_posterior: Tensor
 
     def condition(
-        self, tasks: PaddedTasks, kernel: str, task_names: Sequence[str] | None = None
+        self,
+        tasks: PaddedTasks,
+        kernel: str,
+        task_names: Sequence[str] | None = None,
+        max_inducing: int | None = None,
     ) -> ConditionedGPs:
         """Conditions the fitted GPs on their tasks.
 
@@ -194,11 +210,12 @@ class MAPResult:
             tasks: The padded tasks that were fitted.
             kernel: The stationary kernel's name.
             task_names: The tasks' names, for error messages.
+            max_inducing: See :meth:`ConditionedGPs.from_data`.
 
         Returns:
             The conditioned GPs, in the dtype and on the device of the tasks.
         """
-        return ConditionedGPs(
+        return ConditionedGPs.from_data(
             train_X=tasks.X,
             train_Y=tasks.Y,
             mask=tasks.mask,
@@ -207,6 +224,7 @@ class MAPResult:
             noise=tasks.known_or(self.noise),
             kernel=kernel,
             task_names=task_names,
+            max_inducing=max_inducing,
         )
 
 
@@ -215,6 +233,7 @@ def fit_map(
 ) -> MAPResult:
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
+    Of large tasks only typical rows count, see :class:`MAPOptions`.
     Where the points of a task share one value of an input, its data say nothing of that
     lengthscale, which ends at the mode of its hyperprior. The signal variance of such a task is at
     most one.
@@ -238,6 +257,7 @@ def fit_map(
         torch.Size([3, 2])
     """
     stationary_function(kernel)  # refuses an unknown name before anything is fitted
+    tasks = tasks.typical(options.fit_points)
     at_one_value = _has_constant_input(tasks)
     if not at_one_value.any():
         return _fit_all(tasks, kernel, hyperparameters, options)

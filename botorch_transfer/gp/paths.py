@@ -323,7 +323,7 @@ class SourcePath(ModelPath):
     r"""Draws of ``Σ_g w_g (f_g - μ_g)``, from the source posteriors minus their means.
 
     Each kernel's function is drawn by random features, and corrected by what it has at the source
-    data, with noise: ``f(x) - k(x, X) solve(f(X) + ε)``.
+    data, with noise: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
 
     Args:
         gps: The source GPs.
@@ -356,8 +356,7 @@ class SourcePath(ModelPath):
         self.register_buffer("frequencies", _draw_frequencies(gps, half))
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
-        observed = gps.aggregate_at_data(self._values(gps.train_X)) + gps.draw_noise(shape)
-        self.register_buffer("correction", -gps.solve(observed))
+        self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
         """Each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -163,6 +163,25 @@ class NamedState(Module):
                 return
         messages = missing_keys, unexpected_keys, error_msgs
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *messages)
+
+
+class DoubleState(NamedState):
+    """Base class of modules whose buffers stay in double precision wherever the model goes.
+
+    Noise-free data make the factors so ill-conditioned that single precision loses the answer.
+    """
+
+    def register(self, **tensors: Tensor) -> None:
+        """Registers tensors as buffers, in double precision if they are of floating point."""
+        for name, tensor in tensors.items():
+            tensor = tensor.detach()
+            self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device) if tensor.is_floating_point() else fn(tensor)
+
+        return super()._apply(move, recurse)
 
 
 T = TypeVar("T")

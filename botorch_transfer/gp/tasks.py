@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -27,6 +27,7 @@ from torch.nn import Module
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import pad_inputs
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
@@ -38,9 +39,37 @@ MAX_PADDED_BYTES = MAX_JOINT_BYTES
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 """Peak memory for an element of a covariance matrix, in double precision (measured)."""
 
+_BYTES_OF_ROW = 500
+"""Memory for a row of a padded batch, with a dozen inputs."""
+
+
+def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
+    """Chooses rows of a task that are evenly spaced from its worst outcome to its best.
+
+    Args:
+        X: An ``n x d`` tensor of inputs, which decide where outcomes agree.
+        Y: An ``n`` tensor of outcomes.
+        most: How many rows to choose at most.
+
+    Returns:
+        Their indices; which rows these are does not depend on their order.
+
+    Example:
+        >>> X, Y = torch.rand(4, 2), torch.tensor([3.0, 1.0, 2.0, 9.0])
+        >>> typical_rows(X, Y, most=2)
+        tensor([1, 3])
+    """
+    order = torch.arange(len(Y), device=Y.device)
+    for key in (*X.mT, Y):
+        order = order[key[order].argsort(stable=True)]
+    return order[evenly_spaced(len(Y), most)]
+
 
 def check_padded_size(
-    names: Sequence[str], sizes: Sequence[int], max_bytes: float = MAX_PADDED_BYTES
+    names: Sequence[str],
+    sizes: Sequence[int],
+    max_bytes: float = MAX_PADDED_BYTES,
+    most: int | None = None,
 ) -> None:
     """Refuses source data whose padded batch would not fit into memory.
 
@@ -51,6 +80,7 @@ def check_padded_size(
         names: The tasks' names.
         sizes: The tasks' numbers of points.
         max_bytes: Memory that the batch may take.
+        most: How many points of a task enter a covariance matrix at most.
 
     Raises:
         InputDataError: If it would take more.
@@ -59,7 +89,9 @@ def check_padded_size(
         >>> check_padded_size(["monday", "tuesday"], [100, 200])
     """
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    needed = max(_BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED * len(sizes)) * sizes[largest] ** 2
+    width = min(sizes[largest], most or sizes[largest])
+    needed = max(_BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED * len(sizes)) * width**2
+    needed += _BYTES_OF_ROW * len(sizes) * sizes[largest]
     if needed > max_bytes:
         raise InputDataError(
             f"Source task {names[largest]!r} has {sizes[largest]:,} points, and a batch of "
@@ -143,6 +175,26 @@ class PaddedTasks:
             mask=mask[:, :size],
             fixed_noise=self.fixed_noise[index],
             covariance=None if self.covariance is None else self.covariance[index, :size, :size],
+        )
+
+    def typical(self, most: int) -> PaddedTasks:
+        """Keeps at most so many rows of each task, see :func:`typical_rows`."""
+        if self.mask.shape[-1] <= most:
+            return self
+        rows = [
+            own.nonzero().squeeze(-1)[typical_rows(X[own], Y[own], most)]
+            for X, Y, own in zip(self.X, self.Y, self.mask, strict=True)
+        ]
+        index, task = pad_sequence(rows, batch_first=True), torch.arange(len(rows)).unsqueeze(-1)
+        mask = torch.arange(index.shape[-1]) < torch.tensor([len(own) for own in rows]).unsqueeze(
+            -1
+        )
+        mask, covariance = mask.to(self.mask.device), self.covariance
+        if covariance is not None:
+            covariance = covariance[task.unsqueeze(-1), index.unsqueeze(-1), index.unsqueeze(-2)]
+        X, Y, Yvar = (part[task, index] for part in (self.X, self.Y, self.Yvar))
+        return PaddedTasks(
+            pad_inputs(X, mask), Y * mask, Yvar * mask, mask, self.fixed_noise, covariance
         )
 
     def double(self) -> PaddedTasks:
@@ -235,30 +287,50 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     return mean, std
 
 
-def outcome_variance(scale: OutcomeScale, source_outcomes: Tensor) -> float:
+class OutcomeMoments(NamedTuple):
+    """Statistics of all source outcomes together, in the user's units.
+
+    Args:
+        number: How many there are.
+        mean: Their mean, a tensor without dimensions.
+        spread: Their biased standard deviation, which divides by their number.
+    """
+
+    number: int
+    mean: Tensor
+    spread: Tensor
+
+    @classmethod
+    def of(cls, outcomes: Tensor) -> OutcomeMoments:
+        """Computes them from a tensor of any shape, in double precision."""
+        exact = outcomes.detach().flatten().double()
+        spread = exact.std(correction=0).to(outcomes)
+        return cls(len(exact), exact.mean().to(outcomes), spread)
+
+
+def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
     """The variance that source outcomes have once they are scaled.
 
     Args:
         scale: How they are scaled.
-        source_outcomes: All source outcomes in the user's units, a tensor of any shape.
+        moments: The statistics of all source outcomes.
 
     Returns:
         One, unless they stay as they are; one, too, if they are constant.
     """
     if scale != "raw":
         return 1.0
-    outcomes = source_outcomes.detach().double()
-    return float(usable_std(outcomes.std(correction=0), outcomes.mean())) ** 2
+    return float(usable_std(moments.spread.double(), moments.mean.double())) ** 2
 
 
 def target_transform(
-    scale: OutcomeScale, source_outcomes: Tensor, batch_shape: torch.Size
+    scale: OutcomeScale, moments: OutcomeMoments, batch_shape: torch.Size
 ) -> PooledStandardize | None:
     """Builds the outcome transform that brings a target's outcomes to the scale of the sources.
 
     Args:
         scale: How the source outcomes were scaled.
-        source_outcomes: All source outcomes in the user's units, a tensor of any shape.
+        moments: The statistics of all source outcomes.
         batch_shape: The batch shape of the target model.
 
     Returns:
@@ -267,7 +339,7 @@ def target_transform(
     """
     if scale == "raw":
         return None
-    return PooledStandardize(source_outcomes, scale == "per_task", batch_shape)
+    return PooledStandardize.from_moments(*moments, scale == "per_task", batch_shape)
 
 
 @dataclass(frozen=True)

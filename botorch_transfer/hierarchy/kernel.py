@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -51,9 +51,11 @@ from botorch_transfer.gp.stationary import squared_distance
 class ConditionedHierarchy(ConditionedBatch):
     r"""The last task of a hierarchy, given all data at once: the prior of SHGP.
 
+    Build it by :meth:`from_data`.
+
     Args:
-        train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
-        train_Y: An ``N`` tensor of outcomes.
+        points: An ``N x d`` tensor: the inputs of all levels, stacked.
+        alpha: A ``1 x N`` tensor: the coefficients of the mean.
         level: An ``N`` tensor: the level of each row, from 0, in ascending order.
         noise: An ``N`` tensor of observation noise variances.
         lengthscale: An ``M x d`` tensor: each level's.
@@ -70,19 +72,21 @@ class ConditionedHierarchy(ConditionedBatch):
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
         >>> level = torch.arange(10) // 5
-        >>> stack = ConditionedHierarchy(X, X.sum(-1), level, 1e-4 * ones, X[:2] + 1, ones[:2])
+        >>> data = X, X.sum(-1), level, 1e-4 * ones
+        >>> stack = ConditionedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
         >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
 
     level: Tensor
+    noise: Tensor
     level_means: Tensor
     includes: Tensor
 
     def __init__(
         self,
-        train_X: Tensor,
-        train_Y: Tensor,
+        points: Tensor,
+        alpha: Tensor,
         level: Tensor,
         noise: Tensor,
         lengthscale: Tensor,
@@ -97,21 +101,58 @@ class ConditionedHierarchy(ConditionedBatch):
         level_means = torch.zeros_like(outputscale) if level_means is None else level_means
         levels = torch.arange(len(outputscale), device=level.device)
         self.register(
-            train_X=train_X,
-            train_Y=train_Y,
+            points=points,
+            alpha=alpha,
             level=level,
             noise=noise,
             level_means=level_means,
             prior_mean=level_means.sum().unsqueeze(0),
-            mask=torch.ones_like(level, dtype=torch.bool).unsqueeze(0),
             # Which levels' functions a row is the sum of: M x N.
             includes=levels.unsqueeze(-1) <= level,
         )
         self._rows = self._rows_of_levels()
-        residual = self.train_Y - self.level_means @ self.includes.to(self.train_Y)
         with torch.no_grad():
             self._factorize()
-            self.register(alpha=self.solve(residual.unsqueeze(0)))
+
+    @classmethod
+    @torch.no_grad()
+    def from_data(
+        cls,
+        train_X: Tensor,
+        train_Y: Tensor,
+        level: Tensor,
+        noise: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        level_means: Tensor | None = None,
+        kernel: str = "rbf",
+        task_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Conditions on the data of all levels.
+
+        Args:
+            train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
+            train_Y: An ``N`` tensor of outcomes.
+            level: As in the constructor, as are those that follow.
+            noise: The observation noise variances.
+            lengthscale: The levels' lengthscales.
+            outputscale: Their signal variances.
+            level_means: Their constant means.
+            kernel: The stationary kernel's name.
+            task_names: The levels' names.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite.
+            ValueError: If the rows are not in order of their levels.
+        """
+        alpha, own = torch.zeros_like(train_Y).unsqueeze(0), (lengthscale, outputscale, level_means)
+        gps = cls(train_X, alpha, level, noise, *own, kernel, task_names)
+        residual = train_Y.double() - gps.level_means @ gps.includes.to(gps.level_means)
+        gps.register(alpha=gps.solve(residual.unsqueeze(0)))
+        return gps
 
     def _rows_of_levels(self) -> list[slice]:
         ends = torch.bincount(self.level, minlength=self.num_tasks).cumsum(0).tolist()
@@ -127,7 +168,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
     def _joint_factor(self) -> Tensor:
         """Inverts the Cholesky factor of ``K``."""
-        X = self.train_X
+        X = self.points
         covariance = self.noise.diag()
         for level, rows in enumerate(self._rows):
             covariance[rows.start :, rows.start :] += self._kernel(level, X[rows.start :])
@@ -149,17 +190,22 @@ class ConditionedHierarchy(ConditionedBatch):
         # Each level's kernel is evaluated at the rows of the levels above, too.
         return self.num_tasks * self.alpha.numel()
 
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The data, level by level."""
-        return self.train_X, self.train_Y, self.level
+    def distilled(self) -> Self:
+        """Is refused: each level's data enter by kernels of their own."""
+        raise NotImplementedError(
+            "A SourceHierarchy needs the outcomes of its tasks: save SourceGPs or a "
+            "SourcePopulation without observations instead."
+        )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Adds up the levels: the last task is the sum of them all."""
         return values.sum(dim=dim, keepdim=True)
 
-    def aggregate_at_data(self, values: Tensor) -> Tensor:
-        """Adds up ``... x M x N`` values of the levels' functions to those of each row."""
-        return (values * self.includes).sum(dim=-2, keepdim=True)
+    def draw_coefficients(self, values: Tensor) -> Tensor:
+        """Draws the coefficients that turn draws from the prior into those of the posterior."""
+        of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
+        normal = torch.randn_like(of_rows)
+        return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``h(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -168,7 +214,7 @@ class ConditionedHierarchy(ConditionedBatch):
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
         """Evaluates each level's kernel between ``P x d`` inputs and the rows that include it."""
         rows = enumerate(self._rows)
-        return [self._kernel(level, x, self.train_X[row.start :]) for level, row in rows]
+        return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
         """Adds up the levels that each row includes."""
@@ -199,7 +245,8 @@ class BoostedHierarchy(ConditionedHierarchy):
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
         >>> level = torch.arange(10) // 5
-        >>> stack = BoostedHierarchy(X, X.sum(-1), level, 1e-4 * ones, X[:2] + 1, ones[:2])
+        >>> data = X, X.sum(-1), level, 1e-4 * ones
+        >>> stack = BoostedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
         >>> stack.variance(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -210,12 +257,14 @@ class BoostedHierarchy(ConditionedHierarchy):
         # Each level's difference as a GP of its own, with no outcomes yet.
         X, noise = (
             pad_sequence([part[rows] for rows in self._rows], batch_first=True)
-            for part in (self.train_X, self.noise)
+            for part in (self.points, self.noise)
         )
         sizes = torch.tensor([row.stop - row.start for row in self._rows])
         mask = (torch.arange(X.shape[1]) < sizes.unsqueeze(-1)).to(X.device)
         data = X, torch.zeros_like(noise), mask, self.lengthscale, self.outputscale, noise
-        self.levels = ConditionedGPs(*data, kernel=self.kernel, task_names=self._task_names)
+        self.levels = ConditionedGPs.from_data(
+            *data, kernel=self.kernel, task_names=self._task_names
+        )
         self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -229,7 +278,7 @@ class BoostedHierarchy(ConditionedHierarchy):
             size = rows.stop - rows.start
             inverse_root = self.levels.inverse_root[level, :size, :size]
             coefficients = rest[..., :size] @ inverse_root.mT @ inverse_root
-            above = self._kernel(level, self.train_X[rows], self.train_X[rows.stop :])
+            above = self._kernel(level, self.points[rows], self.points[rows.stop :])
             rest = rest[..., size:] - coefficients @ above
             solved.append(coefficients)
         return torch.cat(solved, dim=-1).unsqueeze(-2)
@@ -247,12 +296,12 @@ class BoostedHierarchy(ConditionedHierarchy):
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
         rows = enumerate(self._rows)
-        own = [self._kernel(level, x, self.train_X[row]) for level, row in rows]
+        own = [self._kernel(level, x, self.points[row]) for level, row in rows]
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
-        boost = self._boosts(self._boost, self.train_X, self.alpha)
+        boost = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
         explained = boost.inverse_root @ self._joint(crosses).mT
@@ -280,7 +329,7 @@ class BoostedHierarchy(ConditionedHierarchy):
 def stack_levels(
     inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
 ) -> dict[str, Tensor]:
-    """Stacks the data of levels as :class:`ConditionedHierarchy` takes them.
+    """Stacks the data of levels as :meth:`ConditionedHierarchy.from_data` takes them.
 
     Args:
         inputs: Each level's ``n x d`` inputs.

@@ -34,7 +34,7 @@ from botorch_transfer.gp.tasks import (
     scaled_tasks,
 )
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
-from botorch_transfer.prior import ConditionedPrior
+from botorch_transfer.prior import ConditionedPrior, Observations
 
 Propagate = Literal["covariance", "mean"]
 """What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
@@ -48,7 +48,7 @@ class SourceHierarchy(ConditionedPrior):
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
     have an order, such as model generations or growing data sets, or are few and similar. The last
-    tasks count most. A saved file contains the source observations.
+    tasks count most. A saved file always contains the source observations.
 
     With ``propagate="covariance"``, all levels are one GP on the points of all tasks: time grows
     with the cube of their number and memory with its square, and more than ``max_bytes`` of it are
@@ -145,10 +145,10 @@ class SourceHierarchy(ConditionedPrior):
             else hyperparameters
         )
         first, others = both
-        gps, log_posterior = _fit_levels(
+        gps, noise, log_posterior = _fit_levels(
             tasks, units.names, _HIERARCHIES[propagate], kernel, first, others, map_options
         )
-        return cls(gps, units, log_posterior)
+        return cls(gps, units, Observations.of(tasks, noise), log_posterior)
 
     @classmethod
     def from_models(
@@ -182,7 +182,7 @@ class SourceHierarchy(ConditionedPrior):
         if propagate == "covariance":
             instead = "use SourceGPs and ScaMLGP, or thin out the source data"
             check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
-        gps = _HIERARCHIES[propagate](
+        gps = _HIERARCHIES[propagate].from_data(
             **_stacked(read.tasks, read.tasks.Yvar, len(read.units.names)),
             lengthscale=read.lengthscale,
             outputscale=read.outputscale,
@@ -190,7 +190,7 @@ class SourceHierarchy(ConditionedPrior):
             kernel=read.kernel,
             task_names=read.units.names,
         )
-        return cls(gps, read.units)
+        return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
 
     def _differences(self) -> Tensor:
         # Each level's kernel describes its difference from the level below.
@@ -211,14 +211,14 @@ def _fit_levels(
     first: GPHyperparameters,
     others: GPHyperparameters,
     options: MAPOptions,
-) -> tuple[ConditionedHierarchy, Tensor]:
-    """Fits each level's kernel to the residuals of the levels below."""
+) -> tuple[ConditionedHierarchy, Tensor, Tensor]:
+    """Fits each level's kernel to the residuals of the levels below; returns the noise, too."""
     results: list[MAPResult] = []
     noise = torch.zeros_like(tasks.Yvar)
 
     def condition() -> ConditionedHierarchy:
         """Conditions the levels fitted so far on their data."""
-        return hierarchy(
+        return hierarchy.from_data(
             **_stacked(tasks, noise, len(results)),
             lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
             outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
@@ -238,7 +238,7 @@ def _fit_levels(
         results.append(fit_map(own, kernel, others if level else first, quiet))
         noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
     log_posterior = torch.cat([result.log_posterior for result in results])
-    return condition(), log_posterior.to(tasks.X)
+    return condition(), noise, log_posterior.to(tasks.X)
 
 
 def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Tensor]:
@@ -273,7 +273,8 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
     if num_tasks < 3:
         # Of two tasks, each agrees with the other equally.
         return torch.arange(num_tasks, device=tasks.X.device)
-    gps = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options).condition(tasks, kernel)
+    found = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
+    gps = found.condition(tasks, kernel, max_inducing=options.max_inducing)
     points = tasks.X[tasks.mask]
     points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
     predictions = gps.mean(points)

@@ -56,6 +56,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.paths import MIN_FEATURES, model_paths
 from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
     OutcomeScale,
     PaddedTasks,
     outcome_scales,
@@ -134,8 +135,8 @@ class JointTransferGP(TargetGP):
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
         self._hyperparameters = hyperparameters
-        outcomes = torch.cat([dataset.Y for dataset in datasets])
-        variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, outcomes)
+        moments = OutcomeMoments.of(torch.cat([dataset.Y for dataset in datasets]))
+        variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, moments)
         own = target_hyperparameters(hyperparameters, dim, variance)
         if covar_modules is None:
             covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
@@ -146,7 +147,7 @@ class JointTransferGP(TargetGP):
         tasks = PaddedTasks.from_datasets(datasets, input_transform)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):
-            outcome_transform = target_transform(outcome_scale, outcomes, batch_shape)
+            outcome_transform = target_transform(outcome_scale, moments, batch_shape)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
         own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()

@@ -123,7 +123,7 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
         >>> study.optimize(lambda trial: trial.suggest_float("lr", 1e-5, 1, log=True), n_trials=3)
         >>> history = history_from_optuna("sqlite:///old.db", ["monday"])
         >>> history.space.parameters[0]
-        FloatParameter(name='lr', lower=1e-05, upper=1.0, log=True, active_if=None)
+        FloatParameter(name='lr', lower=1e-05, upper=1.0, log=True, active_if=None, step=None)
     """
     if isinstance(study_names, str):
         raise TypeError(f"study_names is the text {study_names!r}: give a list of names.")
@@ -400,7 +400,9 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         32
     """
     if isinstance(parameter, FloatParameter):
-        return FloatDistribution(parameter.lower, parameter.upper, log=parameter.log is True)
+        log = parameter.log is True
+        step = None if log else parameter.step
+        return FloatDistribution(parameter.lower, parameter.upper, log=log, step=step)
     if isinstance(parameter, IntegerParameter):
         return IntDistribution(int(parameter.lower), int(parameter.upper), log=parameter.log)
     if isinstance(parameter, OrdinalParameter) and not parameter.log and parameter.size > 1:

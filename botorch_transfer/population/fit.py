@@ -20,7 +20,6 @@ experiment. Those of ``ℓ_c`` and ``σ²`` may come from other search spaces in
 from __future__ import annotations
 
 import math
-import zlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
@@ -29,12 +28,14 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.gp.distilled import different_rows
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, log_moments
 from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparameters
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
-from botorch_transfer.population.kernel import centred, centred_gradient, reference_rows
+from botorch_transfer.gp.tasks import typical_rows
+from botorch_transfer.population.kernel import MAX_REFERENCE, centred, centred_gradient
 
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
@@ -54,28 +55,28 @@ class PopulationOptions:
 
     Args:
         max_iter: The most L-BFGS-B iterations.
-        fit_points: Hyperparameters are fitted to at most so many points of all tasks together.
-        max_points: The GP is conditioned on at most so many.
-        seed: The seed of the points that are kept where there are more: each task keeps the same
-            share of its points, but no fewer than five. Where there is no room for five points of
-            each task, tasks are left out evenly.
+        fit_points: Hyperparameters are fitted to at most so many points of all tasks together:
+            each task has the same share of its points, from its worst outcome to its best, but no
+            fewer than five. Where there is no room for five points of each task, tasks are left out
+            evenly.
+        max_inducing: The GP is conditioned on all points, and kept on at most so many inducing
+            points where they are more.
 
     Raises:
         ValueError: If a number is out of range.
 
     Example:
-        >>> PopulationOptions(max_points=500).fit_points
+        >>> PopulationOptions(max_inducing=256).fit_points
         500
     """
 
     max_iter: int = 100
     fit_points: int = 500
-    max_points: int = 2000
-    seed: int = 0
+    max_inducing: int = 512
 
     def __post_init__(self) -> None:
-        if self.max_iter < 1 or self.fit_points < 1 or self.max_points < 1:
-            raise ValueError("max_iter, fit_points and max_points must be positive.")
+        if self.max_iter < 1 or self.fit_points < 1 or self.max_inducing < 1:
+            raise ValueError("max_iter, fit_points and max_inducing must be positive.")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class StackedTasks:
         X, Y, Yvar, task = (part[rows] for part in (self.X, self.Y, self.Yvar, self.task))
         return StackedTasks(X, Y, Yvar, task, self.fixed_noise)
 
-    def thinned(self, max_points: int, seed: int) -> StackedTasks:
+    def thinned(self, max_points: int) -> StackedTasks:
         """Keeps about the same share of each task's points, but no fewer than five.
 
         Where there is no room for five points of each task, tasks are left out evenly, in the order
@@ -109,7 +110,6 @@ class StackedTasks:
 
         Args:
             max_points: How many points to keep of all tasks together, at most.
-            seed: The seed of the choice of points.
 
         Returns:
             The rows that are kept, in their order.
@@ -128,29 +128,19 @@ class StackedTasks:
         for index, count in zip(tasks.tolist(), counts.tolist(), strict=True):
             (rows,) = (self.task == index).nonzero(as_tuple=True)
             # By its outcomes: tasks with the same inputs are to keep different ones.
-            generator = torch.Generator().manual_seed(seed + self._content(rows))
-            order = torch.randperm(len(rows), generator=generator)
-            kept.append(rows[order[:count].sort().values])
+            kept.append(rows[typical_rows(self.X[rows], self.Y[rows], count).sort().values])
         return self[torch.cat(kept)]
-
-    def _content(self, rows: Tensor) -> int:
-        """A number that outcomes have, whatever the place of their task."""
-        return zlib.crc32(self.Y[rows].double().cpu().numpy().tobytes())
 
     def _spread_out(self, most: int) -> Tensor:
         """The tasks with data; where these are more, so many that differ in their outcomes."""
         tasks, counts = self.task.unique(return_counts=True)
         if len(tasks) <= most:
             return tasks
-        sums = self.Y.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, self.Y.abs())
-        ends = self.task.argsort(stable=True).split(counts.tolist())
-        keys = [
-            (spread, self._content(rows))
-            for spread, rows in zip((sums[tasks] / counts).tolist(), ends, strict=True)
-        ]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        chosen = [order[place] for place in evenly_spaced(len(order), most)]
-        return tasks[sorted(chosen)]
+        for key in (self.X.sum(dim=-1), self.Y.abs()):  # outcomes decide, inputs where they agree
+            sums = key.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, key)
+            order = (sums[tasks] / counts).argsort(stable=True)
+            tasks, counts = tasks[order], counts[order]
+        return tasks[evenly_spaced(len(tasks), most)].sort().values
 
     def noise(self, inferred: Tensor) -> Tensor:
         """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
@@ -204,7 +194,7 @@ class PopulationObjective(FitObjective):
         self.tasks, self.kernel = tasks, kernel
         self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
-        self._reference = reference_rows(tasks.X)
+        self._reference = different_rows(tasks.X, MAX_REFERENCE)
         self._lengthscale, self._noise = _log_moments(learned, self._dim)
         self._starts: _Moments = math.log(0.5) + 0.25 * math.log(self._dim), math.log(0.02)
         if learned is not None:
@@ -342,7 +332,7 @@ def fit_population(
     Returns:
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
     """
-    sample = tasks.thinned(options.fit_points, options.seed)
+    sample = tasks.thinned(options.fit_points)
     # Of thousands of tasks, only those that are left have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])

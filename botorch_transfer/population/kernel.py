@@ -20,40 +20,30 @@ further one uncertain by ten times their range.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from gpytorch.module import Module
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import ConditionedBatch, inverse_cholesky
-from botorch_transfer.gp.likelihood import cholesky_or_nan
+from botorch_transfer.gp.conditioned import (
+    ConditionedBatch,
+    by_columns,
+    inverse_cholesky,
+    range_names,
+)
+from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.state import collapse_batch, select_batch
 from botorch_transfer.gp.stationary import Stationary, evaluate
 
 MAX_REFERENCE = 64
 """Over how many inputs the mean of a task's own function is taken, at most."""
-
-
-def reference_rows(X: Tensor) -> Tensor:
-    """Chooses the inputs over which the mean of a task's own function is taken.
-
-    Args:
-        X: An ``N x d`` tensor of inputs.
-
-    Returns:
-        Indices of different inputs from all over; which inputs these are does not depend on the
-        order of the rows.
-    """
-    different, place = X.unique(dim=0, return_inverse=True)
-    rows = place.new_empty(len(different))
-    rows.scatter_(0, place, torch.arange(len(X), device=X.device))
-    return rows[evenly_spaced(len(different), MAX_REFERENCE)]
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
@@ -89,11 +79,14 @@ def centred_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
 class ConditionedPopulation(ConditionedBatch):
     r"""The function that all tasks share, given the data of all of them.
 
+    Build it by :meth:`from_data`. Many rows are kept on inducing points, see ``gp.distilled``.
+
     Args:
-        train_X: An ``N x d`` tensor: the inputs of all tasks, stacked.
-        train_Y: An ``N`` tensor of outcomes.
-        task: An ``N`` tensor: the task of each row, from 0.
-        noise: An ``N`` tensor of observation noise variances.
+        points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
+        parts: An ``M x N`` tensor: what each task contributes to the coefficients of the mean.
+        inverse_root: A ``1 x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
+            or what takes its place for inducing points.
+        reference: An ``R x d`` tensor: the inputs over which a task's own function has mean zero.
         own_lengthscale: A ``d`` tensor, of the tasks' own functions.
         own_outputscale: A tensor without dimensions: the signal variance of these.
         own_noise: A tensor without dimensions: the noise variance of a further task.
@@ -103,20 +96,17 @@ class ConditionedPopulation(ConditionedBatch):
         kernel: The stationary kernel's name.
         task_names: The tasks' names, for messages and the ``state_dict``.
 
-    Raises:
-        InputDataError: If the covariance matrix of the data is not positive definite.
-
     Example:
         >>> X, ones = torch.rand(10, 2, dtype=torch.double), torch.ones(10, dtype=torch.double)
         >>> task, one = torch.arange(10) // 5, ones[0]
-        >>> population = ConditionedPopulation(
+        >>> population = ConditionedPopulation.from_data(
         ...     X, X.sum(-1), task, ones / 9, ones[:2], one, one, one, ones[None, :2], ones[:1]
         ... )
         >>> population.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
 
-    task: Tensor
+    parts: Tensor
     own_lengthscale: Tensor
     own_outputscale: Tensor
     own_noise: Tensor
@@ -125,6 +115,37 @@ class ConditionedPopulation(ConditionedBatch):
 
     def __init__(
         self,
+        points: Tensor,
+        parts: Tensor,
+        inverse_root: Tensor,
+        reference: Tensor,
+        own_lengthscale: Tensor,
+        own_outputscale: Tensor,
+        own_noise: Tensor,
+        level_variance: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str = "matern52",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lengthscale, outputscale, kernel, task_names or range_names(len(parts)))
+        self.register(
+            points=points,
+            parts=parts.contiguous(),
+            alpha=parts.contiguous().sum(dim=0, keepdim=True),
+            inverse_root=by_columns(inverse_root),
+            reference=reference,
+            own_lengthscale=own_lengthscale,
+            own_outputscale=own_outputscale,
+            own_noise=own_noise,
+            level_variance=level_variance,
+            prior_mean=torch.zeros_like(outputscale),
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def from_data(
+        cls,
         train_X: Tensor,
         train_Y: Tensor,
         task: Tensor,
@@ -137,70 +158,172 @@ class ConditionedPopulation(ConditionedBatch):
         outputscale: Tensor,
         kernel: str = "matern52",
         task_names: Sequence[str] | None = None,
-    ) -> None:
-        names = task_names or [str(index) for index in range(int(task.max()) + 1)]
-        super().__init__(lengthscale, outputscale, kernel, names)
-        self.register(
-            train_X=train_X,
-            train_Y=train_Y,
-            task=task,
-            noise=noise,
-            own_lengthscale=own_lengthscale,
-            own_outputscale=own_outputscale,
-            own_noise=own_noise,
-            level_variance=level_variance,
-            prior_mean=torch.zeros_like(outputscale),
-            mask=torch.ones_like(task, dtype=torch.bool).unsqueeze(0),
-            reference=train_X[reference_rows(train_X)],
+        max_inducing: int | None = None,
+    ) -> Self:
+        """Conditions on the data of all tasks.
+
+        Args:
+            train_X: An ``N x d`` tensor: the inputs of all tasks, stacked.
+            train_Y: An ``N`` tensor of outcomes.
+            task: An ``N`` tensor: the task of each row, from 0.
+            noise: An ``N`` tensor of observation noise variances.
+            own_lengthscale: As in the constructor, as are those that follow.
+            own_outputscale: The signal variance of the tasks' own functions.
+            own_noise: The noise variance of a further task.
+            level_variance: The variance of the tasks' levels.
+            lengthscale: The lengthscales of the function that all share.
+            outputscale: Its signal variance.
+            kernel: The stationary kernel's name.
+            task_names: The tasks' names.
+            max_inducing: More rows than these are kept on at most so many inducing points; ``None``
+                keeps all of them exactly.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite.
+        """
+        names = list(task_names or range_names(int(task.max()) + 1))
+        floats = train_X, train_Y, noise, own_lengthscale, own_outputscale, level_variance
+        X, Y, noise, *own_parts = (part.detach().double() for part in floats)
+        reference = X[different_rows(X, MAX_REFERENCE)]
+        own = _OwnPart(kernel, reference, *own_parts)
+        common = Stationary(kernel, lengthscale.double(), outputscale[0].double())
+        sizes = torch.bincount(task, minlength=len(names)).tolist()
+        tasks = task.argsort(stable=True).split(sizes)
+        if len(X) <= (max_inducing or len(X)):
+            covariance = common.between(X, X) + noise.diag()
+            for rows in tasks:
+                covariance[rows.unsqueeze(-1), rows] += own.covariance(X[rows])
+            inverse_root = inverse_cholesky(
+                covariance.unsqueeze(0), lambda _, row: names[int(task[row])]
+            )
+            alpha = inverse_root[0].mT @ (inverse_root[0] @ Y)
+            points, parts = X, torch.stack([alpha * (task == i) for i in range(len(names))])
+        else:
+            inducing = InducingPoints.chosen(common, X, cast(int, max_inducing))
+            number = len(inducing.points)
+            precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
+            for rows in tasks:
+                columns = inducing.whiten(X[rows]).mT
+                solved = own.solve(X[rows], noise[rows], columns)
+                precision += columns.mT @ solved
+                weighted += solved.mT @ Y[rows].unsqueeze(-1)
+            points, alpha, inverse_root = inducing.condense(precision, weighted)
+            inverse_root, parts = (
+                inverse_root.unsqueeze(0),
+                points.new_empty(len(tasks), len(points)),
+            )
+            for index, rows in enumerate(tasks):
+                cross = common.between(points, X[rows])
+                rest = Y[rows].unsqueeze(-1) - cross.mT @ alpha
+                told = cross @ own.solve(X[rows], noise[rows], rest)
+                parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
+        return cls(
+            points,
+            parts,
+            inverse_root,
+            reference,
+            own_lengthscale,
+            own_outputscale,
+            own_noise,
+            level_variance,
+            lengthscale,
+            outputscale,
+            kernel,
+            names,
         )
-        with torch.no_grad():
-            self.register(inverse_root=self._factorize())
-            self.register(alpha=self.solve(self.train_Y.unsqueeze(0)))
 
     @property
     def num_tasks(self) -> int:
         """The number of source tasks."""
         return len(self._task_names)
 
-    @property
-    def own(self) -> Stationary:
-        """The kernel of a task's own function."""
-        return Stationary(self.kernel, self.own_lengthscale, self.own_outputscale)
+    @torch.no_grad()
+    def distilled(self) -> Self:
+        """The same posterior on inducing points, chosen from its points."""
+        kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
+        inducing = InducingPoints.chosen(kernel, self.points, len(self.points))
+        means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
+        found = inducing.project(means, self.covariance(inducing.points)[0])
+        changed = {"points": found.points, "parts": found.alpha.mT}
+        tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
+        return type(self)(**tensors, kernel=self.kernel, task_names=self._task_names)
 
-    def _own_covariance(self) -> Tensor:
-        """The covariance of the data's levels and own functions, ``N x N``."""
-        same = self.task.unsqueeze(-1) == self.task
-        own = centred(self.own.between(self.train_X, self.train_X), reference_rows(self.train_X))
-        return same * (own + self.level_variance)
-
-    def _factorize(self) -> Tensor:
-        covariance = self.flat_kernels(self.train_X, self.train_X) + self._own_covariance()
-
-        def name(matrix: int, row: int) -> str:
-            return self._task_names[int(self.task[row])]
-
-        return inverse_cholesky(covariance + self.noise.diag(), name)
-
-    def draw_noise(self, shape: torch.Size) -> Tensor:
-        """Draws the levels, own functions and noise of all tasks at the data: ``shape x 1 x N``."""
-        root = cholesky_or_nan(self._own_covariance() + self.noise.diag())
-        return self.alpha.new_empty(*shape, *self.alpha.shape).normal_() @ root.mT
+    def draw_coefficients(self, values: Tensor) -> Tensor:
+        """Draws the coefficients that turn draws from the prior into those of the posterior."""
+        kernels = self.flat_kernels(self.points, self.points)
+        return self.solve(values) + self._draw_rest(kernels, values.shape[:-2])
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the covariances of ``P x d`` inputs with the data: ``1 x P x N``."""
-        return self.flat_kernels(x, self.train_X)
-
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The data of all tasks."""
-        return self.train_X, self.train_Y, self.task
+        """Evaluates the covariances of ``P x d`` inputs with the points: ``1 x P x N``."""
+        return self.flat_kernels(x, self.points)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Returns the values: there is one kernel, and one GP."""
         return values
 
-    def aggregate_at_data(self, values: Tensor) -> Tensor:
-        """Returns the values: the data are of the function that all tasks share."""
-        return values
+
+MAX_ROWS_OF_TASK = 1500
+"""Of a task with more rows, the own function is kept on inducing points, too."""
+
+_MAX_OWN_INDUCING = 512
+
+
+@dataclass(frozen=True)
+class _OwnPart:
+    """What a task has besides the common function: level, own function and noise.
+
+    Args:
+        kernel: The name of the own functions' kernel.
+        reference: An ``R x d`` tensor: the inputs over which own functions have mean zero.
+        lengthscale: A ``d`` tensor.
+        outputscale: The signal variance.
+        level_variance: The variance of levels.
+    """
+
+    kernel: str
+    reference: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
+    level_variance: Tensor
+
+    @property
+    def function(self) -> Stationary:
+        """The kernel of own functions, before their mean is subtracted."""
+        return Stationary(self.kernel, self.lengthscale, self.outputscale)
+
+    def covariance(self, X: Tensor) -> Tensor:
+        """The ``n x n`` covariance of level and own function at inputs of one task."""
+        kernel = self.function
+        mean = kernel.between(X, self.reference).mean(dim=-1)
+        of_mean = kernel.between(self.reference, self.reference).mean()
+        means = mean.unsqueeze(-1) + mean - of_mean
+        return kernel.between(X, X) - means + self.level_variance
+
+    def solve(self, X: Tensor, noise: Tensor, columns: Tensor) -> Tensor:
+        """Computes ``R⁻¹ C`` for ``n x k`` columns ``C`` at one task's rows.
+
+        Of many rows, the own function is approximated on inducing points, and what they leave of
+        its variance counts as noise.
+        """
+        if len(X) <= MAX_ROWS_OF_TASK:
+            root = psd_safe_cholesky(self.covariance(X) + noise.diag())
+            return torch.cholesky_solve(columns, root)
+        # The mean at the reference must be told by the inducing points, too.
+        candidates = torch.cat([X, self.reference])
+        inducing = InducingPoints.chosen(self.function, candidates, _MAX_OWN_INDUCING)
+        features = inducing.whiten(X).mT
+        left = (self.outputscale - features.square().sum(dim=-1)).clamp_min(0.0)
+        features = features - inducing.whiten(self.reference).mean(dim=-1)
+        level = self.level_variance.sqrt().expand(len(X), 1)
+        precision = (noise + left).reciprocal().unsqueeze(-1)
+        features, columns = torch.cat([features, level], dim=-1), precision * columns
+        inner = features.mT @ (precision * features)
+        inner.diagonal().add_(1.0)
+        explained = torch.cholesky_solve(features.mT @ columns, torch.linalg.cholesky(inner))
+        return columns - precision * (features @ explained)
 
 
 class TargetScale(Module):

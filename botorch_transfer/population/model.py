@@ -240,9 +240,7 @@ class PopulationGP(SourcePosteriorGP):
         if list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
         gps = self.prior.gps
-        of_rows = gps.flat_cross(X.double())[0] * gps.alpha[0]
-        of_tasks = of_rows.new_zeros(len(X), len(names)).index_add_(1, gps.task, of_rows)
-        return self.scale.mean * of_tasks.mT
+        return self.scale.mean * gps.parts @ gps.flat_cross(X.double())[0].mT
 
 
 class PopulationMeanPath(ModelPath):

@@ -7,7 +7,6 @@ posterior in ``population.kernel``.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -28,7 +27,7 @@ from botorch_transfer.population.fit import (
     fit_population,
 )
 from botorch_transfer.population.kernel import ConditionedPopulation
-from botorch_transfer.prior import ConditionedPrior
+from botorch_transfer.prior import ConditionedPrior, Observations
 
 _PSEUDO_TASKS = 2.0
 """How many tasks the hyperprior of scales and levels counts as."""
@@ -44,16 +43,17 @@ class SourcePopulation(ConditionedPrior):
     Outcomes of task ``m``, standardized, are ``a_m + c(x) + h_m(x)`` plus noise, with a level
     ``a_m``, a function ``c`` that all tasks share, and one of the task's own, whose mean over the
     inputs of all tasks is zero. All tasks share the hyperparameters, so few points a task suffice.
-    Use it for up to a few thousand points of all
-    tasks together, from a single task on. Its cost grows with the cube of their number; beyond
-    ``max_points`` they are thinned out. A saved file contains the source observations.
+    Use it from a single task on. All points count, however many: hyperparameters are fitted to
+    some of them, and more points than ``max_inducing`` are kept on inducing points.
 
     Build one by :meth:`fit`, not by the constructor.
 
     Args:
         gps: The GP conditioned on the data of all tasks.
         units: How the data of the tasks became those of the prior.
+        data: The source data; ``None`` for a prior that does without them.
         log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
+        statistics: What the prior knows of its data, tensors by name; computed if omitted.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -63,6 +63,8 @@ class SourcePopulation(ConditionedPrior):
     """
 
     gps: ConditionedPopulation
+    varies: Tensor
+    """Which tasks' outcomes vary, an ``M`` boolean tensor."""
 
     @classmethod
     def fit(
@@ -86,8 +88,8 @@ class SourcePopulation(ConditionedPrior):
             hyperparameters: A :class:`Hyperprior` that was learned from other search spaces, of the
                 same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
                 the noise, then have the moments of its logarithms.
-            **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points``, ``max_points``
-                and ``seed``.
+            **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points`` and
+                ``max_inducing``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -99,7 +101,7 @@ class SourcePopulation(ConditionedPrior):
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> sources = SourcePopulation.fit([(X, X.sum(-1, keepdim=True))], max_points=500)
+            >>> sources = SourcePopulation.fit([(X, X.sum(-1, keepdim=True))], max_inducing=256)
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
@@ -109,18 +111,16 @@ class SourcePopulation(ConditionedPrior):
                 hyperparameters, tasks.X.shape[-1], kernel, "per_task"
             )
         found, _ = fit_population(tasks, kernel, chosen, learned)
-        return cls(
-            _condition(tasks.thinned(chosen.max_points, chosen.seed), found, kernel, units.names),
-            units,
-        )
+        data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
+        gps = _condition(data, found, kernel, units.names, chosen.max_inducing)
+        return cls(gps, units, data)
 
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         *,
         replace: bool = False,
-        max_points: int = PopulationOptions.max_points,
-        seed: int = PopulationOptions.seed,
+        max_inducing: int = PopulationOptions.max_inducing,
     ) -> Self:
         """Adds source tasks; the hyperparameters stay as they are.
 
@@ -128,9 +128,7 @@ class SourcePopulation(ConditionedPrior):
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
             replace: Whether a new task takes the place of an old one of its name, at the end.
-            max_points: The most points of all tasks that are kept, old ones included. Give again
-                what :meth:`fit` was given.
-            seed: The seed of the points that are kept where there are more.
+            max_inducing: As in :meth:`fit`.
 
         Returns:
             A new prior with the old tasks first; this one stays as it is.
@@ -149,16 +147,13 @@ class SourcePopulation(ConditionedPrior):
         if not kept:
             raise InputDataError("All old tasks would be replaced: fit a new prior.")
         if len(kept) < self.num_tasks:
-            return self.select(kept).append(new, max_points=max_points, seed=seed)
-        chosen = PopulationOptions(max_points=max_points, seed=seed)
-        padded, added_units = scaled_tasks(new, "per_task", self.input_transform)
-        units, old, added = self.units.join(added_units), self._rows(), _stacked(padded.double())
-        added = dataclasses.replace(added, task=added.task + self.num_tasks)
-        pairs = zip(vars(old).values(), vars(added).values(), strict=True)
-        together = StackedTasks(*(torch.cat([own, more.to(own.device)]) for own, more in pairs))
-        rows = together.thinned(chosen.max_points, chosen.seed)
-        gps = _condition(rows, self.hyperparameters, self.gps.kernel, units.names)
-        return type(self)(gps, units)
+            return self.select(kept).append(new, max_inducing=max_inducing)
+        padded, units = scaled_tasks(new, "per_task", self.input_transform)
+        found = self.hyperparameters
+        added = Observations.of(padded, padded.known_or(found.noise.expand(len(padded.X))))
+        data, units = self.observed.join(added, self.num_tasks), self.units.join(units)
+        gps = _condition(data, found, self.gps.kernel, units.names, max_inducing)
+        return type(self)(gps, units, data)
 
     def select(self, tasks: Sequence[int]) -> Self:
         """Conditions on some of the tasks only; the hyperparameters stay as they are.
@@ -180,22 +175,11 @@ class SourcePopulation(ConditionedPrior):
         """
         if len(tasks) == 0:
             raise ValueError("There is no prior of no source tasks: select at least one.")
-        rows, kept = self._rows(), torch.as_tensor(list(tasks), device=self.gps.task.device)
-        position = torch.full((self.num_tasks,), -1, device=kept.device)
-        position[kept] = torch.arange(len(kept), device=kept.device)
-        chosen = rows[position[rows.task] >= 0]
-        chosen = dataclasses.replace(
-            chosen, task=position[chosen.task], fixed_noise=rows.fixed_noise[kept]
-        )
-        units = self.units.select(kept)
-        gps = _condition(chosen, self.hyperparameters, self.gps.kernel, units.names)
-        return type(self)(gps, units)
-
-    def _rows(self) -> StackedTasks:
-        """The data with each row's noise variance as known."""
-        gps, known = self.gps, torch.ones(self.num_tasks, dtype=torch.bool)
-        known = known.to(gps.task.device)
-        return StackedTasks(gps.train_X, gps.train_Y, gps.noise, gps.task, known)
+        kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
+        data, units = self.observed.select(kept), self.units.select(kept)
+        most, kernel = max(PopulationOptions.max_inducing, len(self.gps.points)), self.gps.kernel
+        gps = _condition(data, self.hyperparameters, kernel, units.names, most)
+        return type(self)(gps, units, data)
 
     @property
     def hyperparameters(self) -> PopulationHyperparameters:
@@ -210,6 +194,12 @@ class SourcePopulation(ConditionedPrior):
             gps.own_noise,
         )
 
+    def _statistics(self) -> dict[str, Tensor]:
+        data = self.observed
+        squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
+        squares.index_add_(0, data.task, data.Y.square())
+        return super()._statistics() | {"varies": squares > 0}
+
     def _differences(self) -> Tensor:
         return self.gps.own_outputscale.reshape(1)
 
@@ -217,11 +207,7 @@ class SourcePopulation(ConditionedPrior):
 
     def _scales(self) -> Tensor:
         """The standard deviations of the tasks whose outcomes vary."""
-        squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
-        squares.index_add_(0, self.gps.task, self.gps.train_Y.square())
-        # Of tasks that were thinned out, it is known only that constant ones have a scale of one.
-        left_out = (self.num_points == 0) & (self.outcome_std != 1)
-        return self.outcome_std.double()[(squares > 0) | left_out]
+        return self.outcome_std.double()[self.varies]
 
     @property
     def typical_scale(self) -> float:
@@ -258,7 +244,7 @@ class SourcePopulation(ConditionedPrior):
         Returns:
             The transform, which does not depend on the target's outcomes.
         """
-        like, count = self.outcome_mean, len(self.gps.task)
+        like, count = self.outcome_mean, int(self.num_points.sum())
         biased = self.typical_scale * ((count - 1) / count) ** 0.5 if count > 1 else 1.0
         mean, spread = like.new_tensor(self.typical_level), like.new_tensor(biased)
         return PooledStandardize.from_moments(count, mean, spread, False, batch_shape)
@@ -273,16 +259,17 @@ def _stacked(tasks: PaddedTasks) -> StackedTasks:
 
 
 def _condition(
-    tasks: StackedTasks,
+    data: Observations,
     found: PopulationHyperparameters,
     kernel: str,
     names: Sequence[str],
+    max_inducing: int,
 ) -> ConditionedPopulation:
-    return ConditionedPopulation(
-        train_X=tasks.X,
-        train_Y=tasks.Y,
-        task=tasks.task,
-        noise=tasks.noise(found.task_noise),
+    return ConditionedPopulation.from_data(
+        train_X=data.X,
+        train_Y=data.Y,
+        task=data.task,
+        noise=data.noise,
         own_lengthscale=found.own_lengthscale,
         own_outputscale=found.own_outputscale,
         own_noise=found.noise,
@@ -291,4 +278,5 @@ def _condition(
         outputscale=found.outputscale.unsqueeze(0),
         kernel=kernel,
         task_names=names,
+        max_inducing=max_inducing,
     )

@@ -8,15 +8,17 @@ range, and when a parameter with empty cells is active.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas import DataFrame, Series, factorize, to_numeric
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
+from botorch_transfer.search_space.cells import is_text, with_numbers
 from botorch_transfer.search_space.parameters import (
     CategoricalParameter,
     FloatParameter,
@@ -24,6 +26,7 @@ from botorch_transfer.search_space.parameters import (
     OrdinalParameter,
     Parameter,
     has_decimal_comma,
+    is_none,
     refuse_where,
 )
 from botorch_transfer.search_space.space import SearchSpace, check_table
@@ -39,16 +42,32 @@ MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 MAX_CHOICES = 100
 """A column of text with more different values than this holds something else than choices."""
 
+MANY_EMPTY = 0.05
+"""If so large a share of a choice's cells is empty, an empty cell is a choice, too."""
 
-def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpace:
+NOTES = re.compile(
+    r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
+    r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
+)
+"""A column named by these words only says where or when a run was, or has its number."""
+
+DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
+
+
+def guess_space(
+    frame: DataFrame, leave_out: Collection[str] = (), task: str | None = None
+) -> SearchSpace:
     """Guesses the search space of a table of runs; look it over before you use it.
 
-    Columns with a single value, text that hardly repeats, and numbers of the rows themselves are no
-    parameters; the log names them. Ranges are those of the table.
+    No parameters are columns with a single value, or one within each task; text that hardly
+    repeats; numbers, places and dates of runs; and columns that name each value of another one in
+    another way, as a CAS number does: of these, the one with most letters is kept. The log says
+    which they are and why. Ranges are those of the table.
 
     Args:
-        frame: The table, one row a run.
+        frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are no parameters: the task's, the outcomes'.
+        task: The column that names the task.
 
     Returns:
         The space, parents of conditional parameters first, otherwise in the order of the columns.
@@ -60,50 +79,102 @@ def guess_space(frame: DataFrame, leave_out: Collection[str] = ()) -> SearchSpac
         >>> from pandas import DataFrame
         >>> runs = DataFrame({"lr": [0.001, 0.02, 0.3], "loss": [0.4, 0.5, 0.3]})
         >>> guess_space(runs, leave_out=["loss"]).parameters[0]
-        FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None)
+        FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_table(frame, ())
-    check_table(frame, [name for name in frame.columns if name not in leave_out])
-    columns = [str(name) for name in frame.columns if name not in leave_out]
+    columns = [name for name in frame.columns if name not in (*leave_out, task)]
+    check_table(frame, columns)
+    columns = list(map(str, columns))
+    frame = with_numbers(frame, columns, whole=True)
+    tasks = None if task is None else frame[task]
+    reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
+    unused = {name: reason for name, reason in reasons.items() if reason is not None}
+    unused |= _copies(frame, [name for name in columns if name not in unused])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may say where others are filled.
-    for name in sorted(columns, key=lambda name: frame[name].hasnans):
-        known = list(found.values())
-        condition = find_condition(frame, name, known) if frame[name].hasnans else None
-        if (parameter := _guess(frame[name].dropna(), condition)) is not None:
-            found[name] = parameter
+    left = [name for name in columns if name not in unused]
+    for name in sorted(left, key=lambda name: frame[name].hasnans):
+        known, column = list(found.values()), frame[name]
+        condition = find_condition(frame, name, known) if column.hasnans else None
+        empty = int(column.isna().sum())
+        if is_text(column) and condition is None and empty >= MANY_EMPTY * len(column):
+            filled = column.where(column.notna(), next(filter(is_none, column), "none"))
+            guessed = _guess(filled)
+            if isinstance(guessed, CategoricalParameter):
+                message = "%r is empty in %d of %d rows: it has the choice 'none'"
+                logger.info(message, name, empty, len(column))
+        else:
+            guessed = _guess(column.dropna(), condition)
+        if isinstance(guessed, str):
+            unused[name] = guessed
+        else:
+            found[name] = guessed
+    if unused:
+        listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
+        logger.info("No parameters: %s", listed)
     if not found:
         raise InputDataError(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}: there "
             "is no parameter to guess."
         )
-    if unused := [name for name in columns if name not in found]:
-        logger.info("No parameters, as their values never or always change: %s", ", ".join(unused))
     return SearchSpace(list(found.values()))
 
 
-def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter | None:
+def _describes_runs(column: Series, tasks: Series | None) -> str | None:
+    """Says why a column describes a run or a task, and is no parameter."""
+    text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
+    if is_datetime64_any_dtype(column.dtype) or (len(text) and text.str.fullmatch(DATE).all()):
+        return "holds dates"
+    if NOTES.fullmatch(str(column.name)):
+        return "says which run it was"
+    if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
+        return None
+    values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
+    return "has one value in each task" if values.max() <= 1 else None
+
+
+def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
+    """Finds columns that name each value of another one in another way."""
+    same: dict[bytes, list[str]] = {}
+    for name in columns:
+        codes, levels = factorize(frame[name])
+        if 2 <= len(levels) <= len(codes) / 2:
+            same.setdefault(codes.tobytes(), []).append(name)
+    reasons: dict[str, str] = {}
+    for names in same.values():
+        kept = max(names, key=lambda name: _share_of_letters(frame[name]))
+        reasons |= {name: f"goes with {kept!r}" for name in names if name != kept}
+    return reasons
+
+
+def _share_of_letters(column: Any) -> float:
+    text = "".join(map(str, column.dropna().unique()))
+    return sum(sign.isalpha() for sign in text) / max(len(text), 1)
+
+
+def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter | str:
+    """Guesses a parameter, or says why a column is none."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
-        return None
+        return "never changes"
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
         if to_numeric(column, errors="coerce").notna().any():
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((_plain(value) for value in values), key=str)
         if len(choices) > MAX_CHOICES or 2 * len(choices) > len(column) > 4:
-            return None
+            return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     numbers = np.sort(column[np.isfinite(column)].unique())
     if len(numbers) < 2:
-        return None
+        return "never changes"
     log = _is_logarithmic(column[np.isfinite(column)].to_numpy(dtype=np.float64))
     whole = bool((numbers == np.rint(numbers)).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not _is_run(numbers):
         levels = [int(number) if whole else float(number) for number in numbers]
         return OrdinalParameter(name, levels, log or _is_geometric(numbers), active_if)
     if whole and len(numbers) == len(column) > MAX_LEVELS and _is_run(numbers):
-        return None
+        return "counts the rows"
     if whole:
         return IntegerParameter(name, int(numbers[0]), int(numbers[-1]), log, active_if)
     return FloatParameter(name, float(numbers[0]), float(numbers[-1]), log, active_if)

@@ -11,6 +11,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
 from itertools import combinations
 from numbers import Real
 from typing import Any, ClassVar, Literal
@@ -58,6 +60,16 @@ class Parameter(ABC):
     def columns(self) -> tuple[str, ...]:
         """Columns of the table that hold this parameter."""
         return (self.name,)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the columns hold numbers."""
+        return True
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty cell is a value, too."""
+        return False
 
     @property
     def feature_names(self) -> list[str]:
@@ -161,6 +173,11 @@ def relative_tolerance(column: Series) -> float:
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
+def is_none(value: Any) -> bool:
+    """Whether a value is the word "none", which is what an empty cell of a choice means."""
+    return isinstance(value, str) and value.casefold() == "none"
+
+
 def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
     """Finds text such as ``"9,5"`` in a column of ``n`` values; an ``n`` array."""
     values = column.tolist()
@@ -181,6 +198,11 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
     raise InputDataError(f"Parameter {column.name!r} {found} {where}, {problem}.")
 
 
+def _ratio(part: Array, whole: Array) -> Array:
+    """The part of a whole; a half in a range of one value, which has no width."""
+    return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
+
+
 class _RangeParameter(Parameter):
     """Base class of parameters with a range: checks the range, and reads columns within it."""
 
@@ -196,10 +218,10 @@ class _RangeParameter(Parameter):
             raise TypeError(
                 f"Parameter {self.name!r} has the bounds {lower!r} and {upper!r}: give numbers."
             )
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower <= upper):
             raise ValueError(
                 f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
-                "give finite bounds, the lower one below the upper one."
+                "give finite bounds, the lower one below the upper one or equal to it."
             )
         if self.log is True and lower <= 0:
             raise ValueError(
@@ -245,16 +267,18 @@ class _RangeParameter(Parameter):
         lower, upper = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
         with np.errstate(invalid="ignore", divide="ignore"):
             beyond = self._scale(numbers)
-        beyond = (beyond - beyond.clip(lower, upper)) / (upper - lower)
-        # Rounding errors at the bounds are no change of the range.
-        beyond[np.abs(beyond) < 1e-9] = 0.0
+            beyond = beyond - beyond.clip(lower, upper)
+            # Rounding errors at the bounds are no change of the range.
+            beyond[np.abs(beyond) < 1e-9 * (upper - lower or abs(lower))] = 0.0
+            # Beyond a range of one value there is no place.
+            beyond[beyond != 0] /= upper - lower
         beyond[~np.isfinite(beyond)] = np.nan
         return (self._inside(numbers.clip(self.lower, self.upper)) + beyond)[:, None]
 
     def _inside(self, values: Array) -> Array:
         """Scales values of the range to the unit interval."""
         start, end = self._ends
-        return ((self._scale(values) - start) / (end - start)).clip(0.0, 1.0)
+        return _ratio(self._scale(values) - start, end - start).clip(0.0, 1.0)
 
     @property
     def _ends(self) -> Array:
@@ -274,13 +298,20 @@ class FloatParameter(_RangeParameter):
             suits momentum-like parameters: 0.9, 0.99 and 0.999 are equally far apart.
         active_if: Mapping from the name of a parent parameter, defined earlier in the space, to the
             values of the parent for which this parameter is active; several parents must all agree.
+        step: Suggested values are multiples of it, and the range begins and ends with one. Other
+            values in a table keep their place.
 
     Raises:
-        ValueError: If the range is empty or not finite, or is not positive on a logarithmic scale.
+        ValueError: If the range is empty or not finite, or is not positive on a logarithmic scale,
+            or has no multiple of the step.
 
     Example:
         >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name
         'learning_rate'
+        >>> import numpy as np
+        >>> FloatParameter("volume", 0.05, 0.95, step=0.1).decode(np.array([[0.26]]))
+           volume
+        0     0.3
     """
 
     name: str
@@ -288,9 +319,12 @@ class FloatParameter(_RangeParameter):
     upper: float
     log: bool | Literal["1-x"] = False
     active_if: ActiveIf | None = field(default=None, hash=False)
+    step: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.step is not None:
+            self._round_range(self.step)
         if self.log not in (True, False, "1-x"):
             raise ValueError(
                 f"Parameter {self.name!r} has log={self.log!r}: use True, False or '1-x'."
@@ -302,9 +336,11 @@ class FloatParameter(_RangeParameter):
             )
 
     @property
-    def size(self) -> None:
-        """``None``: a continuous parameter."""
-        return
+    def size(self) -> int | None:
+        """``None``: continuous, unless there is a step, or the range has one value."""
+        if self.step is not None:
+            return round((self.upper - self.lower) / self.step) + 1
+        return 1 if self.lower == self.upper else None
 
     def encode(self, frame: DataFrame) -> Array:
         """Scales values to the unit interval; see ``Parameter.encode``."""
@@ -312,7 +348,36 @@ class FloatParameter(_RangeParameter):
 
     def decode(self, unit: Array) -> DataFrame:
         """Scales back to the parameter's range; see ``Parameter.decode``."""
-        return DataFrame({self.name: self._unscale(unit[:, 0]).clip(self.lower, self.upper)})
+        values = self._unscale(unit[:, 0])
+        if self.step is not None:
+            values = _multiples(np.rint(values / self.step), self.step)
+        return DataFrame({self.name: values.clip(self.lower, self.upper)})
+
+    def unit_grid(self) -> Array:
+        """Encodings of all multiples of the step, ``size x 1``."""
+        if self.size is None:
+            return super().unit_grid()
+        ranks = np.arange(self.size, dtype=np.float64)
+        return self._inside(self.lower + ranks * (self.step or 0.0))[:, None]
+
+    def _round_range(self, step: float) -> None:
+        """Lets the range begin and end with a multiple of the step."""
+        if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
+            raise ValueError(f"Parameter {self.name!r} has the step {step!r}: give one above 0.")
+        first, last = math.ceil(self.lower / step - 1e-9), math.floor(self.upper / step + 1e-9)
+        if first > last:
+            raise ValueError(
+                f"Parameter {self.name!r} has no multiple of its step {step} in its range "
+                f"[{self.lower}, {self.upper}]: widen the range, or give a smaller step."
+            )
+        for name, number in (("lower", first), ("upper", last)):
+            object.__setattr__(self, name, float(_multiples(np.array(number), step)))
+
+
+def _multiples(numbers: Array, step: float) -> Array:
+    """Multiples of a step, with as many decimals as it has: 3 times 0.1 is 0.3."""
+    exponent = Decimal(str(step)).as_tuple().exponent
+    return np.round(numbers * step, max(0, -int(exponent)))
 
 
 @dataclass(frozen=True)
@@ -406,7 +471,7 @@ class IntegerParameter(_RangeParameter):
         start, end = self._ends
         below = self._scale(integers - 0.5) - start
         above = end - self._scale(integers + 0.5)
-        return below / (below + above)
+        return _ratio(below, below + above)
 
 
 class _ListedParameter(Parameter):
@@ -497,13 +562,16 @@ class OrdinalParameter(_ListedParameter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._numeric and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all():
+        if (
+            self.is_numeric
+            and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all()
+        ):
             raise ValueError(
                 f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
                 "order and further apart than rounding errors, or use CategoricalParameter if they "
                 "have no order."
             )
-        if self.log and not (self._numeric and self.values[0] > 0):
+        if self.log and not (self.is_numeric and self.values[0] > 0):
             raise ValueError(
                 f"Parameter {self.name!r} has log=True and the values {self.values}: a "
                 "logarithmic scale needs positive numbers."
@@ -512,7 +580,7 @@ class OrdinalParameter(_ListedParameter):
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
-        if self._numeric:
+        if self.is_numeric:
             return DataFrame({self.name: np.array(self.values)[ranks]})
         return self._take(ranks)
 
@@ -521,7 +589,8 @@ class OrdinalParameter(_ListedParameter):
         return self._positions[:, None]
 
     @property
-    def _numeric(self) -> bool:
+    def is_numeric(self) -> bool:
+        """Whether all values are numbers."""
         return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
 
     @property
@@ -554,7 +623,7 @@ class OrdinalParameter(_ListedParameter):
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """The position of each of ``n`` values, or -1; forgives numbers their rounding errors."""
-        if not self._numeric:
+        if not self.is_numeric:
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
@@ -568,41 +637,164 @@ class OrdinalParameter(_ListedParameter):
 class CategoricalParameter(_ListedParameter):
     """One of a list of values without an order; one column of the encoding for each (one-hot).
 
+    If one of the values is ``"none"``, in upper or lower case, it is that of empty cells.
+
+    With ``descriptors``, numbers that describe the values, these are the encoding instead, each
+    scaled to the unit interval. Values with similar numbers are then near to one another, and a
+    value that no run has is no stranger.
+
     Args:
         name: Column of the table that holds the parameter.
-        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1.
+        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1. With
+            descriptors it may be left out: those of the descriptors.
         active_if: Mapping from the name of a parent parameter to the values for which this one is
             active.
+        descriptors: A table of numbers indexed by the values, or with a column of them that is
+            named like the parameter. Old runs may have values of it that are no longer choices.
 
     Raises:
-        ValueError: If there are no values or repeated ones.
+        ValueError: If there are no values or repeated ones; or if a value has no descriptors, has
+            the same as another one, or one that is no finite number.
 
     Example:
         >>> CategoricalParameter("kernel", ("rbf", "poly")).feature_names
         ['kernel=rbf', 'kernel=poly']
+        >>> polarity = {"solvent": ["water", "THF", "DMF"], "polarity": [1.0, 0.21, 0.39]}
+        >>> solvent = CategoricalParameter("solvent", ("water", "DMF"), descriptors=polarity)
+        >>> solvent.feature_names
+        ['solvent: polarity']
     """
 
     name: str
-    values: Sequence[Any]
+    values: Sequence[Any] = ()
     active_if: ActiveIf | None = field(default=None, hash=False)
+    descriptors: DataFrame | Mapping[str, Sequence[Any]] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.descriptors is not None:
+            table = _read_descriptors(self.name, self.descriptors)
+            object.__setattr__(self, "descriptors", table)
+            if not isinstance(self.values, str) and not len(tuple(self.values)):
+                object.__setattr__(self, "values", table[self.name])
+        super().__post_init__()
+        if self.descriptors is None:
+            return
+        if unknown := [value for value in self.values if value not in self._points]:
+            raise ValueError(
+                f"Parameter {self.name!r} has no descriptors of the value {unknown[0]!r}: add its "
+                "row to the table."
+            )
+        points = [tuple(self._points[value]) for value in self.values]
+        for rank, point in enumerate(points):
+            if point in points[:rank]:
+                raise ValueError(
+                    f"Parameter {self.name!r} has the same descriptors for "
+                    f"{self.values[points.index(point)]!r} and {self.values[rank]!r}: add one that "
+                    "tells them apart."
+                )
 
     @property
     def feature_names(self) -> list[str]:
-        """One name a value."""
-        return [f"{self.name}={value}" for value in self.values]
+        """One name a value, or a descriptor."""
+        if self.descriptors is None:
+            return [f"{self.name}={value}" for value in self.values]
+        return [f"{self.name}: {column}" for column in self.descriptors if column != self.name]
 
     @property
     def neutral(self) -> Array:
-        """Equal shares."""
-        return np.full(self.size, 1 / self.size)
+        """Equal shares, or the middle of descriptors."""
+        if self.descriptors is None:
+            return np.full(self.size, 1 / self.size)
+        return np.full(len(self.feature_names), 0.5)
+
+    @property
+    def is_numeric(self) -> bool:
+        """False: numbers in the list are names."""
+        return False
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether one of the values is ``"none"``."""
+        return any(is_none(value) for value in self.values)
+
+    def encode(self, frame: DataFrame) -> Array:
+        """Looks values up in the list; see ``Parameter.encode``."""
+        if not self.may_be_empty:
+            read_values(frame[self.name])
+        return super().encode(frame)
+
+    def place(self, frame: DataFrame) -> Array:
+        """Values that are no choices have a place if they have descriptors."""
+        if self.descriptors is None:
+            return super().place(frame)
+        nowhere = np.full(len(self.feature_names), np.nan)
+        cells = self._cells(frame[self.name])
+        return np.array([self._points.get(cell, nowhere) for cell in cells]).reshape(
+            len(cells), len(nowhere)
+        )
 
     def decode(self, unit: Array) -> DataFrame:
-        """Takes the value with the largest share; see ``Parameter.decode``."""
-        return self._take(unit.argmax(axis=1))
+        """Takes the value with the largest share, or the nearest one; see ``Parameter.decode``."""
+        if self.descriptors is None:
+            return self._take(unit.argmax(axis=1))
+        gaps = unit[:, None] - self.unit_grid()
+        return self._take(np.square(gaps).sum(axis=-1).argmin(axis=1))
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, ``size x size``."""
-        return np.eye(self.size)
+        """Encodings of all values, ``size x w``."""
+        if self.descriptors is None:
+            return np.eye(self.size)
+        return np.array([self._points[value] for value in self.values])
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws ``n`` of the values, each as often; see ``Parameter.sample``."""
+        if self.descriptors is None:
+            return super().sample(n, rng)
+        return self.unit_grid()[rng.integers(self.size, size=n)]
+
+    @cached_property
+    def _points(self) -> dict[Any, Array]:
+        """The place of each value that has descriptors."""
+        table = {**(self.descriptors or {})}
+        levels = table.pop(self.name)
+        numbers = np.array(list(table.values()), dtype=np.float64)
+        above = numbers - numbers.min(axis=1, keepdims=True)
+        points = _ratio(above, above.max(axis=1, keepdims=True)).T
+        return dict(zip(levels, points, strict=True))
+
+    def _ranks(self, column: Series) -> NDArray[np.intp]:
+        """The position of each of ``n`` values, or -1; an empty cell is ``"none"`` or -1."""
+        return super()._ranks(self._cells(column))
+
+    def _cells(self, column: Series) -> Series:
+        """The cells, with ``"none"`` or a value that is never in the list for empty ones."""
+        no_value = next((value for value in self.values if is_none(value)), object())
+        return column.astype(object).where(column.notna(), no_value)
+
+
+def _read_descriptors(
+    name: str, descriptors: DataFrame | Mapping[str, Sequence[Any]]
+) -> dict[str, tuple[Any, ...]]:
+    """The columns of a table of descriptors, that of the values first."""
+    try:
+        table = DataFrame(descriptors)
+        if name not in table.columns:
+            if not isinstance(descriptors, DataFrame):
+                raise ValueError(f"there is no column {name!r} with the values")
+            table = table.rename_axis(name).reset_index()
+        levels = table.pop(name)
+        if levels.duplicated().any():
+            raise ValueError(f"the value {levels[levels.duplicated()].iloc[0]!r} has two rows")
+        if table.empty:
+            raise ValueError("there is no column of numbers, or no row")
+        for column in table.columns:
+            numbers = to_numeric(table[column], errors="coerce")
+            if len(wrong := levels[~np.isfinite(numbers.astype(float))]):
+                raise ValueError(f"{column!r} of {wrong.iloc[0]!r} is no finite number")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"Parameter {name!r} has wrong descriptors: {error}.") from error
+    numbers_of = {str(column): tuple(table[column].astype(float)) for column in table.columns}
+    return {name: tuple(levels.tolist()), **numbers_of}
 
 
 @dataclass(frozen=True)

@@ -127,10 +127,11 @@ class SearchSpace:
         Args:
             spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
                 under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
-                ``"low"``, ``"high"``, maybe ``"log"``), ``"ordinal"`` (``"values"``, maybe
-                ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"`` (maybe ``"step"``;
-                all of these together are one composition). It may have an ``"active_if"``,
-                ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, and a ``"note"``, which is ignored.
+                ``"low"``, ``"high"``, maybe ``"log"``, for floats maybe ``"step"``), ``"ordinal"``
+                (``"values"``, maybe ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"``
+                (maybe ``"step"``; all of these together are one composition). Choices may have
+                ``"descriptors"``. It may have an ``"active_if"``, ``{"kernel": ["rbf"]}`` or
+                ``"kernel==rbf"``, and a ``"note"``, which is ignored.
 
         Returns:
             The space, parameters in the order of the mapping.
@@ -209,6 +210,11 @@ class SearchSpace:
         return [column for parameter in self.parameters for column in parameter.columns]
 
     @property
+    def number_columns(self) -> list[str]:
+        """Columns of the table that hold numbers."""
+        return [column for p in self.parameters if p.is_numeric for column in p.columns]
+
+    @property
     def feature_names(self) -> list[str]:
         """Names of the ``d`` columns of the encoding."""
         return [name for parameter in self.parameters for name in parameter.feature_names]
@@ -225,7 +231,7 @@ class SearchSpace:
 
     @property
     def discrete_dims(self) -> dict[int, list[float]]:
-        """Allowed values, in the unit cube, of columns that hold integers and ordinals.
+        """Allowed values, in the unit cube, of columns of integers, ordinals, floats with a step.
 
         This is what ``optimize_acqf_mixed_alternating(discrete_dims=...)`` takes. One-hot columns
         and compositions aren't in it, because that optimizer moves one column at a time: fix the
@@ -236,8 +242,8 @@ class SearchSpace:
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
             for parameter, columns in self._places
-            if isinstance(parameter, IntegerParameter | OrdinalParameter)
-            and 1 < parameter.size <= MAX_LISTED_VALUES
+            if isinstance(parameter, FloatParameter | IntegerParameter | OrdinalParameter)
+            and 1 < (parameter.size or 0) <= MAX_LISTED_VALUES
         }
 
     @property
@@ -555,10 +561,10 @@ def _check_condition(
 
 
 _FORMATS: dict[str, tuple[type[Any], tuple[str, ...], set[str]]] = {
-    "float": (FloatParameter, ("low", "high"), {"log"}),
+    "float": (FloatParameter, ("low", "high"), {"log", "step"}),
     "int": (IntegerParameter, ("low", "high"), {"log"}),
     "ordinal": (OrdinalParameter, ("values",), {"log"}),
-    "categorical": (CategoricalParameter, ("choices",), set()),
+    "categorical": (CategoricalParameter, ("choices",), {"descriptors"}),
     "simplex": (SimplexParameter, ("components",), {"step"}),
 }
 """Of each ``"type"`` in a dictionary: the class, the entries that it needs, and optional ones."""

@@ -28,13 +28,14 @@ from botorch_transfer.gp.hyperpriors import (
     learned_hyperparameters,
 )
 from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
     OutcomeScale,
     check_padded_size,
     read_models,
     scaled_tasks,
     target_transform,
 )
-from botorch_transfer.prior import ConditionedPrior
+from botorch_transfer.prior import ConditionedPrior, Observations
 
 
 class SourceGPs(ConditionedPrior):
@@ -43,7 +44,8 @@ class SourceGPs(ConditionedPrior):
     The GPs are independent, have a scaled stationary kernel with a lengthscale for each input, and
     are kept, fitted and evaluated as one batch. Use it when every source task has enough
     evaluations for a surrogate of its own, a few dozen or more; its cost grows linearly with the
-    number of tasks. A saved file contains the source observations.
+    number of tasks. Of large tasks all points count, too: hyperparameters are fitted to
+    ``fit_points`` of them, and more points than ``max_inducing`` are kept on inducing points.
 
     Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -61,6 +63,11 @@ class SourceGPs(ConditionedPrior):
     """
 
     gps: ConditionedGPs
+    agreement: Tensor
+    """Rank correlations (Spearman's) of each task's outcomes with the mean prediction of all other
+    tasks, for at most ``MAX_TASKS`` tasks; zero where either is constant. Empty for one task. A
+    target without data is one more task: sources that do not predict each other are unlikely to
+    predict it."""
 
     @classmethod
     def fit(
@@ -89,7 +96,8 @@ class SourceGPs(ConditionedPrior):
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``,
-                ``seed``, ``chunk_elements``, ``max_bytes``, ``n_jobs`` and ``progress``.
+                ``seed``, ``fit_points``, ``max_inducing``, ``chunk_elements``, ``max_bytes``,
+                ``n_jobs`` and ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -105,7 +113,9 @@ class SourceGPs(ConditionedPrior):
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
         map_options = MAPOptions(**options)
-        check_size = partial(check_padded_size, max_bytes=map_options.max_bytes)
+        check_size = partial(
+            check_padded_size, max_bytes=map_options.max_bytes, most=map_options.largest_matrix
+        )
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
@@ -114,8 +124,9 @@ class SourceGPs(ConditionedPrior):
                 hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
             )
         result = fit_map(tasks, kernel, hyperparameters, map_options)
-        gps = result.condition(tasks, kernel, units.names)
-        return cls(gps, units, result.log_posterior.to(tasks.X))
+        gps = result.condition(tasks, kernel, units.names, map_options.max_inducing)
+        data = Observations.of(tasks, tasks.known_or(result.noise))
+        return cls(gps, units, data, result.log_posterior.to(tasks.X))
 
     @classmethod
     def from_models(
@@ -145,7 +156,7 @@ class SourceGPs(ConditionedPrior):
         """
         read = read_models(models, input_transform)
         check_padded_size(read.units.names, read.tasks.num_points.tolist())
-        gps = ConditionedGPs(
+        gps = ConditionedGPs.from_data(
             train_X=read.tasks.X,
             train_Y=read.tasks.Y,
             mask=read.tasks.mask,
@@ -156,7 +167,7 @@ class SourceGPs(ConditionedPrior):
             kernel=read.kernel,
             task_names=read.units.names,
         )
-        return cls(gps, read.units)
+        return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
 
     def append(
         self,
@@ -211,10 +222,13 @@ class SourceGPs(ConditionedPrior):
             return new
         old = self if len(kept) == self.num_tasks else self.select(kept)
         units = old.units.join(new.units)
+        chosen = MAPOptions(**options)
         sizes = torch.cat([old.num_points, new.num_points]).tolist()
-        check_padded_size(units.names, sizes, MAPOptions(**options).max_bytes)
+        check_padded_size(units.names, sizes, chosen.max_bytes, chosen.largest_matrix)
         log_posterior = torch.cat([old.log_posterior, new.log_posterior])
-        return type(self)(old.gps.join(new.gps, units.names), units, log_posterior)
+        gps = old.gps.join(new.gps, units.names)
+        data = old.observed.join(new.observed, old.num_tasks)
+        return type(self)(gps, units, data, log_posterior)
 
     def select(self, tasks: Sequence[int]) -> Self:
         """Takes some of the tasks; nothing is computed anew.
@@ -232,8 +246,17 @@ class SourceGPs(ConditionedPrior):
             ('tuesday',)
         """
         index = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
-        gps, units = self.gps.select(index), self.units.select(index)
-        return type(self)(gps, units, self.log_posterior[index])
+        gps, units, log_posterior = (
+            self.gps.select(index),
+            self.units.select(index),
+            self.log_posterior[index],
+        )
+        if self.data is not None:
+            return type(self)(gps, units, self.data.select(index), log_posterior)
+        chosen = {
+            n: t[index] if len(t) == self.num_tasks else t for n, t in self.statistics.items()
+        }
+        return type(self)(gps, units, None, log_posterior, chosen)
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the posterior means of all source tasks, in the prior's units.
@@ -284,7 +307,9 @@ class SourceGPs(ConditionedPrior):
         """
         return self.gps.covariance(self._transformed(X))
 
-    @torch.no_grad()
+    def _statistics(self) -> dict[str, Tensor]:
+        return super()._statistics() | {"agreement": _agreement(self.gps, self.observed)}
+
     def _differences(self) -> Tensor:
         """Compares each task's outcomes with the mean prediction of all other tasks.
 
@@ -292,15 +317,17 @@ class SourceGPs(ConditionedPrior):
         be from what its sources predict. The outcomes of the task that is left out are scaled as
         those of a target are. Empty if there is one task only.
         """
-        compared, found = _left_out(self.gps), []
+        data, found = self.observed, []
+        compared = _left_out(self.gps, data)
         # On the host, as what follows is small: a device would be waited for at each task.
-        mean, std = self.outcome_mean.unsqueeze(-1), self.outcome_std.unsqueeze(-1)
-        outcomes, mask = (self.gps.train_Y * std + mean).cpu(), self.gps.mask.cpu()
-        known = {task: outcomes[task, mask[task]] for task, _, _ in compared}
+        mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
+        outcomes, task = (data.Y * std + mean).cpu(), data.task.cpu()
+        known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
         for left_out, rows, others in compared:
-            rest = torch.cat([Y for task, Y in known.items() if task != left_out])
-            transform = target_transform(self.outcome_scale, rest, torch.Size())
-            Y = outcomes[left_out, rows].unsqueeze(-1)
+            rest = torch.cat([Y for other, Y in known.items() if other != left_out])
+            moments = OutcomeMoments.of(rest)
+            transform = target_transform(self.outcome_scale, moments, torch.Size())
+            Y = outcomes[rows].unsqueeze(-1)
             if transform is not None:
                 transform(Y[:0])
                 Y, _ = transform.eval()(Y)
@@ -317,46 +344,25 @@ MAX_TASKS, MAX_POINTS = 32, 32
 """How many tasks are compared, and at how many points each; more do not change the result."""
 
 
-@torch.no_grad()
-def source_agreement(gps: ConditionedGPs) -> Tensor:
-    """Correlates each task's outcomes with the mean prediction of all other tasks.
-
-    A target without data is treated as one more task. If the sources do not predict each other,
-    they are unlikely to predict the target.
-
-    Args:
-        gps: The conditioned GPs of the source tasks, standardized.
-
-    Returns:
-        A tensor of rank correlations (Spearman's), one for each of at most ``MAX_TASKS`` tasks;
-        zero where outcomes or predictions are constant. Empty if there is one task only.
-
-    Example:
-        >>> X = torch.rand(20, 2, dtype=torch.double)
-        >>> Y = X.sum(-1, keepdim=True)
-        >>> source_agreement(SourceGPs.fit([(X, Y), (X, Y), (X, -Y)]).gps)
-        tensor([...
-    """
-    compared = _left_out(gps)
-    Y = gps.train_Y.cpu()
+def _agreement(gps: ConditionedGPs, data: Observations) -> Tensor:
+    """Correlates each task's outcomes with the mean prediction of all others by rank."""
+    Y = data.Y.cpu()
     return torch.tensor(
-        [_rank_correlation(Y[task, rows], others) for task, rows, others in compared]
+        [_rank_correlation(Y[rows], others) for _, rows, others in _left_out(gps, data)]
     )
 
 
-def _left_out(gps: ConditionedGPs) -> list[tuple[int, Tensor, Tensor]]:
+def _left_out(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
     """Each task that is compared, some of its rows, and the others' mean prediction there."""
     tasks = _compared(gps)
     if len(tasks) == 1:
         return []
-    gps = gps.select(tasks)
-    rows = [mask.nonzero().flatten() for mask in gps.mask.cpu()]
+    task_of_row = data.task.cpu()
+    rows = [(task_of_row == task).nonzero().squeeze(-1) for task in tasks]
     rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
-    size = gps.mask.shape[-1]
-    places = torch.cat([task * size + own for task, own in enumerate(rows)])
-    means = gps.mean(gps.train_X.flatten(end_dim=1)[places.to(gps.mask.device)]).cpu()
+    means = gps.select(tasks).mean(data.X[torch.cat(rows).to(data.X.device)]).cpu()
     parts = means.split([len(own) for own in rows], dim=-1)
-    others = [(m.sum(dim=0) - m[task]) / (len(tasks) - 1) for task, m in enumerate(parts)]
+    others = [(m.sum(dim=0) - m[place]) / (len(tasks) - 1) for place, m in enumerate(parts)]
     return list(zip(tasks, rows, others, strict=True))
 
 
@@ -364,7 +370,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     """Judges whether tasks predict one another.
 
     Args:
-        correlations: The result of :func:`source_agreement`.
+        correlations: The result of :attr:`SourceGPs.agreement`.
         significance: How many standard errors above zero the mean correlation has to be.
 
     Returns:
@@ -386,7 +392,7 @@ def _compared(gps: ConditionedGPs) -> list[int]:
     """The tasks to compare: all, or a selection that does not depend on their order."""
     if gps.num_tasks <= MAX_TASKS:
         return list(range(gps.num_tasks))
-    by_content = (gps.train_X.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
     return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
 
 

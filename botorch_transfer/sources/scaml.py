@@ -30,7 +30,6 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
@@ -43,6 +42,7 @@ from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
 from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.tasks import typical_rows
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -265,7 +265,8 @@ def screened_tasks(
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
-        >>> gps = ConditionedGPs(X, X.sum(-1), ones.bool(), ones[:, :2], ones[:, 0], 0.01 * ones)
+        >>> data = X, X.sum(-1), ones.bool()
+        >>> gps = ConditionedGPs.from_data(*data, ones[:, :2], ones[:, 0], 0.01 * ones)
         >>> screened_tasks(gps, X[0], X[0].sum(-1), 0.1 * torch.eye(10).double(), 2).shape
         torch.Size([2])
     """
@@ -273,7 +274,7 @@ def screened_tasks(
     members = zip(X.reshape(-1, n, d), Y.reshape(-1, n), residual.reshape(-1, n, n), strict=True)
     evidence = torch.stack([_log_evidence_of_all(gps, *member) for member in members]).mean(dim=0)
     order = torch.arange(gps.num_tasks, device=X.device)
-    for key in (gps.train_X.sum(dim=-1), gps.train_Y):
+    for key in (gps.points.sum(dim=-1), gps.alpha):
         values = (key * gps.mask).sum(dim=-1)
         order = order[values[order].argsort(stable=True)]
     by_evidence = evidence.round(decimals=_DECIMALS)[order].argsort(descending=True, stable=True)
@@ -283,19 +284,11 @@ def screened_tasks(
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
     """The log evidence of each task, an ``M`` tensor; some tasks are evaluated after the other."""
     X, Y, residual = X.double(), Y.double(), residual.double()
-    rows = _typical_rows(X, Y)
+    rows = typical_rows(X, Y, MAX_SCREENING_POINTS)
     X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
     size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
     chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
     return torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
-
-
-def _typical_rows(X: Tensor, Y: Tensor) -> Tensor:
-    """At most so many of the points, evenly spaced from the worst outcome to the best."""
-    order = torch.arange(len(Y), device=Y.device)
-    for key in (*X.mT, Y):
-        order = order[key[order].argsort(stable=True)]
-    return order[evenly_spaced(len(Y), MAX_SCREENING_POINTS)]
 
 
 def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:

@@ -1,19 +1,29 @@
 """Tables in, rows out: the next rows to try, from old runs of similar problems."""
 
-from botorch_transfer.suggestion.next_rows import Suggestion, suggest, suggest_rows
+from botorch_transfer.suggestion.next_rows import (
+    Suggestion,
+    predict,
+    predict_rows,
+    suggest,
+    suggest_rows,
+)
 from botorch_transfer.suggestion.reading import (
     EncodedTables,
     Outcome,
     read_outcomes,
     read_tables,
+    split_constraints,
 )
 
 __all__ = [
     "EncodedTables",
     "Outcome",
     "Suggestion",
+    "predict",
+    "predict_rows",
     "read_outcomes",
     "read_tables",
+    "split_constraints",
     "suggest",
     "suggest_rows",
 ]

@@ -15,39 +15,54 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.utils.datasets import SupervisedDataset
 from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.average import TransferGP
 from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
     fit_model,
+    is_source_data,
     learn_failures,
     make_acquisition,
+    mean_rank,
     moments,
+    named_model,
+    takes_sources,
 )
 from botorch_transfer.suggestion.reading import (
     EncodedTables,
     Goal,
+    Outcome,
+    Range,
     Runs,
     read_outcomes,
     read_tables,
+    split_constraints,
 )
-from botorch_transfer.suggestion.search import maximize
+from botorch_transfer.suggestion.region import Region
+from botorch_transfer.suggestion.search import maximize, not_taken, spread_out
 
-DEFAULT_MODEL: Callable[..., Any] = TransferGP
-"""The model of :func:`suggest` if none is given."""
+FIRST_RUNS = 4
+"""Without history, the least number of runs of the first design; with more than three parameters it
+is their number plus one."""
+
+QUANTILES = (0.05, 0.5, 0.95)
+"""The quantiles of :func:`predict`."""
 
 NUM_REFERENCE = 256
 """Random rows by which scales and references of acquisition functions are found."""
 
 MAX_NAMED = 5
 """The most source tasks to name for a row."""
+
+MAX_TOGETHER = 256
+"""How many rows are predicted at once."""
 
 
 class Suggestion(NamedTuple):
@@ -75,7 +90,7 @@ class Suggestion(NamedTuple):
 
 
 def suggest(
-    space: SearchSpace | Mapping[str, Any],
+    space: SearchSpace | Mapping[str, Any] | None,
     history: DataFrame | None,
     runs: DataFrame | None = None,
     outcome: str | Sequence[str] = "loss",
@@ -83,9 +98,12 @@ def suggest(
     n: int = 1,
     *,
     task: str = "task",
-    model: Callable[..., Any] | None = None,
+    candidates: DataFrame | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    constraints: Mapping[str, str] | Sequence[str] | None = None,
+    repeats: bool = False,
+    model: str | Callable[..., Any] | None = None,
     prior: Any = None,
-    constraints: Mapping[str, str] | None = None,
     noise: str | Mapping[str, str] | None = None,
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
@@ -93,6 +111,7 @@ def suggest(
     log: bool | str | Sequence[str] = False,
     step: str | None = None,
     run: str | None = None,
+    outcome_range: Range | Mapping[str, Range] | None = None,
     seed: int = 0,
 ) -> DataFrame:
     """Suggests the next rows to try, from a table of old runs and one of this study's runs.
@@ -104,10 +123,12 @@ def suggest(
     The search space may have changed since the old runs, see :func:`from_dataframe` for the rules.
 
     Args:
-        space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes.
+        space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes. With
+            ``candidates``, it may be ``None``: it is then guessed from them and the history.
         history: Old runs of other tasks, one row a run. Runs with an empty or infinite outcome have
             failed; if there is a ``status`` column, an empty outcome has failed only if ``status``
-            says so. ``None`` if there is a ``prior``.
+            says so. ``None`` if there is a ``prior``, or for a first campaign: it starts with a
+            spread-out design and goes on with a plain GP.
         runs: The runs of this study, maybe none. A run with an empty outcome, or without that
             column, is pending. A run has failed if its ``status`` says so, or an outcome is
             infinite. Columns that have no meaning here are ignored.
@@ -116,12 +137,21 @@ def suggest(
             If it is left out, small ones are, and a warning in the log says so, but for ``"loss"``.
         n: How many rows to suggest.
         task: The column of ``history`` that names the task.
-        model: The model, a class of this package (or what has its first three arguments and
-            ``train_Yvar``); :data:`DEFAULT_MODEL` by default.
+        candidates: A table of rows to choose from, as what is in stock. Suggestions are rows of
+            it, with its index and its further columns. Rows of ``runs`` are left out.
+        fixed: Values that parameters have today, such as ``{"temperature": 20}``; old runs at other
+            values still count.
+        constraints: What rows have to satisfy: linear constraints between parameters, as
+            ``"x1 + x2 <= 1"``, and limits of further outcomes, as ``"memory <= 5"``. Limits alone
+            may be a mapping such as ``{"memory": "<= 5"}``.
+        repeats: Whether rows of ``runs`` may be suggested again.
+        model: The model: a class of this package or its name; what has its first three arguments
+            and ``train_Yvar``; ``"SingleTaskGP"`` or another model of BoTorch, which starts without
+            the history; or ``"sorted"``, which takes rows near to the best of old tasks by their
+            mean rank, and predicts nothing. :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
         prior: What the model takes as its prior, pre-trained on encoded inputs, in place of
             ``history``; a mapping by outcome if there are several. It is about outcomes to be
             maximized: the negative of one to be minimized.
-        constraints: Limits of further outcomes, such as ``{"memory": "<= 5"}``.
         noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
             by outcome if there are several.
         status: The column of ``runs``, and maybe of ``history``, that says whether a run failed:
@@ -138,6 +168,8 @@ def suggest(
             says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
             from old curves, as a noisy run.
         run: The column whose value is the same in all rows of a run, in place of the parameters.
+        outcome_range: The least and the largest value that the objectives can have, as
+            ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
         seed: The seed of all random numbers.
 
     Returns:
@@ -167,15 +199,133 @@ def suggest(
         >>> list(rows.columns)
         ['C', 'predicted_mean', 'predicted_std', 'acquisition', 'sources']
     """
-    outcomes = read_outcomes(outcome, goal, constraints, noise, log)
+    limits, linear = split_constraints(constraints, space, candidates)
+    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    options |= {"missing": missing, "rename": rename, "step": step, "run": run}
+    options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
+    options |= {"missing": missing, "rename": rename, "repeats": repeats}
+    options |= {"step": step, "run": run}
     tables = read_tables(space, outcomes, history, runs, **options)
     return suggest_rows(tables, n, model, seed).rows
 
 
+def predict(
+    space: SearchSpace | Mapping[str, Any],
+    history: DataFrame | None,
+    runs: DataFrame | None,
+    rows: DataFrame,
+    outcome: str | Sequence[str] = "loss",
+    goal: Goal | Sequence[Goal] | None = None,
+    *,
+    task: str = "task",
+    constraints: Mapping[str, str] | Sequence[str] | None = None,
+    model: str | Callable[..., Any] | None = None,
+    prior: Any = None,
+    noise: str | Mapping[str, str] | None = None,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    log: bool | str | Sequence[str] = False,
+    outcome_range: Range | Mapping[str, Range] | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """Predicts the outcomes of given rows; the other arguments are those of :func:`suggest`.
+
+    Args:
+        space: The search space.
+        history: Old runs of other tasks.
+        runs: The runs of this study, maybe none.
+        rows: The table of rows to predict, with a column for each parameter.
+        outcome: The column of the outcome.
+        goal: Whether small or large outcomes are good.
+        task: The column of ``history`` that names the task.
+        constraints: Limits of further outcomes, which are predicted, too.
+        model: The model.
+        prior: The prior, in place of ``history``.
+        noise: The column with the outcome's standard errors.
+        status: The column that says whether a run failed.
+        missing: Values of parameters that old tasks do not record.
+        rename: New names of columns of ``history`` by their old ones.
+        log: Outcomes to model by their logarithm.
+        outcome_range: The least and the largest value that the objectives can have.
+        seed: The seed of all random numbers.
+
+    Returns:
+        The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``
+        and, as ``predicted_5``, ``predicted_50`` and ``predicted_95``, what the outcome is below
+        with a probability of so many per cent. Noise of measurements is not in them. If there are
+        several outcomes, ``_`` and the name follow.
+
+    Raises:
+        InputDataError: If a column is missing, or a value is none of the space's.
+        ValueError: If there are neither old runs nor runs with outcomes.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> table = predict(space, old, None, DataFrame({"C": [10.0]}), outcome_range=(0, 1))
+        >>> bool(table["predicted_5"][0] >= 0)
+        True
+    """
+    limits, _ = split_constraints(constraints, space)
+    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
+    options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
+    tables = read_tables(space, outcomes, history, runs, missing=missing, rename=rename, **options)
+    return predict_rows(tables, rows, model, seed)
+
+
+def predict_rows(
+    tables: EncodedTables,
+    rows: DataFrame,
+    model: str | Callable[..., Any] | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """Predicts as :func:`predict` does.
+
+    Args:
+        tables: What the tables say.
+        rows: The rows.
+        model: The model of outcomes with sources.
+        seed: The seed of all random numbers.
+
+    Returns:
+        The rows with their predictions.
+
+    Raises:
+        InputDataError: If a row is none of the space's.
+        ValueError: If there is nothing to predict from.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> from botorch_transfer.suggestion import read_outcomes, read_tables
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> tables = read_tables(space, read_outcomes(), old)
+        >>> len(predict_rows(tables, DataFrame({"C": [1.0, 2.0]})))
+        2
+    """
+    try:
+        X = tables.space.encode(rows)
+    except InputDataError as error:
+        raise InputDataError(f"In the rows to predict: {error}") from error
+    make, tables = _with_model(tables, model)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        models = _fit_models(tables, make)
+        if not models:
+            raise ValueError(
+                "There is nothing to predict from: give a history, or runs with outcomes, and a "
+                "model that predicts."
+            )
+        return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
+
+
 def suggest_rows(
-    tables: EncodedTables, n: int = 1, model: Callable[..., Any] | None = None, seed: int = 0
+    tables: EncodedTables,
+    n: int = 1,
+    model: str | Callable[..., Any] | None = None,
+    seed: int = 0,
 ) -> Suggestion:
     """Suggests rows as :func:`suggest` does, and returns the models with them.
 
@@ -203,60 +353,128 @@ def suggest_rows(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
-    if model is not None and not callable(model):
-        raise TypeError(f"model is {model!r}: give a model class, such as TransferGP.")
-    make = DEFAULT_MODEL if model is None else model
-    space, outcomes, sources, runs, _ = tables
+    make, tables = _with_model(tables, model)
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        models = {
-            outcome.name: fit_model(make, runs, i, sources[outcome.name])
-            for i, outcome in enumerate(outcomes)
-        }
-        X, values = _search(tables, list(models.values()), n, seed)
-        rows = space.decode(X)
-        for outcome in outcomes:
-            suffix = f"_{outcome.name}" if len(outcomes) > 1 else ""
-            mean, std = outcome.predicted(*moments(models[outcome.name], X))
-            rows[f"predicted_mean{suffix}"] = mean.numpy()
-            rows[f"predicted_std{suffix}"] = std.numpy()
+        models = _fit_models(tables, make)
+        X, values = _search(tables, make, list(models.values()), n, seed)
+        rows = _region(tables).decode(X).assign(**_predictions(tables.outcomes, models, X))
         rows["acquisition"] = values
-        rows["sources"] = _supporting_tasks(models[outcomes[0].name], X)
+        rows["sources"] = _supporting_tasks(models.get(tables.outcomes[0].name), X)
     return Suggestion(rows, models, X, tables)
 
 
+def _with_model(
+    tables: EncodedTables, model: str | Callable[..., Any] | None
+) -> tuple[Callable[..., Any], EncodedTables]:
+    """The model, and the tables without sources if it takes none."""
+    make = named_model(model)
+    if not takes_sources(make):
+        return make, tables._replace(sources=dict.fromkeys(tables.sources))
+    if model is not None and _has_none(tables.sources):
+        name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
+        raise ValueError(
+            f"{name} learns from old runs: give a history, or leave the model out for a plain GP."
+        )
+    return make, tables
+
+
+def _region(tables: EncodedTables) -> Region:
+    return Region(tables.space) if tables.region is None else tables.region
+
+
+def _fit_models(tables: EncodedTables, make: Callable[..., Any]) -> dict[str, Any]:
+    """Fits a model of each outcome; none if there is nothing to fit, or ``"sorted"`` needs none."""
+    names = [outcome.name for outcome in tables.outcomes]
+    sources = tables.sources
+    if make is mean_rank or (len(tables.runs.X) == 0 and _has_none(sources)):
+        return {}
+    return {name: fit_model(make, tables.runs, i, sources[name]) for i, name in enumerate(names)}
+
+
+def _has_none(sources: Mapping[str, Any]) -> bool:
+    return all(source is None for source in sources.values())
+
+
+def _predictions(
+    outcomes: Sequence[Outcome],
+    models: Mapping[str, Any],
+    X: Tensor,
+    levels: Sequence[float] = (),
+) -> dict[str, Any]:
+    """Columns of predictions, empty without models."""
+    columns: dict[str, Any] = {}
+    for outcome in outcomes:
+        suffix = f"_{outcome.name}" if len(outcomes) > 1 else ""
+        names = ["mean", "std", *(f"{100 * level:g}" for level in levels)]
+        found = [math.nan] * len(names)
+        if outcome.name in models:
+            parts = [moments(models[outcome.name], part) for part in X.split(MAX_TOGETHER)]
+            mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
+            quantiles = outcome.quantiles(mean, variance, torch.tensor(levels, dtype=torch.double))
+            found = [p.numpy() for p in (*outcome.predicted(mean, variance), *quantiles.T)]
+        columns |= {f"predicted_{name}{suffix}": v for name, v in zip(names, found, strict=True)}
+    return columns
+
+
 def _search(
-    tables: EncodedTables, models: Sequence[Any], n: int, seed: int
+    tables: EncodedTables, make: Callable[..., Any], models: Sequence[Any], n: int, seed: int
 ) -> tuple[Tensor, list[float]]:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
-    space, outcomes, sources, runs, old_failed = tables
+    space, outcomes, sources, runs, old_failed, _ = tables
+    region, has_outcomes = _region(tables), len(runs.X) > 0
+    tried = torch.cat([runs.awaited, runs.failed])
+    taken = tried[:0] if region.repeats else tried
     main_sources = sources[outcomes[0].name]
-    anchors = _anchors(space, main_sources, runs)
+    if make is mean_rank:
+        return _sorted_rows(region, main_sources, taken, n)
+    anchors = _anchors(region, main_sources, runs)
     feasibility = learn_failures(runs, main_sources, old_failed)
-    reference = space.encode(space.sample(NUM_REFERENCE, seed=0))
-    awaited, values = runs.awaited, list[float]()
-    is_first = len(runs.X) == 0
+    reference = region.sample(NUM_REFERENCE, seed=0)
+    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if _has_none(sources) else 0
+    new, values = tried[:0], list[float]()
     for number in range(n):
-        acquisition = make_acquisition(models, outcomes, awaited, reference, seed, is_first)
-        if feasibility is not None:
-            acquisition = FeasibleAcquisition(acquisition, feasibility)
-        taken = torch.cat([awaited, runs.failed])
-        x, value = maximize(acquisition, space, taken, anchors, not is_first, seed + number)
-        awaited = torch.cat([awaited, x.unsqueeze(0)])
+        if not models or len(tried) + number < first_runs:
+            x = spread_out(region, len(tried) + number, torch.cat([taken, new]), seed)
+            value = math.nan
+        else:
+            awaited = torch.cat([runs.awaited, new])
+            acquisition = make_acquisition(
+                models, outcomes, awaited, reference, seed, not has_outcomes
+            )
+            if feasibility is not None:
+                acquisition = FeasibleAcquisition(acquisition, feasibility)
+            x, value = maximize(
+                acquisition, region, torch.cat([taken, new]), anchors, has_outcomes, seed + number
+            )
+        new = torch.cat([new, x.unsqueeze(0)])
         values.append(value)
-    return awaited[len(awaited) - n :], values
+    return new, values
 
 
-def _anchors(space: SearchSpace, sources: Any, runs: Runs) -> Tensor:
+def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> tuple[Tensor, list[float]]:
+    """Takes rows of a finite region, else rows near to old and random ones, by their mean rank."""
+    if not is_source_data(sources):
+        raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
+    rows = region.grid()
+    if rows is None:
+        old = torch.cat([task.X for task in sources.values()]).clamp(0.0, 1.0)
+        rows = torch.cat([region.nearest(old), region.sample(NUM_REFERENCE, seed=0)]).unique(dim=0)
+    rows = not_taken(rows, taken, n)
+    values, order = torch.sort(mean_rank(sources, rows), descending=True, stable=True)
+    return rows[order[:n]], values[:n].tolist()
+
+
+def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
     """The best rows of this study and of each old task, at most 32 of them."""
     best = list(runs.X[runs.Y[:, 0].argsort(descending=True, stable=True)[:4]])
     if isinstance(sources, Mapping):
         tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
         best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]
     if not best:
-        return torch.empty(0, space.dim, dtype=torch.double)
+        return torch.empty(0, region.space.dim, dtype=torch.double)
     # Old runs may lie outside of the cube, where the space had other bounds.
-    return space.round(torch.stack(best).clamp(0.0, 1.0))
+    return region.nearest(torch.stack(best).clamp(0.0, 1.0))
 
 
 @torch.no_grad()
@@ -265,14 +483,12 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
 
     Of models without a posterior of each source task it names none.
     """
-    informed: Any = member_on_sources(model)
+    informed: Any = None if model is None else member_on_sources(model)
     if informed is None:
         return [""] * len(X)
     prior = informed.prior
     mean, variance = prior.moments(X)
-    gps = prior.gps
-    average = (gps.train_Y * gps.mask).sum(dim=-1) / prior.num_points
-    surety = (mean - average.unsqueeze(-1)) / variance.clamp_min(1e-12).sqrt()
+    surety = mean / variance.clamp_min(1e-12).sqrt()
     weights = getattr(informed, "weights", None)
     if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
         surety[weights < 0.1 * weights.max()] = -math.inf

@@ -37,18 +37,25 @@ from botorch.models.transforms import Standardize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.constraints import get_outcome_constraint_transforms
+from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.stats import rankdata
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
 
+from botorch_transfer import models
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
-from botorch_transfer.average import PLAIN_NOISE, PlainGP
+from botorch_transfer.arguments import constructor_arguments
+from botorch_transfer.average import PLAIN_NOISE, PlainGP, TransferGP
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.suggestion.reading import Outcome, Runs
+
+DEFAULT_MODEL: Callable[..., Any] = TransferGP
+"""The model of :func:`suggest` if none is given."""
 
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
 """The success rate to expect where nothing is known, and how many runs that is worth."""
@@ -76,6 +83,57 @@ MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
 # ----------------------------------------------------------------------------------------- models
 
 
+PLAIN, SORTED = "SingleTaskGP", "sorted"
+"""Names that stand beside those of the package's models."""
+
+
+def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
+    """Finds a model by its name.
+
+    Args:
+        model: A model class, or what makes a model; the name of one; or ``"sorted"``, which is
+            :func:`mean_rank`. ``None`` for the default.
+
+    Returns:
+        The class.
+
+    Raises:
+        TypeError: If it is no model.
+        ValueError: If there is no such name.
+
+    Example:
+        >>> named_model("ScaMLGP").__name__
+        'ScaMLGP'
+    """
+    if model is None:
+        return DEFAULT_MODEL
+    if isinstance(model, str):
+        own = {name: getattr(models, name) for name in models.__all__}
+        named = {**own, PLAIN: SingleTaskGP, SORTED: mean_rank}
+        if model not in named:
+            raise ValueError(f"There is no model {model!r}: choose one of {', '.join(named)}.")
+        return named[model]
+    if not callable(model):
+        raise TypeError(f"model is {model!r}: give a model class or its name, as 'TransferGP'.")
+    return model
+
+
+def takes_sources(model: Callable[..., Any]) -> bool:
+    """Tells a model with sources from one of BoTorch, whose third argument is ``train_Yvar``.
+
+    Args:
+        model: A class, or what makes a model.
+
+    Returns:
+        Whether it takes a prior or source data.
+
+    Example:
+        >>> takes_sources(SingleTaskGP)
+        False
+    """
+    return constructor_arguments(model)[2:3] != ["train_Yvar"]
+
+
 def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
     """Fits the model of one outcome.
 
@@ -96,14 +154,17 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     if bool(added.any()):
         likelihood = {"likelihood": AddedNoiseLikelihood(added)}
         noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood
+    takes_it = "likelihood" in constructor_arguments(make)
     if sources is not None:
+        noise = noise if takes_it or "likelihood" not in noise else {"train_Yvar": None}
         model = make(*data, sources, **noise)
     elif "likelihood" in noise:
         modules = ConstantMean(), get_covar_module_with_dim_scaled_prior(runs.X.shape[-1])
         units = Standardize(m=1)
         model = PlainGP(*data, None, *modules, **noise, outcome_transform=units, noise=PLAIN_NOISE)
     else:
-        model = SingleTaskGP(*data, **noise)
+        make = SingleTaskGP if takes_sources(make) else make
+        model = make(*data, **noise)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 
@@ -167,6 +228,44 @@ def make_acquisition(
         objective=IdentityMCMultiOutputObjective(objectives, num_outcomes=len(outcomes)),
         prune_baseline=True,
         **options,
+    )
+
+
+def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
+    """Ranks inputs as the nearest run of each old task, without a model.
+
+    Args:
+        sources: Source data by task, to be maximized.
+        X: An ``n x d`` tensor of inputs.
+
+    Returns:
+        An ``n`` tensor: the share of a task's runs that are worse, on the average over tasks. Equal
+        outcomes share their ranks.
+
+    Example:
+        >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
+        >>> monday = SupervisedDataset(X, -X, feature_names=["x"], outcome_names=["y"])
+        >>> mean_rank({"monday": monday}, X)
+        tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
+    """
+    shares = []
+    for task in sources.values():
+        ranks = torch.from_numpy(rankdata(task.Y[:, 0]) - 1) / max(len(task.Y) - 1, 1)
+        shares += [torch.cat([ranks[torch.cdist(x, task.X).argmin(dim=-1)] for x in X.split(1024)])]
+    return torch.stack(shares).mean(dim=0)
+
+
+def is_source_data(sources: Any) -> bool:
+    """Tells source data by task from priors.
+
+    Args:
+        sources: What :class:`~.suggestion.reading.EncodedTables` holds of an outcome.
+
+    Returns:
+        Whether they are source data.
+    """
+    return isinstance(sources, Mapping) and all(
+        isinstance(task, SupervisedDataset) for task in sources.values()
     )
 
 

@@ -56,7 +56,7 @@ def suggestion_page(suggestion: Suggestion, runs: pd.DataFrame | None) -> str:
     """
     parts = ["<h2>Next rows</h2>", _table(suggestion.rows), f"<p>{EXPLANATION}</p>"]
     for outcome in suggestion.tables.outcomes:
-        if not outcome.is_objective:
+        if not outcome.is_objective or outcome.name not in suggestion.models:
             continue
         title = html.escape(outcome.name)
         goal = "large" if outcome.sign > 0 else "small"

@@ -19,8 +19,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, to_numeric
+from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
+from torch.special import ndtri
 
 from botorch_transfer.curves.tables import CurveColumns, one_row_a_run, variance_column
 from botorch_transfer.data.tables import (
@@ -31,12 +32,21 @@ from botorch_transfer.data.tables import (
     likely_column,
     renamed,
 )
+from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space import SearchSpace, guess_space
+from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.suggestion.linear import read_constraint
+from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
+Range = tuple[float, float]
+
+SLIGHTLY, SAME_PLACE = 0.1, 1e-4
+"""Runs of this study may lie outside of a range by the first share of it; a share of at most the
+second is a rounding error."""
 
 ADDED = ("acquisition", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
@@ -52,6 +62,9 @@ class Outcome:
         limit: The least value of the modelled outcome, for a constraint.
         noise: The column of its standard errors.
         log: Whether models are of the outcome's logarithm, times the sign.
+        within: The least and the largest value that the outcome can have; predictions beyond them
+            count as these. The quantiles of what is clipped are the clipped quantiles, whatever the
+            model, and an outcome may really be at a bound, as a yield of 0 %.
 
     Example:
         >>> Outcome("loss", sign=-1.0).goal
@@ -63,6 +76,7 @@ class Outcome:
     limit: float | None = None
     noise: str | None = None
     log: bool = False
+    within: Range | None = None
 
     @property
     def goal(self) -> Goal:
@@ -76,11 +90,31 @@ class Outcome:
 
     def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Converts a model's moments to the outcome's mean and standard deviation."""
+        if self.within is not None:
+            levels = (torch.arange(500, dtype=torch.double) + 0.5) / 500
+            std, mean = torch.std_mean(self.quantiles(mean, variance, levels), dim=-1, correction=0)
+            return mean, std
         mean, variance = self.sign * mean, variance.clamp_min(0)
         if not self.log:
             return mean, variance.sqrt()
         mean = (mean + variance / 2).exp()  # of a log-normal distribution
         return mean, mean * variance.expm1().sqrt()
+
+    def quantiles(self, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
+        """Converts a model's moments to quantiles of the outcome.
+
+        Args:
+            mean: An ``n`` tensor.
+            variance: An ``n`` tensor.
+            levels: A ``k`` tensor of probabilities.
+
+        Returns:
+            An ``n x k`` tensor.
+        """
+        std = variance.clamp_min(0).sqrt().unsqueeze(-1)
+        values = self.sign * mean.unsqueeze(-1) + std * ndtri(levels).to(std)
+        values = values.exp() if self.log else values
+        return values if self.within is None else values.clamp(*self.within)
 
 
 class Runs(NamedTuple):
@@ -116,10 +150,11 @@ class EncodedTables(NamedTuple):
         space: The search space.
         outcomes: What the outcomes are; an objective first.
         sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
-            ``None`` for an outcome that no old run has. Its model is a plain GP, and there must be
-            a run with an outcome.
+            ``None`` for an outcome that no old run has. Its model is a plain GP. If no outcome has
+            any, a study starts with a first design.
         runs: The runs of this study.
         old_failed: An ``f x d`` tensor of inputs of old runs that failed.
+        region: The rows that may be suggested; those of the whole space if it is left out.
 
     Example:
         >>> from pandas import DataFrame
@@ -136,6 +171,7 @@ class EncodedTables(NamedTuple):
     sources: Mapping[str, Any]
     runs: Runs
     old_failed: Tensor | None = None
+    region: Region | None = None
 
 
 # --------------------------------------------------------------------------------------- outcomes
@@ -147,6 +183,7 @@ def read_outcomes(
     constraints: Mapping[str, str] | None = None,
     noise: str | Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    outcome_range: Range | Mapping[str, Range] | None = None,
 ) -> list[Outcome]:
     """Reads what the outcomes are; all arguments are those of :func:`suggest`.
 
@@ -156,6 +193,7 @@ def read_outcomes(
         constraints: Limits of further outcomes.
         noise: The columns of standard errors.
         log: Outcomes to model by their logarithm.
+        outcome_range: The values that outcomes can have.
 
     Returns:
         The objectives, then the outcomes with limits.
@@ -196,11 +234,62 @@ def read_outcomes(
                 "columns of standard errors."
             )
         noise = {names[0]: noise}
-    noise = noise or {}
-    if unknown := set(noise) - set(names):
-        raise ValueError(f"noise names {min(unknown)!r}, which is no outcome.")
-    outcomes = [replace(outcome, noise=noise.get(outcome.name)) for outcome in outcomes]
+    if outcome_range is not None and not isinstance(outcome_range, Mapping):
+        outcome_range = dict.fromkeys(names[: len(signs)], outcome_range)
+    noise, ranges = noise or {}, outcome_range or {}
+    for argument, given in (("noise", noise), ("outcome_range", ranges)):
+        if unknown := set(given) - set(names):
+            raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome.")
+    for name, within in ranges.items():
+        if len(tuple(within)) != 2 or not within[0] < within[1]:
+            raise ValueError(
+                f"outcome_range of {name!r} is {within!r}: give its least and its largest value."
+            )
+    outcomes = [
+        replace(outcome, noise=noise.get(outcome.name), within=ranges.get(outcome.name))
+        for outcome in outcomes
+    ]
     return with_logarithms(outcomes, log)
+
+
+def split_constraints(
+    constraints: Mapping[str, str] | Sequence[str] | None,
+    space: SearchSpace | Mapping[str, Any] | None,
+    candidates: DataFrame | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """Tells limits of outcomes from constraints between parameters.
+
+    Args:
+        constraints: Limits of outcomes by name, or texts such as ``"memory <= 5"``. A text that
+            compares one name, which is no parameter, with a number is a limit of an outcome.
+        space: The search space.
+        candidates: The candidates, whose columns count as parameters if there is no space.
+
+    Returns:
+        The limits, and the other texts.
+
+    Raises:
+        TypeError: If it is a single text.
+
+    Example:
+        >>> space = SearchSpace([FloatParameter("x1", 0, 1), FloatParameter("x2", 0, 1)])
+        >>> split_constraints(["memory <= 5", "x1 + x2 <= 1"], space)
+        ({'memory': '<= 5'}, ['x1 + x2 <= 1'])
+    """
+    if isinstance(constraints, str):
+        raise TypeError(f"constraints is {constraints!r}: put the one into a list.")
+    if constraints is None or isinstance(constraints, Mapping):
+        return dict(constraints or {}), []
+    known = SearchSpace.from_dict(space) if isinstance(space, Mapping) else space
+    parameters = getattr(candidates if known is None else known, "columns", ())
+    limits, linear = {}, []
+    for text in constraints:
+        parts = re.fullmatch(r"\s*`?([^<>=+*`]+?)`?\s*([<>]=?[^<>=]+)", str(text))
+        if parts is not None and parts[1] not in parameters:
+            limits[parts[1]] = parts[2]
+        else:
+            linear.append(text)
+    return limits, linear
 
 
 def _read_constraint(name: str, text: str) -> Outcome:
@@ -252,7 +341,7 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
 
 
 def read_tables(
-    space: SearchSpace | Mapping[str, Any],
+    space: SearchSpace | Mapping[str, Any] | None,
     outcomes: Sequence[Outcome],
     history: DataFrame | None,
     runs: DataFrame | None = None,
@@ -264,6 +353,10 @@ def read_tables(
     rename: Mapping[str, str] | None = None,
     step: str | None = None,
     run: str | None = None,
+    candidates: DataFrame | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
+    repeats: bool = False,
 ) -> EncodedTables:
     """Encodes tables; all arguments are those of :func:`suggest`, but for ``outcomes``.
 
@@ -279,6 +372,10 @@ def read_tables(
         rename: New names of columns of ``history`` by their old ones.
         step: The column of a learning curve's step.
         run: The column that names a run.
+        candidates: The rows to choose from.
+        fixed: Values of parameters that suggestions have.
+        constraints: Linear constraints between parameters.
+        repeats: Whether rows of the runs may be suggested again.
 
     Returns:
         What the tables say.
@@ -296,36 +393,75 @@ def read_tables(
         >>> tables.sources["loss"]["monday"].Y.flatten().tolist()
         [-0.5, -0.2, -0.4]
     """
-    if isinstance(space, Mapping):
-        space = SearchSpace.from_dict(space)
-    if not isinstance(space, SearchSpace):
-        raise TypeError(f"space is a {type(space).__name__}: give a SearchSpace or a dictionary.")
-    for name, table in (("history", history), ("runs", runs)):
+    tables = {"history": history, "runs": runs, "candidates": candidates}
+    for name, table in tables.items():
         if table is not None and not isinstance(table, DataFrame):
             raise TypeError(
                 f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
             )
-    if (history is None) == (prior is None):
-        raise ValueError("Give either a history or a prior.")
+    if history is not None and prior is not None:
+        raise ValueError("Give either a history or a prior, not both.")
     if history is not None:
         history = renamed(history, rename or {})
+    if isinstance(space, Mapping):
+        space = SearchSpace.from_dict(space)
+    if space is None and candidates is not None:
+        known = [outcome.name for outcome in outcomes] + [o.noise for o in outcomes if o.noise]
+        space = _guess_from(history, candidates, runs, [status, *known], task)
+    if not isinstance(space, SearchSpace):
+        raise TypeError(
+            f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
+            "candidates= makes up for it."
+        )
+    if fixed is not None and not isinstance(fixed, Mapping):
+        raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
+    linear = [constraint for text in constraints for constraint in read_constraint(text, space)]
+    if candidates is not None:  # what a suggestion adds is none of its further columns
+        added = [*ADDED, *(outcome.name for outcome in outcomes)]
+        candidates = with_numbers(candidates, space.number_columns)
+        candidates = candidates.drop(columns=added, errors="ignore")
+    region = Region(space, fixed, linear, candidates, repeats)
+    if history is not None:
+        columns = [column for o in outcomes for column in (o.name, o.noise)]
+        history = with_numbers(history, [*space.number_columns, *columns])
     if step is not None:
-        columns = CurveColumns(step, space.columns if run is None else [run], status)
-        history, runs = one_row_a_run(history, runs, outcomes, columns, task)
+        of_curves = CurveColumns(step, space.columns if run is None else [run], status)
+        history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {
-        outcome.name: _read_prior(outcome.name, prior, len(outcomes))
-        if history is None
-        else read_source(history, space, outcome, task, missing)
+        outcome.name: read_source(history, space, outcome, task, missing)
+        if history is not None
+        else None
+        if prior is None
+        else _read_prior(outcome.name, prior, len(outcomes))
         for outcome in outcomes
     }
     old_failed = None
     if history is not None:
         names = [outcome.name for outcome in outcomes]
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
-    return EncodedTables(
-        space, outcomes, sources, read_runs(space, runs, outcomes, status), old_failed
-    )
+        for name in names:
+            if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
+                logger.warning("Maybe another unit: %s", suspicion)
+    read = read_runs(space, runs, outcomes, status)
+    return EncodedTables(space, outcomes, sources, read, old_failed, region)
+
+
+def _guess_from(
+    history: DataFrame | None,
+    candidates: DataFrame,
+    runs: DataFrame | None,
+    others: Sequence[str],
+    task: str,
+) -> SearchSpace:
+    """Guesses the space from the columns that history and candidates share."""
+    tables = [table for table in (history, candidates) if table is not None]
+    shared = [name for name in candidates.columns if all(name in table for table in tables)]
+    parts = [table.reindex(columns=shared) for table in tables]
+    if runs is not None:
+        parts.append(runs[[name for name in runs.columns if name in shared]])
+    left_out = [name for name in [*others, task] if name in shared]
+    return guess_space(concat(parts, ignore_index=True), left_out)
 
 
 def _check_names(
@@ -428,10 +564,9 @@ def read_runs(
                 f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
                 f"is the {kind}, or drop it."
             )
-    try:
-        X = space.encode(runs)
-    except InputDataError as error:
-        raise InputDataError(f"In the runs: {error}") from error
+    columns = [column for o in outcomes for column in (o.name, o.noise)]
+    runs = with_numbers(runs, [*space.number_columns, *columns])
+    X = _place_runs(space, runs)
     for outcome in outcomes:
         if outcome.log:
             runs = in_logarithms(runs, outcome.name, outcome.noise)
@@ -444,6 +579,26 @@ def read_runs(
     added = np.stack([_numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
     known_added = torch.from_numpy(np.nan_to_num(added[done]))
     return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed], known_added)
+
+
+def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
+    """Encodes runs, those slightly outside of a range at their place; refuses others."""
+    try:
+        X = space.place(runs)
+        beyond = (-X).maximum(X - 1).amax(dim=-1)
+        other = ~((beyond > 0) & (beyond <= SLIGHTLY))
+        X[other] = space.encode(runs[other.numpy()])
+    except InputDataError as error:
+        raise InputDataError(f"In the runs: {error}") from error
+    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
+    if outside:
+        logger.info(
+            "%d of the runs lie slightly outside of the search space, and are kept where they are "
+            "(row %s)",
+            len(outside),
+            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
+        )
+    return X
 
 
 def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
-"""Maximizes an acquisition function over a search space: mixed, conditional, finite or not.
+"""Maximizes an acquisition function over a region: mixed, conditional, finite or not.
 
 BoTorch's gradient search starts from the best of random rows and of rows near known good ones, for
 each promising choice of what has no order. Single steps of what is discrete follow. A row is never
 found twice. Where the acquisition is flat in a parameter, its largest value is anywhere, often at a
-bound: such parameters move to the middle of their range.
+bound: such parameters move to the middle of their range. A table of candidates is scored as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from botorch.optim import optimize_acqf_mixed
 from torch import Tensor
 
 from botorch_transfer.search_space import FloatParameter, SearchSpace
+from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
 SAME_ROW = 1e-4
 """Points of the unit cube that are no further apart in any column are one row."""
@@ -24,15 +25,19 @@ SAME_ROW = 1e-4
 POOL = 512
 """How many random rows are scored before the best ones are improved."""
 
-MAX_GRID = 2_000
-"""A space with no more configurations than this is searched by listing them."""
+MAX_VALUES = 2_000
+"""Steps of ordered parameters with more values than this are left to gradients."""
+
+MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
+"""Of a longer table this many random rows are scored, then the nearest rows of the best ones."""
 
 NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
 """Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
 
-INDIFFERENCE = 0.01
-"""The share of the improvement, or of the prior mean's spread over the space, that a row may lose
-by moving to the middle of a range."""
+INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
+"""Shares of the improvement, or of the prior mean's spread over the space: what a row may lose by
+moving to the middle of ranges in all; and the effect below which nothing is known of a parameter,
+which then moves all the way. Others may lose the third share of their own effect."""
 
 
 class ExhaustedSpaceError(ValueError):
@@ -41,7 +46,7 @@ class ExhaustedSpaceError(ValueError):
 
 def maximize(
     acquisition: AcquisitionFunction,
-    space: SearchSpace,
+    region: Region,
     taken: Tensor,
     anchors: Tensor,
     is_logarithm: bool,
@@ -51,7 +56,7 @@ def maximize(
 
     Args:
         acquisition: The acquisition function of single inputs.
-        space: The search space.
+        region: The rows to choose from.
         taken: A ``p x d`` tensor of rows that are not to be found again.
         anchors: An ``a x d`` tensor of rows near which it may be large.
         is_logarithm: Whether it is the logarithm of an improvement. The row may lose a share of the
@@ -67,27 +72,24 @@ def maximize(
     Example:
         >>> from botorch.acquisition import PosteriorMean
         >>> from botorch.models import SingleTaskGP
-        >>> space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
+        >>> region = Region(SearchSpace([FloatParameter("C", 0.0, 1.0)]))
         >>> X = torch.rand(4, 1, dtype=torch.double)
         >>> mean = PosteriorMean(SingleTaskGP(X, X))
-        >>> x, value = maximize(mean, space, X[:0], X[:0], is_logarithm=False, seed=0)
+        >>> x, value = maximize(mean, region, X[:0], X[:0], is_logarithm=False, seed=0)
         >>> x.shape
         torch.Size([1])
     """
-    grid = _grid(space)
-    pool = _pool(space, anchors, seed) if grid is None else grid
-    pool = pool[~is_among(pool, taken)]
-    if len(pool) == 0:
-        raise ExhaustedSpaceError(
-            "All configurations of the search space are among the runs or in this batch: ask for "
-            "fewer, or widen the space."
-        )
+    grid = region.grid()
+    pool = _pool(region, anchors, seed) if grid is None else grid
+    pool = not_taken(pool, taken)
+    if len(pool) > MAX_SCORED:
+        return _local_search(acquisition, pool, seed)
     values = _evaluate(acquisition, pool)
     if grid is None:
         spread = float(values.max() - values.median())
         tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
-        x = _climb(acquisition, space, pool[values.argsort(descending=True, stable=True)])
-        rows = torch.stack([_move_to_middle(acquisition, space, x, tolerance), x])
+        x = _climb(acquisition, region, pool[values.argsort(descending=True, stable=True)])
+        rows = torch.stack([_move_to_middle(acquisition, region, x, tolerance, is_logarithm), x])
         rows = rows[~is_among(rows, taken)]
         pool = torch.cat([rows, pool])
         values = torch.cat([_evaluate(acquisition, rows), values])
@@ -99,17 +101,55 @@ def maximize(
     return pool[best], float(values[best])
 
 
-def _grid(space: SearchSpace) -> Tensor | None:
-    """All configurations, if they are few."""
-    try:
-        return space.encode(space.grid(MAX_GRID))
-    except ValueError:  # continuous, or too many
-        return None
+def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
+    """Finds the next row of a first design, near to the next point of a scrambled Sobol sequence.
+
+    Args:
+        region: The rows to choose from.
+        number: How many points of the sequence have been used.
+        taken: A ``p x d`` tensor of rows that are not to be found again.
+        seed: The seed of the sequence.
+
+    Returns:
+        The row, a ``d`` tensor.
+
+    Raises:
+        ExhaustedSpaceError: If all rows of a finite region are taken.
+
+    Example:
+        >>> region = Region(SearchSpace([FloatParameter("C", 0.0, 1.0)]))
+        >>> spread_out(region, 0, torch.empty(0, 1, dtype=torch.double), seed=0).shape
+        torch.Size([1])
+    """
+    points, grid = region.spread_out(number + 64, seed)[number:], region.grid()
+    if grid is None:
+        return not_taken(region.nearest(points, MAX_REPAIRED // 4), taken)[0]
+    grid = not_taken(grid, taken)
+    return grid[torch.cdist(points[:1], grid).argmin()]
 
 
-def _pool(space: SearchSpace, anchors: Tensor, seed: int) -> Tensor:
+def _local_search(
+    acquisition: AcquisitionFunction, table: Tensor, seed: int
+) -> tuple[Tensor, float]:
+    """Scores random rows of a long table, then rows near to the best, until none is better."""
+    order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
+    values = torch.full((len(table),), -math.inf, dtype=torch.double)
+    news, best = torch.from_numpy(order), -math.inf
+    is_scored = torch.zeros(len(table), dtype=torch.bool)
+    while len(news):
+        values[news], is_scored[news] = _evaluate(acquisition, table[news]), True
+        if float(values.max()) <= best:
+            break
+        best = float(values.max())
+        near = torch.cdist(table[values.topk(NUM_BEST).indices], table)
+        near = near.topk(NUM_NEAR, largest=False).indices.unique()
+        news = near[~is_scored[near]]
+    return table[values.argmax()], float(values.max())
+
+
+def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
     """Random rows, the anchors, and anchors with one parameter drawn anew."""
-    drawn = space.encode(space.sample(POOL, seed))
+    drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)
     varied = [anchors]
     for parameter in space.parameters if len(anchors) else ():
@@ -117,7 +157,7 @@ def _pool(space: SearchSpace, anchors: Tensor, seed: int) -> Tensor:
         rows = anchors.repeat(2, 1)
         rows[:, columns] = torch.from_numpy(parameter.sample(len(rows), rng))
         varied.append(rows)
-    return torch.cat([drawn, space.round(torch.cat(varied))])
+    return torch.cat([drawn, region.nearest(torch.cat(varied), MAX_REPAIRED)])
 
 
 @torch.no_grad()
@@ -129,6 +169,29 @@ def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
     )
 
 
+def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
+    """Leaves out rows that are taken.
+
+    Args:
+        X: An ``n x d`` tensor of rows.
+        taken: A ``p x d`` tensor of rows.
+        n: How many rows have to be left.
+
+    Returns:
+        The other rows of ``X``.
+
+    Raises:
+        ExhaustedSpaceError: If fewer are left.
+    """
+    X = X[~is_among(X, taken)]
+    if len(X) < n:
+        raise ExhaustedSpaceError(
+            "All configurations of the search space, or all candidates, are among the runs or in "
+            "this batch: ask for fewer, widen the space, or say repeats=True."
+        )
+    return X
+
+
 def is_among(X: Tensor, taken: Tensor) -> Tensor:
     """Which rows of ``X`` are among others, as far as the search tells them apart."""
     if len(taken) == 0:
@@ -136,9 +199,12 @@ def is_among(X: Tensor, taken: Tensor) -> Tensor:
     return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
 
 
-def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Tensor) -> Tensor:
+def _climb(acquisition: AcquisitionFunction, region: Region, best_first: Tensor) -> Tensor:
     """Improves the best rows by gradients, and by single steps of what is discrete."""
-    found_choices = space.fixed_features(best_first[:64])
+    space = region.space
+    found_choices = [
+        region.fixed_columns | choice for choice in space.fixed_features(best_first[:64])
+    ]
     different = {tuple(choice.items()): choice for choice in found_choices}
     choices = list(different.values())[:NUM_CHOICES]
     # `optimize_acqf_mixed` takes no choices that fix every input; these are scored as rows already.
@@ -152,13 +218,14 @@ def _climb(acquisition: AcquisitionFunction, space: SearchSpace, best_first: Ten
             num_restarts=len(starts),
             fixed_features_list=choices,
             batch_initial_conditions=starts,
-            equality_constraints=space.equality_constraints or None,
+            inequality_constraints=region.for_botorch(is_equality=False),
+            equality_constraints=region.for_botorch(is_equality=True),
             options={"maxiter": MAX_ITER},
         )
-        rows = torch.cat([space.round(found.detach()), best_first[:1]])
+        rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
     x = rows[_evaluate(acquisition, rows).argmax()]
     for _ in range(10):
-        rows = torch.cat([x.unsqueeze(0), _neighbours(space, x)])
+        rows = torch.cat([x.unsqueeze(0), region.nearest(_neighbours(space, x), MAX_REPAIRED // 4)])
         step = int(_evaluate(acquisition, rows).argmax())
         if step == 0:
             break
@@ -171,7 +238,7 @@ def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
-        if parameter.size is None or parameter.size > MAX_GRID:
+        if parameter.size is None or parameter.size > MAX_VALUES:
             continue
         values = torch.from_numpy(parameter.unit_grid()).to(x)
         if values.shape[1] == 1:
@@ -180,11 +247,15 @@ def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
         changed = x.repeat(len(values), 1)
         changed[:, columns] = values
         rows.append(changed)
-    return space.round(torch.cat(rows))
+    return torch.cat(rows)
 
 
 def _move_to_middle(
-    acquisition: AcquisitionFunction, space: SearchSpace, x: Tensor, tolerance: float
+    acquisition: AcquisitionFunction,
+    region: Region,
+    x: Tensor,
+    tolerance: float,
+    is_logarithm: bool,
 ) -> Tensor:
     """Moves continuous parameters towards the middle of their range as far as it costs nothing.
 
@@ -192,14 +263,24 @@ def _move_to_middle(
     its largest value is anywhere, often at a bound.
     """
     least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
-    fixed = space.fixed_features(x.unsqueeze(0))[0]
+    space = region.space
+    fixed = region.fixed_columns | space.fixed_features(x.unsqueeze(0))[0]
     for parameter in space.parameters:
         column = space.feature_indices[parameter.name][0]
-        if not isinstance(parameter, FloatParameter) or column in fixed:
+        is_continuous = isinstance(parameter, FloatParameter) and parameter.size is None
+        if not is_continuous or column in fixed:
             continue
-        rows = x.repeat(9, 1)
-        rows[:, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
-        enough = _evaluate(acquisition, rows) >= least
-        enough[-1] = True
+        rows = x.repeat(18, 1)
+        rows[:9, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
+        rows[9:, column] = torch.linspace(0.0, 1.0, 9, dtype=torch.double)
+        values = _evaluate(acquisition, rows)
+        loss = values[8] - values
+        if is_logarithm:
+            loss = -(-loss).expm1()
+        effect = float(loss.max() - loss.min())
+        is_known = effect > UNKNOWN / INDIFFERENCE * tolerance
+        enough = loss <= (OWN_EFFECT if is_known else 1.0) * effect
+        enough = (enough & (values >= least) & region.allows(rows))[:9]
+        enough[8] = True
         x = rows[int(enough.to(torch.int).argmax())]
     return x

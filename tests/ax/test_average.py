@@ -190,11 +190,11 @@ def test_of_a_saved_prior_there_is_the_model_that_takes_it(make_client, complete
 
 def test_options_of_pretraining_are_by_member(make_client, complete, runs):
     options = {"model": TransferGP, "history": runs}
-    client = make_client(pretraining={"population": {"max_points": 12}}, **options)
+    client = make_client(pretraining={"population": {"max_inducing": 12}}, **options)
     complete(client)
     client.get_next_trials(1)
     population, scaml = model_of(client).prior.values()
-    assert sum(population.num_points) == 12
+    assert len(population.gps.points) == 12
     assert sum(scaml.num_points) == len(runs)
     client = make_client(pretraining={"num_restarts": 0}, **options)
     with pytest.raises(UserInputError, match="'num_restarts' is no member of TransferGP"):
@@ -204,11 +204,11 @@ def test_options_of_pretraining_are_by_member(make_client, complete, runs):
 def test_options_of_pretraining_are_of_the_members_given(make_client, complete, runs):
     members = {"tasks": PopulationGP, "ranks": RankWeightedGP}
     options = {"model": TransferGP, "history": runs, "model_options": {"members": members}}
-    client = make_client(pretraining={"tasks": {"max_points": 12}}, **options)
+    client = make_client(pretraining={"tasks": {"max_inducing": 12}}, **options)
     complete(client)
     client.get_next_trials(1)
     tasks, ranks = model_of(client).prior.values()
-    assert (sum(tasks.num_points), sum(ranks.num_points)) == (12, len(runs))
-    client = make_client(pretraining={"population": {"max_points": 12}}, **options)
+    assert (len(tasks.gps.points), sum(ranks.num_points)) == (12, len(runs))
+    client = make_client(pretraining={"population": {"max_inducing": 12}}, **options)
     with pytest.raises(UserInputError, match="'population' is no member of TransferGP"):
         client.get_next_trials(1)

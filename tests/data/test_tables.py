@@ -344,6 +344,8 @@ def test_values_outside_of_a_changed_space(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
+        "Maybe another unit: 'wd' of task 'a' and 1 other lies outside of its range: divided by "
+        "100 it fits",
         "2 runs have a value that the search space has no place for: left out (task 'a', row 0 and "
         "others)",
         "10 runs lie outside of the search space, and are kept where they are: check its ranges "
@@ -421,3 +423,28 @@ def test_errors_name_the_likely_column():
 )
 def test_likely_column(name, columns, expected):
     assert likely_column(name, columns) == expected
+
+
+def test_empty_cells_of_choices_are_counted(caplog):
+    runs = pd.DataFrame({"task": list("aaabbb"), "kind": ["x", "y", None, None, None, None]})
+    runs["loss"] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    few = runs.iloc[:3]
+    source = from_dataframe(
+        few, SearchSpace([CategoricalParameter("kind", ["x", "y"])]), "loss", "task"
+    )
+    assert len(source["a"].X) == 2
+    assert caplog.messages == [
+        "1 runs have a value that the search space has no place for (empty cells: 1 in 'kind'): "
+        "left out (task 'a', row 2)"
+    ]
+    space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
+    source = from_dataframe(runs, space, "loss", "task")
+    assert source["b"].X.tolist() == [[0, 0, 1]] * 3
+    assert source["a"].X.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_all_runs_without_a_task_are_counted():
+    runs = pd.DataFrame({"task": ["a", None, "b", None, None], "x": 0.5, "loss": 1.0})
+    space = SearchSpace([FloatParameter("x", 0, 1)])
+    with pytest.raises(InputDataError, match=r"Row 1 \(and 2 other rows\) has no task"):
+        from_dataframe(runs, space, "loss", "task")

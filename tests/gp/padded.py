@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 
@@ -76,7 +76,11 @@ def draw_tasks(sizes: Sequence[int], dim: int, kernel: str = "rbf", seed: int = 
 
 
 def condition(
-    tasks: Sequence[Task], num_rows: int | None = None, filling: float = 0.0, shuffle: bool = False
+    tasks: Sequence[Task],
+    num_rows: int | None = None,
+    filling: float = 0.0,
+    shuffle: bool = False,
+    max_inducing: int | None = None,
 ) -> ConditionedGPs:
     """Pads the tasks to a batch of GPs.
 
@@ -85,6 +89,7 @@ def condition(
         num_rows: The number of rows ``N``; that of the largest task by default.
         filling: What the padding holds.
         shuffle: Whether the padding lies among the data instead of behind them.
+        max_inducing: See ``from_data``.
     """
     generator = torch.Generator().manual_seed(0)
     num_rows = num_rows or max(len(task.X) for task in tasks)
@@ -98,7 +103,7 @@ def condition(
         mask[index, rows] = True
         for name, values in padded.items():
             values[index, rows] = getattr(task, name)
-    return ConditionedGPs(
+    return ConditionedGPs.from_data(
         train_X=padded["X"],
         train_Y=padded["Y"],
         mask=mask,
@@ -108,7 +113,24 @@ def condition(
         prior_mean=torch.stack([task.mean for task in tasks]),
         kernel=tasks[0].kernel,
         task_names=[f"task {index}" for index in range(len(tasks))],
+        max_inducing=max_inducing,
     )
+
+
+def check_draws(gps: ConditionedBatch, A: Tensor) -> None:
+    """Draws corrected by coefficients have the covariance of the posterior, for one dense prior."""
+    torch.manual_seed(0)
+    Z = gps.points if gps.points.dim() == 3 else gps.points.unsqueeze(0)
+    together = torch.cat([A.expand(len(Z), *A.shape), Z], dim=-2)
+    root = torch.linalg.cholesky(
+        gps.flat_kernels(together, together) + 1e-10 * torch.eye(together.shape[-2]).double()
+    )
+    values = (root @ torch.randn(*root.shape[:-1], 60_000).double()).movedim(-1, 0)
+    at_A, at_Z = values.split([len(A), Z.shape[-2]], dim=-1)
+    draws = at_A - (gps.cross(A) @ gps.draw_coefficients(at_Z).unsqueeze(-1)).squeeze(-1)
+    for index, expected in enumerate(gps.covariance(A)):
+        found = torch.cov(draws[:, index].mT)
+        torch.testing.assert_close(found, expected, atol=0.02 * float(expected.max()), rtol=0)
 
 
 def points(*shape: int, seed: int = 1) -> Tensor:

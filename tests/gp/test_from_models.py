@@ -127,7 +127,7 @@ def test_input_transform_of_the_prior() -> None:
     sources = SourceGPs.from_models(models, transform)
     check(sources, models)
     assert isinstance(sources.input_transform, Normalize)
-    assert ((sources.gps.train_X >= 0) & (sources.gps.train_X <= 1)).all()
+    assert ((sources.gps.points >= 0) & (sources.gps.points <= 1)).all()
     torch.testing.assert_close(sources.gps.lengthscale[2], torch.tensor([0.4, 0.9]).double())
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
     PaddedTasks,
     check_padded_size,
     outcome_scales,
@@ -132,7 +133,7 @@ def test_one_large_task_among_small_ones_is_refused() -> None:
     names, sizes = [f"run {index}" for index in range(300)], [50] * 299 + [2_000]
     message = (
         r"Source task 'run 299' has 2,000 points, and a batch of 300 tasks of that size would "
-        r"take about 44\.7 GiB of memory \(the limit is 8\.0 GiB\): thin out the largest tasks, "
+        r"take about 45\.0 GiB of memory \(the limit is 8\.0 GiB\): thin out the largest tasks, "
         r"or raise max_bytes\."
     )
     with pytest.raises(InputDataError, match=message):
@@ -192,8 +193,9 @@ def test_unknown_scale() -> None:
 def test_the_targets_transform_fits_the_scale() -> None:
     outcomes, Y = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([[7.0]])
     shape = torch.Size()
-    assert target_transform("raw", outcomes, shape) is None
+    moments = OutcomeMoments.of(outcomes)
+    assert target_transform("raw", moments, shape) is None
     for scale, used in (("pooled", outcomes), ("per_task", torch.cat([outcomes, Y[0]]))):
-        transform = target_transform(scale, outcomes, shape)
+        transform = target_transform(scale, moments, shape)
         assert transform is not None
         torch.testing.assert_close(transform(Y)[0], (Y - used.mean()) / used.std())

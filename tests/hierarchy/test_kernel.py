@@ -121,23 +121,17 @@ def test_level_variances() -> None:
 def test_solve_gives_coefficients_of_the_cross_kernel(propagate: Propagate) -> None:
     levels, A = draw_tasks(SIZES[1], 2), points(5, 2)
     gps = stack(levels, propagate)
-    difference = gps.train_Y - gps.level_means.cumsum(0)[gps.level]
+    Y = torch.cat([level.Y for level in levels])
+    difference = Y - gps.level_means.cumsum(0)[gps.level]
     coefficients = gps.solve(difference.unsqueeze(0))
     mean = gps.prior_mean.unsqueeze(-1) + (gps.cross(A) @ coefficients.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(mean, gps.mean(A))
 
 
-def test_aggregate_at_data_adds_up_to_each_rows_level() -> None:
-    gps = stack(draw_tasks([2, 1, 1], 2), "covariance")
-    values = torch.tensor([1.0, 10.0, 100.0], dtype=torch.double).unsqueeze(-1).expand(3, 4)
-    expected = torch.tensor([[1.0, 1.0, 11.0, 111.0]], dtype=torch.double)
-    assert torch.equal(gps.aggregate_at_data(values), expected)
-
-
 def test_level_means_are_zero_by_default() -> None:
     levels = draw_tasks([3, 4], 2)
     data = stack_levels(*([getattr(t, name) for t in levels] for name in ("X", "Y", "noise")))
-    gps = ConditionedHierarchy(**data, lengthscale=points(2, 2), outputscale=points(2))
+    gps = ConditionedHierarchy.from_data(**data, lengthscale=points(2, 2), outputscale=points(2))
     far = gps.mean(points(1, 2) + 100)
     assert torch.equal(far, torch.zeros_like(far))
 
@@ -163,13 +157,11 @@ def test_single_precision(propagate: Propagate) -> None:
 def test_repeated_points_without_noise(propagate: Propagate) -> None:
     levels = draw_tasks([4, 3], 2)
     gps = stack(levels, propagate)
-    tensors = gps.tensors()
-    tensors["train_X"] = torch.cat([tensors["train_X"][:1], tensors["train_X"]])
-    tensors["train_Y"] = torch.cat([tensors["train_Y"][:1], tensors["train_Y"]])
-    tensors["level"] = torch.cat([tensors["level"][:1], tensors["level"]])
-    tensors["noise"] = torch.zeros(8, dtype=torch.double)
+    tensors, Y = gps.tensors(), torch.cat([level.Y for level in levels])
+    X, _, level, _, *hyperparameters = tensors.values()
+    X, Y, level = (torch.cat([part[:1], part]) for part in (X, Y, level))
     with pytest.warns(match="added jitter"):
-        singular = type(gps)(**tensors)
+        singular = type(gps).from_data(X, Y, level, torch.zeros_like(Y), *hyperparameters)
     A = points(5, 2)
     assert bool(singular.mean(A).isfinite().all())
     assert bool((singular.variance(A) < 10).all())
@@ -200,7 +192,7 @@ def test_copies_share_tensors() -> None:
     assert twin.alpha is gps.alpha
     # What BHGP's covariance needs is made once for all copies, even after they were made.
     twin.variance(points(1, 2))
-    boosts = [h._boosts(h._boost, h.train_X, h.alpha) for h in (gps, twin)]
+    boosts = [h._boosts(h._boost, h.points, h.alpha) for h in (gps, twin)]
     assert boosts[0] is boosts[1]
 
 
@@ -247,4 +239,4 @@ def test_rows_out_of_order_are_refused():
     ones = torch.ones(4, dtype=torch.double)
     level = torch.tensor([0, 1, 0, 1])
     with pytest.raises(ValueError, match="ascending order"):
-        ConditionedHierarchy(X, ones, level, ones, X[:2] + 1, ones[:2])
+        ConditionedHierarchy.from_data(X, ones, level, ones, X[:2] + 1, ones[:2])

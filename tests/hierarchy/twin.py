@@ -13,6 +13,7 @@ from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
+from botorch_transfer.prior import Observations
 from tests.gp.padded import Task, draw_tasks, points
 
 SIZES = ((7,), (6, 4), (5, 1, 7, 3, 6))
@@ -143,7 +144,7 @@ def stack(levels: Sequence[Task], propagate: Propagate) -> ConditionedHierarchy:
     """The conditioned hierarchy under test, of the same levels."""
     hierarchy = ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy
     data = [[getattr(level, name) for level in levels] for name in ("X", "Y", "noise")]
-    return hierarchy(
+    return hierarchy.from_data(
         **stack_levels(*data),
         lengthscale=torch.stack([level.lengthscale for level in levels]),
         outputscale=torch.stack([level.outputscale for level in levels]),
@@ -156,17 +157,19 @@ def prior_of(levels: Sequence[Task], propagate: Propagate) -> SourceHierarchy:
     """A prior of the same levels, in raw units."""
     gps = stack(levels, propagate)
     zeros, names = torch.zeros_like(gps.outputscale), [f"level {i}" for i in range(len(levels))]
-    return SourceHierarchy(gps, TaskUnits(names, zeros, zeros + 1, "raw"))
+    parts = [torch.cat([getattr(t, name) for t in levels]) for name in ("X", "Y", "noise")]
+    data = Observations(*parts, gps.level)
+    return SourceHierarchy(gps, TaskUnits(names, zeros, zeros + 1, "raw"), data)
 
 
 def levels_of(prior: SourceHierarchy) -> list[Task]:
     """Reads a prior's levels, in its units."""
-    gps = prior.gps
+    gps, data = prior.gps, prior.observed
     return [
         Task(
-            X=gps.train_X[gps.level == level],
-            Y=gps.train_Y[gps.level == level],
-            noise=gps.noise[gps.level == level],
+            X=data.X[data.task == level],
+            Y=data.Y[data.task == level],
+            noise=data.noise[data.task == level],
             lengthscale=gps.lengthscale[level],
             outputscale=gps.outputscale[level],
             mean=gps.level_means[level],

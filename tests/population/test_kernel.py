@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import ScaleKernel
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.distilled import different_rows
 from botorch_transfer.gp.stationary import stationary_function
+from botorch_transfer.population import kernel as kernel_of_population
 from botorch_transfer.population.kernel import (
     MAX_REFERENCE,
     ConditionedPopulation,
@@ -18,9 +21,8 @@ from botorch_transfer.population.kernel import (
     TargetScale,
     centred,
     centred_gradient,
-    reference_rows,
 )
-from tests.gp.padded import KERNELS, points
+from tests.gp.padded import KERNELS, check_draws, points
 from tests.population.twin import LEVEL_VARIANCE, Sources
 
 SIZES = ((6,), (5, 1, 7))
@@ -36,12 +38,10 @@ def hyperparameters(dim: int = 2, seed: int = 3) -> SimpleNamespace:
     )
 
 
-def population(
-    sizes: tuple[int, ...], kernel: str = "matern52", **changed
-) -> ConditionedPopulation:
+def arguments(sizes: tuple[int, ...], kernel: str = "matern52") -> dict[str, Any]:
     found, task = hyperparameters(), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     X = points(len(task), 2)
-    arguments = {
+    return {
         "train_X": X,
         "train_Y": torch.sin(4 * X.sum(dim=-1)) + task,
         "task": task,
@@ -55,14 +55,24 @@ def population(
         "kernel": kernel,
         "task_names": [f"task {index}" for index in range(len(sizes))],
     }
-    return ConditionedPopulation(**{**arguments, **changed})
+
+
+def population(
+    sizes: tuple[int, ...], kernel: str = "matern52", **changed: Any
+) -> ConditionedPopulation:
+    return ConditionedPopulation.from_data(**{**arguments(sizes, kernel), **changed})
+
+
+def twin_of(sizes: tuple[int, ...], kernel: str = "matern52") -> Sources:
+    names = "train_X", "train_Y", "task", "noise"
+    data = [arguments(sizes)[name] for name in names]
+    return Sources(*data, hyperparameters(), kernel)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_posterior_of_what_all_tasks_share(sizes, kernel):
-    gps = population(sizes, kernel)
-    twin = Sources.of(gps, hyperparameters())
+    gps, twin = population(sizes, kernel), twin_of(sizes, kernel)
     A, B = points(4, 2, seed=7), points(3, 2, seed=8)
     mean, covariance = twin.posterior(A, A)
     torch.testing.assert_close(gps.mean(A)[0], mean)
@@ -73,7 +83,7 @@ def test_posterior_of_what_all_tasks_share(sizes, kernel):
 
 def test_gradient_of_the_posterior():
     gps = population(SIZES[1], "rbf")
-    twin, A = Sources.of(gps, hyperparameters()), points(4, 2, seed=7).requires_grad_()
+    twin, A = twin_of(SIZES[1], "rbf"), points(4, 2, seed=7).requires_grad_()
     weight = points(4, 4, seed=9)
     gradients = []
     for mean, covariance in ((gps.mean(A)[0], gps.covariance(A)[0]), twin.posterior(A, A)):
@@ -90,21 +100,78 @@ def test_batches_of_inputs():
 
 def test_order_of_rows_does_not_matter():
     first, order = population(SIZES[1]), torch.randperm(13, generator=torch.Generator())
-    rows = {name: getattr(first, name)[order] for name in ("train_X", "train_Y", "task", "noise")}
+    names = "train_X", "train_Y", "task", "noise"
+    rows = {name: arguments(SIZES[1])[name][order] for name in names}
     second, A = population(SIZES[1], **rows), points(4, 2, seed=7)
     torch.testing.assert_close(first.mean(A), second.mean(A))
     torch.testing.assert_close(first.covariance(A), second.covariance(A))
 
 
-def test_noise_draws_have_the_covariance_of_levels_and_own_functions():
-    gps = population(SIZES[1])
-    torch.manual_seed(0)
-    draws = gps.draw_noise(torch.Size([40_000]))
-    assert draws.shape == (40_000, 1, 13)
-    twin = Sources.of(gps, hyperparameters())
-    expected = twin.covariance() - twin.common(gps.train_X, gps.train_X)
-    torch.testing.assert_close(torch.cov(draws[:, 0].mT), expected, atol=0.03, rtol=0)
-    assert (expected[0, 5:] == 0).all()
+def test_draws_from_the_posterior():
+    check_draws(population(SIZES[1]), points(3, 2, seed=7))
+
+
+# ------------------------------------------------------------------------------ inducing points
+
+REPEATED = (6, 5, 6)
+
+
+def repeated(**changed: Any) -> dict[str, Any]:
+    """Rows of three tasks at only six different inputs: as inducing points they lose nothing."""
+    data = arguments(REPEATED, "rbf")
+    return {**data, "train_X": points(6, 2).repeat(3, 1)[:17], **changed}
+
+
+@pytest.mark.parametrize("most_rows", [100, 1])
+def test_inducing_points_lose_nothing_where_inputs_repeat(most_rows, monkeypatch):
+    monkeypatch.setattr(kernel_of_population, "MAX_ROWS_OF_TASK", most_rows)
+    exact, A = ConditionedPopulation.from_data(**repeated()), points(4, 2, seed=7)
+    gps = ConditionedPopulation.from_data(**repeated(), max_inducing=16)
+    assert exact.points.shape == (17, 2)
+    assert gps.points.shape == (6, 2)
+    # What the inducing points of a task's own function leave of its variance counts as noise.
+    close = {"atol": 1e-6 if most_rows > 1 else 1e-3, "rtol": 0}
+    torch.testing.assert_close(gps.mean(A), exact.mean(A), **close)
+    torch.testing.assert_close(gps.covariance(A), exact.covariance(A), **close)
+    of_tasks = gps.parts @ gps.flat_cross(A)[0].mT
+    expected = exact.parts @ exact.flat_cross(A)[0].mT
+    torch.testing.assert_close(of_tasks, expected, **close)
+
+
+@pytest.mark.parametrize("most_rows", [100, 1])
+def test_inducing_points_are_those_of_the_sparse_posterior(most_rows, monkeypatch):
+    monkeypatch.setattr(kernel_of_population, "MAX_ROWS_OF_TASK", most_rows)
+    gps, A = population((9, 8, 7), max_inducing=10), points(4, 2, seed=7).requires_grad_()
+    twin, Z, B = twin_of((9, 8, 7)), gps.points, points(3, 2, seed=8)
+    assert len(Z) == 10
+    Kz, Kx = twin.common(Z, Z), twin.common(Z, twin.X)
+    R = twin.covariance() - twin.common(twin.X, twin.X)
+    S = Kz + Kx @ torch.linalg.solve(R, Kx.mT)
+    mean = twin.common(A, Z) @ torch.linalg.solve(S, Kx @ torch.linalg.solve(R, twin.y))
+    left = torch.linalg.inv(Kz) - torch.linalg.inv(S)
+    covariance = twin.common(A, B) - twin.common(A, Z) @ left @ twin.common(Z, B)
+    close = {"atol": 1e-6 if most_rows > 1 else 1e-4, "rtol": 0}
+    torch.testing.assert_close(gps.mean(A)[0], mean, **close)
+    torch.testing.assert_close(gps.covariance(A, B)[0], covariance, **close)
+    gradients = [
+        torch.autograd.grad(m.sum() + c.sum(), A, retain_graph=True)[0]
+        for m, c in ((gps.mean(A), gps.covariance(A, B)), (mean, covariance))
+    ]
+    torch.testing.assert_close(*gradients, atol=10 * close["atol"], rtol=0)
+
+
+def test_order_of_rows_does_not_matter_to_inducing_points():
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(0))
+    names = "train_X", "train_Y", "task", "noise"
+    rows = {name: arguments((9, 8, 7))[name][order] for name in names}
+    first, second = (population((9, 8, 7), max_inducing=10, **each) for each in ({}, rows))
+    A = points(4, 2, seed=7)
+    torch.testing.assert_close(first.mean(A), second.mean(A))
+    torch.testing.assert_close(first.covariance(A), second.covariance(A))
+
+
+def test_draws_from_the_posterior_on_inducing_points():
+    check_draws(population((9, 8, 7), max_inducing=10), points(3, 2, seed=7))
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d.")
@@ -140,13 +207,13 @@ def test_stays_in_double_precision():
 def test_reference_points_are_different_and_do_not_depend_on_the_order(n):
     X = points(n, 2).repeat(2, 1)
     shuffled = X[torch.randperm(2 * n, generator=torch.Generator().manual_seed(0))]
-    chosen = X[reference_rows(X)]
+    chosen = X[different_rows(X, MAX_REFERENCE)]
     assert len(chosen.unique(dim=0)) == len(chosen) == min(n, MAX_REFERENCE)
-    assert torch.equal(shuffled[reference_rows(shuffled)], chosen)
+    assert torch.equal(shuffled[different_rows(shuffled, MAX_REFERENCE)], chosen)
 
 
 def test_centred_functions_have_no_mean():
-    covariance = population(SIZES[1]).own.between(points(12, 2), points(12, 2))
+    covariance = twin_of(SIZES[1]).common(points(12, 2), points(12, 2))
     rows = torch.tensor([0, 3, 11])
     left = centred(covariance, rows)
     torch.testing.assert_close(left[rows].sum(dim=0), torch.zeros(12).double())
@@ -180,7 +247,7 @@ def target(scale: TargetScale) -> tuple[PopulationMean, PopulationKernel]:
 
 def moments_of_draws(A: torch.Tensor, scale: TargetScale) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and covariance of ``a + b (c + h)`` from a two-point distribution of ``b``."""
-    twin = Sources.of(population(SIZES[1], "rbf"), hyperparameters())
+    twin = twin_of(SIZES[1], "rbf")
     mean, covariance = twin.posterior(A, A)
     deviation = scale.variance.sqrt()
     parts = [(b * mean, b**2 * (covariance + twin.own(A, A))) for b in

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from botorch_transfer.population.kernel import ConditionedPopulation
 from botorch_transfer.population.model import ELSEWHERE, FAR, INVERTED
 from botorch_transfer.population.prior import _LEVEL_STD, _SCALE_STD, SourcePopulation
 from tests.gp.padded import plain_kernel
@@ -41,9 +40,10 @@ class Sources:
     kernel: str
 
     @classmethod
-    def of(cls, gps: ConditionedPopulation, found: Any) -> Sources:
+    def of(cls, prior: SourcePopulation) -> Sources:
         """Reads the data and the hyperparameters of a prior."""
-        return cls(gps.train_X, gps.train_Y, gps.task, gps.noise, found, gps.kernel)
+        data = prior.observed
+        return cls(data.X, data.Y, data.task, data.noise, prior.hyperparameters, prior.gps.kernel)
 
     def common(self, A: Tensor, B: Tensor) -> Tensor:
         return _kernel(self.kernel, self.found.lengthscale, self.found.outputscale, A, B)
@@ -203,5 +203,5 @@ def twin_of(
 ) -> Twin:
     """Reads the hyperparameters of a prior, and everything else from the data."""
     noise = None if Yvar is None else Yvar.squeeze(-1)
-    sources = Sources.of(prior.gps, prior.hyperparameters)
+    sources = Sources.of(prior)
     return Twin(sources, Units.of(data), X, Y.squeeze(-1), noise)

@@ -79,10 +79,36 @@ def test_a_decimal_comma_beside_numbers_is_told():
 
 def test_what_is_no_parameter_is_told(caplog):
     n = 12
-    runs = pd.DataFrame({"lr": [0.1 * (i % 5) for i in range(n)], "id": range(100, 100 + n)})
+    runs = pd.DataFrame({"lr": [0.1 * (i % 5) for i in range(n)], "count": range(100, 100 + n)})
     runs = runs.assign(site="Basel", note=[f"note {i}" for i in range(n)], loss=0.5)
     with caplog.at_level("INFO"):
         assert guess_space(runs, ["loss"]).columns == ["lr"]
-    told = ["No parameters, as their values never or always change: id, site, note"]
-    assert caplog.messages == told
-    assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "id"]
+    told = "'count' counts the rows; 'site' never changes; 'note' hardly repeats"
+    assert caplog.messages == [f"No parameters: {told}"]
+    assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "count"]
+
+
+def test_what_a_person_would_leave_out(caplog):
+    n, rng = 60, np.random.default_rng(0)
+    bases = {"DBU": ("6674-22-2", "C1CCC2=NCCCN2CC1"), "MTBD": ("84030-20-6", "CN1CCCN2CCCN=C12")}
+    runs = pd.DataFrame({"Base_CAS": rng.choice([cas for cas, _ in bases.values()], n)})
+    names = {cas: name for name, (cas, _) in bases.items()}
+    runs["base"] = runs["Base_CAS"].map(names)
+    runs["base SMILES"] = runs["base"].map(lambda name: bases[name][1])
+    runs["base number"] = runs["base"].map({"DBU": 1, "MTBD": 2})
+    runs["halide"] = np.repeat(["Cl", "Br", "I"], n // 3)
+    runs["mass"] = np.repeat([112.6, 157.0, 204.0], n // 3)
+    runs["Plate"], runs["rowID"], runs["started at"] = 1 + np.arange(n) // 30, range(n), "1.2.2024"
+    runs["day"] = [f"2024-05-{1 + i % 28:02} 10:30" for i in range(n)]
+    runs["plate temperature"] = rng.uniform(20, 80, n).round(1)
+    runs["time"] = [f"{minutes} min" for minutes in rng.integers(5, 60, n)]
+    with caplog.at_level("INFO"):
+        space = guess_space(runs.assign(loss=0.1, task=runs["halide"]), ["loss"], task="task")
+    assert space.columns == ["base", "plate temperature", "time"]
+    assert caplog.messages == [
+        "Read as numbers: 'time' in min",
+        "No parameters: 'Base_CAS' goes with 'base'; 'base SMILES' goes with 'base'; 'base number' "
+        "goes with 'base'; 'halide' has one value in each task; 'mass' has one value in each task; "
+        "'Plate' says which run it was; 'rowID' says which run it was; 'started at' holds dates; "
+        "'day' holds dates",
+    ]

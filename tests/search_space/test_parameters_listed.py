@@ -1,11 +1,21 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.search_space import CategoricalParameter, OrdinalParameter
+from botorch_transfer import suggest
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    OrdinalParameter,
+    SearchSpace,
+)
+from tests.suggestion.brief_search import brief_search
 
 
 def encode(parameter, *values, dtype=None):
@@ -117,3 +127,75 @@ def test_long_lists_of_values_are_cut_in_messages():
     parameter = CategoricalParameter("p", list(range(100)))
     with pytest.raises(InputDataError, match=r"10, 11, \.\.\.: add it"):
         encode(parameter, 100)
+
+
+DESCRIPTORS = pd.DataFrame(
+    {"pKa": [15.7, 30.0, 16.0, 35.0], "polarity": [1.0, 0.21, 0.76, 0.44]},
+    index=["water", "THF", "méthanol", "DMSO"],
+)
+
+
+def test_descriptors_are_points_of_the_unit_cube():
+    solvent = CategoricalParameter("solvent", descriptors=DESCRIPTORS)
+    assert solvent.values == ("water", "THF", "méthanol", "DMSO")
+    assert solvent.feature_names == ["solvent: pKa", "solvent: polarity"]
+    grid = solvent.unit_grid()
+    np.testing.assert_allclose(grid.min(axis=0), 0)
+    np.testing.assert_allclose(grid.max(axis=0), 1)
+    np.testing.assert_allclose(grid[0], [0, 1])
+    assert solvent.decode(grid + 0.05)["solvent"].tolist() == list(solvent.values)
+    space = SearchSpace([solvent, FloatParameter("x", 0, 1)])
+    rows = space.sample(400, seed=0)
+    assert rows["solvent"].value_counts().min() > 60
+    assert torch.equal(space.round(space.encode(rows)), space.encode(rows))
+    assert len(space.fixed_features_list()) == 4
+    assert space.fixed_features(space.encode(rows[:1]))[0].keys() == {0, 1}
+    assert space.is_discrete == [True, True, False]
+    read = SearchSpace.from_dict(json.loads(json.dumps(space.to_dict())))
+    assert read == space
+    assert hash(read) == hash(space)
+    table = DESCRIPTORS.rename_axis("solvent").reset_index()
+    assert CategoricalParameter("solvent", descriptors=table) == solvent
+
+
+def test_old_values_with_descriptors_keep_their_place():
+    solvent = CategoricalParameter("solvent", ("water", "DMSO"), descriptors=DESCRIPTORS)
+    runs = pd.DataFrame({"solvent": ["DMSO", "THF", "unknown", None]})
+    placed = solvent.place(runs)
+    np.testing.assert_allclose(placed[1], [14.3 / 19.3, 0])
+    assert np.isnan(placed).any(axis=1).tolist() == [False, False, True, True]
+    with pytest.raises(InputDataError, match=r"'solvent' is 'THF' in row 1.*not one of 'water'"):
+        solvent.encode(runs[:3])
+    inactive = CategoricalParameter("s", ("a", "b"), {"k": "y"}, {"s": ["a", "b"], "p": [1, 3]})
+    space = SearchSpace([CategoricalParameter("k", ("x", "y")), inactive])
+    X = space.encode(pd.DataFrame({"k": ["x", "y"], "s": [None, "b"]}))
+    assert X[:, 2].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pKa": [1, 2, None, 4]}, "'pKa' of 'méthanol' is no finite number"),
+        ({"pKa": ["x", 2, 3, 4]}, "'pKa' of 'water' is no finite number"),
+        ({"pKa": 1.0, "polarity": [1, 2, 3, 2]}, "same descriptors for 'THF' and 'DMSO'"),
+        ({"solvent": ["a", "a", "b", "c"]}, "the value 'a' has two rows"),
+        ({"solvent": ["water", "THF", "a", "b"]}, "no descriptors of the value 'DMSO'"),
+    ],
+)
+def test_wrong_descriptors_are_refused(change, message):
+    values = () if "méthanol" in message else ("water", "THF", "DMSO")
+    values = () if "rows" in message else values
+    with pytest.raises(ValueError, match=f"Parameter 'solvent' has .*{message}"):
+        CategoricalParameter("solvent", values, descriptors=DESCRIPTORS.assign(**change))
+
+
+def test_a_new_solvent_is_near_to_known_ones():
+    rng = np.random.default_rng(0)
+    points = pd.DataFrame({"d": np.linspace(0, 1, 8)}, index=list("abcdefgh"))
+    old = [pd.DataFrame({"task": str(t), "s": rng.choice(list("abcdeh"), 12)}) for t in range(4)]
+    history = pd.concat(old, ignore_index=True)
+    history["loss"] = (history["s"].map(points["d"]) - 0.7) ** 2
+    choices = CategoricalParameter("s", ("a", "c", "f", "h"), descriptors=points)
+    with brief_search():
+        row = suggest(SearchSpace([choices]), history)
+    assert row["s"].tolist() == ["f"]  # no old run has it

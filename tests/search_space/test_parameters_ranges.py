@@ -5,7 +5,7 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.search_space import FloatParameter, IntegerParameter
+from botorch_transfer.search_space import FloatParameter, IntegerParameter, SearchSpace
 
 
 def encode(parameter, *values, dtype=None):
@@ -95,12 +95,17 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FloatParameter("p", 2.0, 2.0), "'p' has the lower bound 2.0 and the upper"),
+        (lambda: FloatParameter("p", 2.5, 2.0), "'p' has the lower bound 2.5 and the upper"),
         (lambda: FloatParameter("p", 0.0, np.inf), "give finite bounds"),
         (lambda: FloatParameter("p", np.nan, 1.0), "give finite bounds"),
         (lambda: FloatParameter("p", 0.0, 1.0, log=True), "log=True and the lower bound 0.0"),
         (lambda: FloatParameter("p", 0.0, 1.0, log="1-x"), "needs one below 1"),
         (lambda: FloatParameter("p", 0.1, 1.0, log="ln"), "log='ln': use True, False or '1-x'"),
+        (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give one above 0"),
+        (
+            lambda: FloatParameter("p", 0.1, 0.4, step=0.5),
+            "no multiple of its step 0.5 in its range",
+        ),
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
         (lambda: IntegerParameter("p", 0.5, 3), "needs whole numbers"),
@@ -135,3 +140,37 @@ def test_numbers_of_any_column_type_are_read():
     parameter = IntegerParameter("p", 0, 4)
     for dtype in ("int8", "Int64", "float32", "object", "category", "str"):
         np.testing.assert_allclose(encode(parameter, 1, 4, dtype=dtype), [0.25, 1.0])
+
+
+def test_multiples_of_a_step_are_exact():
+    volume = FloatParameter("v", 0.05, 0.96, step=0.1)
+    assert (volume.lower, volume.upper, volume.size) == (0.1, 0.9, 9)
+    unit = np.random.default_rng(0).random((500, 1))
+    values = volume.decode(unit)["v"]
+    assert sorted(set(values)) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    grid = volume.unit_grid()
+    np.testing.assert_allclose(grid[[0, -1], 0], [0, 1])
+    assert volume.decode(grid)["v"].tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    runs = pd.DataFrame({"v": [0.26, 0.9]})  # what was done is no multiple, and keeps its place
+    np.testing.assert_allclose(volume.encode(runs)[:, 0], [0.2, 1.0])
+    space = SearchSpace([volume, FloatParameter("t", 20, 5000, log=True, step=5)])
+    assert {column: len(values) for column, values in space.discrete_dims.items()} == {0: 9, 1: 997}
+    assert (space.sample(20, seed=0)["t"] % 5 == 0).all()
+    assert SearchSpace.from_dict(space.to_dict()) == space
+    assert len(SearchSpace([volume]).grid()) == 9
+
+
+@pytest.mark.parametrize("make", [FloatParameter, IntegerParameter])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_range_of_one_value_is_a_constant(make, log):
+    space = SearchSpace([make("c", 2, 2, log), FloatParameter("x", 0, 1)])
+    runs = pd.DataFrame({"c": [2, 2], "x": [0.0, 1.0]})
+    X = space.encode(runs)
+    assert X.tolist() == [[0.5, 0], [0.5, 1]] == space.place(runs).tolist()
+    assert space.decode(X)["c"].tolist() == [2, 2]
+    assert space.fixed_features_list() == [{0: 0.5}]
+    assert space.discrete_dims == {}
+    assert space.place(runs.assign(c=[2, 3]))[:, 0].isnan().tolist() == [False, True]
+    with pytest.raises(InputDataError, match="'c' is 3 in row 1, outside of its range"):
+        space.encode(runs.assign(c=[2, 3]))
+    assert SearchSpace.from_dict(space.to_dict()) == space

@@ -51,13 +51,12 @@ class Source:
 
 def sources_of(prior: SourceGPs) -> list[Source]:
     """Reads hyperparameters and data, task by task and without padding."""
-    gps = prior.gps
+    gps, data = prior.gps, prior.observed
     sources = []
     for task in range(prior.num_tasks):
-        rows = gps.mask[task]
+        rows = data.task == task
         kernel = rbf(gps.lengthscale[task], gps.outputscale[task])
-        data = gps.train_X[task, rows], gps.train_Y[task, rows], gps.noise[task, rows]
-        sources.append(Source(*data, kernel))
+        sources.append(Source(data.X[rows], data.Y[rows], data.noise[rows], kernel))
     return sources
 
 

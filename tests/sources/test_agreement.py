@@ -12,13 +12,14 @@ from torch import Tensor
 
 from botorch_transfer import JointScaMLGP, SourceGPs
 from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
 from botorch_transfer.hierarchy import prior as hierarchy
 from botorch_transfer.hierarchy.prior import order_by_relatedness
 from botorch_transfer.sources import prior as agreement
-from botorch_transfer.sources.prior import source_agreement, tasks_agree
+from botorch_transfer.sources.prior import tasks_agree
 from tests.families import ShiftedSines
 from tests.gp.padded import points
 
@@ -37,7 +38,7 @@ def test_correlations_by_hand():
         others = [m for m in range(3) if m != left_out]
         predicted = prior.mean(X)[others].mean(dim=0)
         expected.append(spearmanr(Y[:, 0].numpy(), predicted.numpy()).statistic)
-    torch.testing.assert_close(source_agreement(prior.gps), torch.tensor(expected).float())
+    torch.testing.assert_close(prior.agreement, torch.tensor(expected).float())
 
 
 @pytest.mark.parametrize("scale", ["per_task", "pooled", "raw"])
@@ -87,17 +88,17 @@ def test_differences_of_one_task_are_unknown():
 def test_relatives_agree_and_strangers_do_not():
     X = FAMILY.inputs(20, seed=3)
     relatives = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.0, 0.1, 0.2, 0.3, 0.4)}
-    assert tasks_agree(source_agreement(fit(relatives).gps))
+    assert tasks_agree(fit(relatives).agreement)
     generator = torch.Generator().manual_seed(0)
     strangers = [
         (X, torch.sin(6 * X @ torch.randn(2, 1, generator=generator, dtype=X.dtype) + phase))
         for phase in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
     ]
-    assert not tasks_agree(source_agreement(fit(strangers).gps))
+    assert not tasks_agree(fit(strangers).agreement)
     turned = [
         (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1, 1), relatives.values(), strict=True)
     ]
-    at_odds = source_agreement(fit(turned).gps)
+    at_odds = fit(turned).agreement
     assert not tasks_agree(at_odds)
     assert tasks_agree(at_odds, -torch.inf)
     assert tasks_agree(-torch.ones(6), -torch.inf)
@@ -105,8 +106,8 @@ def test_relatives_agree_and_strangers_do_not():
 
 def test_few_tasks_cannot_tell():
     X, Y = FAMILY.target(10)
-    assert source_agreement(fit([(X, Y)]).gps).shape == (0,)
-    both = source_agreement(fit([(X, Y), (X, -Y)]).gps)
+    assert fit([(X, Y)]).agreement.shape == (0,)
+    both = fit([(X, Y), (X, -Y)]).agreement
     assert both.tolist() == pytest.approx([-1.0, -1.0])
     assert tasks_agree(both)
     assert tasks_agree(-torch.ones(4))
@@ -116,32 +117,32 @@ def test_few_tasks_cannot_tell():
 def test_constant_tasks_and_single_points_say_nothing():
     X, Y = FAMILY.target(8)
     tasks = [(X, Y), (X, torch.full_like(Y, 3.0)), (X[:1], Y[:1])]
-    correlations = source_agreement(fit(tasks).gps)
+    correlations = fit(tasks).agreement
     assert correlations.isfinite().all()
     assert correlations[1:].tolist() == [0.0, 0.0]
 
 
 def test_the_order_of_tasks_and_float32_do_not_matter():
     tasks = list(FAMILY.sources().values())
-    forward = source_agreement(fit(tasks).gps)
-    torch.testing.assert_close(source_agreement(fit(tasks[::-1]).gps).flip(0), forward)
-    single = fit(tasks).gps.float()
-    torch.testing.assert_close(source_agreement(single), forward, atol=0.05, rtol=0)
+    forward = fit(tasks).agreement
+    torch.testing.assert_close(fit(tasks[::-1]).agreement.flip(0), forward)
+    single = [(X.float(), Y.float()) for X, Y in tasks]
+    torch.testing.assert_close(fit(single).agreement, forward, atol=0.05, rtol=0)
 
 
 def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
     monkeypatch.setattr(agreement, "MAX_TASKS", 2)
     monkeypatch.setattr(agreement, "MAX_POINTS", 4)
     asked = []
-    gps = fit(FAMILY.sources((9, 6, 12))).gps
-    mean = type(gps).mean
-    monkeypatch.setattr(type(gps), "mean", lambda self, X: asked.append(X) or mean(self, X))
-    assert source_agreement(gps).shape == (2,)
+    mean = ConditionedGPs.mean
+    monkeypatch.setattr(ConditionedGPs, "mean", lambda self, X: asked.append(X) or mean(self, X))
+    sources = fit(FAMILY.sources((9, 6, 12)))
+    assert sources.agreement.shape == (2,)
     # Evenly spaced, the first and the last one among them; tasks are ordered by their data.
-    expected = gps.train_X[1, [0, 2, 3, 5]], gps.train_X[2, [0, 4, 7, 11]]
+    expected = sources.gps.points[1, [0, 2, 3, 5]], sources.gps.points[2, [0, 4, 7, 11]]
     torch.testing.assert_close(asked[0], torch.cat(expected))
-    again = source_agreement(fit(list(FAMILY.sources((9, 6, 12)).values())[::-1]).gps)
-    torch.testing.assert_close(again, source_agreement(gps))
+    again = fit(list(FAMILY.sources((9, 6, 12)).values())[::-1])
+    torch.testing.assert_close(again.agreement, sources.agreement)
 
 
 @pytest.mark.parametrize(("significance", "expected"), [(2.0, True), (3.0, False)])
@@ -151,9 +152,10 @@ def test_significance(significance, expected):
 
 
 def test_on_a_device(device):
-    gps = fit(FAMILY.sources()).gps
-    expected = source_agreement(gps)
-    torch.testing.assert_close(source_agreement(gps.to(device)), expected, atol=1e-6, rtol=0)
+    tasks = FAMILY.sources()
+    there = {name: tuple(part.to(device) for part in data) for name, data in tasks.items()}
+    expected = fit(tasks).agreement
+    torch.testing.assert_close(fit(there).agreement.cpu(), expected, atol=1e-6, rtol=0)
 
 
 Function = Callable[[Tensor], Tensor]

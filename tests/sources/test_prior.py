@@ -35,9 +35,9 @@ def predictions_by_formula(sources: SourceGPs, index: int, Y: Tensor, noise: Ten
 
 def test_predictions_in_the_users_units() -> None:
     sources = fit()
-    for index, (train_X, Y, *Yvar) in enumerate(DATA.values()):
+    for index, (_, Y, *Yvar) in enumerate(DATA.values()):
         standardized = (Y.squeeze(-1) - Y.mean()) / Y.std()
-        noise = sources.gps.noise[index, : len(train_X)]
+        noise = sources.observed.noise[sources.observed.task == index]
         if Yvar:
             torch.testing.assert_close(noise, Yvar[0].squeeze(-1) / Y.var())
         else:
@@ -143,7 +143,8 @@ def test_outcome_scales() -> None:
     Y = torch.cat([data[1] for data in DATA.values()])
     torch.testing.assert_close(pooled.outcome_mean, Y.mean().expand(3))
     torch.testing.assert_close(pooled.outcome_std, Y.std().expand(3))
-    torch.testing.assert_close(raw.gps.noise[1, :3], DATA["task 1"][2].squeeze(-1))
+    noise = raw.observed.noise[raw.observed.task == 1]
+    torch.testing.assert_close(noise, DATA["task 1"][2].squeeze(-1))
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
@@ -205,7 +206,8 @@ def test_fit_leaves_the_data_and_the_random_numbers_alone() -> None:
     copies = {name: tuple(tensor.clone() for tensor in data) for name, data in DATA.items()}
     before = torch.random.get_rng_state()
     sources = fit(num_restarts=2)
-    sources.gps.train_X.fill_(0.0)
+    sources.gps.points.fill_(0.0)
+    sources.observed.X.fill_(0.0)
     assert torch.equal(torch.random.get_rng_state(), before)
     for name, data in DATA.items():
         for tensor, expected in zip(data, copies[name], strict=True):
@@ -328,7 +330,8 @@ def test_append_one_task_in_every_form() -> None:
     assert first.append(dataset).task_names[-1] == "tuesday"
     assert first.append((train_X, Y)).task_names[-1] == "source task 3"
     known = first.append((train_X, Y, 0.1 + Y.abs()))
-    torch.testing.assert_close(known.gps.noise[3, :6], (0.1 + Y.abs()).squeeze(-1) / Y.var())
+    noise = known.observed.noise[known.observed.task == 3]
+    torch.testing.assert_close(noise, (0.1 + Y.abs()).squeeze(-1) / Y.var())
 
 
 def test_append_replaces_tasks_when_told_to() -> None:

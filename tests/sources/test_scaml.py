@@ -359,7 +359,7 @@ def test_residual_rbf_is_the_twins():
 def test_the_same_data_are_pretrained_once():
     first = ScaMLGP(*FAMILY.target(2), FAMILY.sources())
     second = ScaMLGP(*FAMILY.target(3), FAMILY.sources())
-    assert first.prior.gps.train_X.data_ptr() == second.prior.gps.train_X.data_ptr()
+    assert first.prior.gps.points.data_ptr() == second.prior.gps.points.data_ptr()
 
 
 def test_pretraining_sees_the_input_transform():

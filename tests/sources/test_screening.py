@@ -122,7 +122,7 @@ def test_the_choice_does_not_depend_on_the_order_of_tasks_not_even_with_ties():
     ones = torch.ones(8, 5).double()
 
     def names(order):
-        gps = ConditionedGPs(
+        gps = ConditionedGPs.from_data(
             X[order], Y[order], ones.bool(), 0.3 * ones[:, :2], ones[:, 0], 0.01 * ones
         )
         points = X[0, :3]

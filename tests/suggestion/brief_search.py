@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from botorch_transfer.model import TargetGP
-from botorch_transfer.suggestion import next_rows, search
+from botorch_transfer.suggestion import next_rows, region, search
 
 
 @contextmanager
@@ -20,5 +20,7 @@ def brief_search() -> Iterator[None]:
         patch.setattr(search, "NUM_STARTS", 2)
         patch.setattr(search, "NUM_CHOICES", 2)
         patch.setattr(search, "MAX_ITER", 10)
+        patch.setattr(search, "MAX_REPAIRED", 4)
+        patch.setattr(region, "MAX_REPAIRED", 4)
         patch.setattr(next_rows, "NUM_REFERENCE", 64)
         yield

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
+from pandas import DataFrame
 
-from botorch_transfer import ScaMLGP, SourceGPs, from_dataframe, suggest
-from botorch_transfer.suggestion import read_outcomes, reading
+from botorch_transfer import (
+    FloatParameter,
+    IntegerParameter,
+    ScaMLGP,
+    SearchSpace,
+    SourceGPs,
+    from_dataframe,
+    suggest,
+)
+from botorch_transfer.suggestion import read_outcomes, read_tables, reading
 from botorch_transfer.suggestion.reading import read_runs
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
@@ -47,11 +56,10 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
         ({"history": "runs.csv"}, TypeError, "history is a str: give a DataFrame"),
         ({"runs": [1]}, TypeError, "runs is a list"),
-        ({"history": None}, ValueError, "Give either a history or a prior"),
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
         ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
         ({"n": 0}, ValueError, "n is 0"),
-        ({"model": "ScaMLGP"}, TypeError, "model is 'ScaMLGP': give a model class"),
+        ({"model": 3}, TypeError, "model is 3: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
         ({"outcome": []}, ValueError, "0 outcomes"),
@@ -105,3 +113,22 @@ def test_a_model_of_several_outcomes_needs_a_prior_of_each():
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"))
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
+
+
+def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
+    space = SearchSpace([FloatParameter("T", 20, 120), IntegerParameter("n", 1, 4)])
+    old = DataFrame({"task": "a", "T": ["20 °C", "50 °C"], "n": [1, 2], "loss": [0.5, 0.2]})
+    runs = DataFrame({"T": [124.0, 20.0, 120.000001], "n": [2, 1, 3], "loss": [0.1, 0.2, None]})
+    with caplog.at_level("INFO"):
+        tables = read_tables(space, read_outcomes(), old, runs)
+    assert tables.runs.X[0, 0] == pytest.approx(1.04)
+    assert caplog.messages == [
+        "Read as numbers: 'T' in °C",
+        "1 of the runs lie slightly outside of the search space, and are kept where they are "
+        "(row 0)",
+    ]
+    for name, cell in (("T", 135.0), ("n", 2.5), ("T", None)):
+        wrong = runs.assign(T=20.0, n=1).astype({name: float})
+        wrong.loc[1, name] = cell
+        with pytest.raises(InputDataError, match=f"In the runs: Parameter '{name}' .* in row 1, "):
+            read_tables(space, read_outcomes(), old, wrong)

@@ -1,0 +1,165 @@
+"""Finds columns of old runs that are likely in another unit than the search space or other tasks.
+
+The rule: a task is named if more than a third of its values lie outside of a parameter's range, or
+if they differ much from those of most tasks and one of the usual conversions makes them alike. The
+values of a task are summed up by their 10 % and 90 % quantiles. These are compared, in
+widths of the reference, with the reference: the medians of such quantiles
+over tasks within the range, or those of the range if there are fewer than three such tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from pandas import DataFrame, Series, to_numeric
+
+from botorch_transfer.search_space import SearchSpace
+
+Array = NDArray[np.float64]
+
+CONVERSIONS = {
+    **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
+    **{f"times {k:,}": (float(k), 0.0) for k in (60, 100, 1_000)},
+    "less 273.15 (as Kelvin to °C)": (1.0, -273.15),
+    "plus 273.15 (as °C to Kelvin)": (1.0, 273.15),
+    "less 32 and divided by 1.8 (as °F to °C)": (1 / 1.8, -32 / 1.8),
+    "times 1.8 plus 32 (as °C to °F)": (1.8, 32.0),
+}
+"""Factors and offsets of the usual conversions."""
+
+MAX_OUTSIDE = 1 / 3
+"""The largest share of a task's values that may lie outside of a range."""
+
+DIFFERENT, ALIKE = 0.9, 0.25
+"""Quantiles are different if they are off by more widths of the reference than the first, and alike
+if a conversion leaves less of that than the second."""
+
+QUANTILES = np.array([0.1, 0.9])
+"""What the values of a task are summed up by."""
+
+MIN_VALUES, MIN_TASKS = 4, 3
+"""Fewer values of a task, or fewer tasks, say too little to be compared."""
+
+MAX_CHANCE = 0.05
+"""How often outcomes in per cent may all be at most 1 by chance."""
+
+
+def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
+    """Finds tasks with values that are likely in another unit.
+
+    Args:
+        frame: Old runs, one row a run.
+        space: The search space.
+        task: The column that names the task.
+
+    Returns:
+        A sentence for each column and conversion. It names the column, the tasks, and the
+        conversion that makes the values fit, if there is one.
+
+    Example:
+        >>> from botorch_transfer.search_space import FloatParameter
+        >>> runs = DataFrame({"task": "monday", "T": [300.0, 330.0, 350.0, 370.0]})
+        >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
+        ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    tasks = frame[task].astype(str)
+    for parameter in space.parameters:
+        if not parameter.is_numeric or parameter.columns != (parameter.name,):
+            continue
+        # The ends of the range, and the quantiles of values that are spread over it.
+        unit = np.array([[0.0], [1.0], [0.1], [0.9]])
+        marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
+        column = frame.get(parameter.name, Series(np.nan, frame.index))
+        values = to_numeric(column, errors="coerce").astype(float)
+        if not (kept := np.isfinite(values)).any():
+            continue
+        for name, problem in _of_column(values[kept], tasks[kept], marks[:2], marks[2:]):
+            found.setdefault((parameter.name, problem), []).append(name)
+    return [
+        f"{column!r} of task {names[0]!r}{_others(len(names) - 1)} {problem}"
+        for (column, problem), names in found.items()
+    ]
+
+
+def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None:
+    """Finds out whether one table has its outcomes in fractions and the other one in per cent.
+
+    Args:
+        history: Old runs.
+        runs: The runs of this study.
+        name: The column of the outcome, which a table may lack.
+
+    Returns:
+        A sentence if at least two outcomes of one table are between 0 and 1, those of the other one
+        between 0 and 100, and as many of these would hardly be that small by chance.
+
+    Example:
+        >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
+        >>> wrong_outcomes(old, runs, "yield")
+        "'yield' is in fractions in this study and in per cent in old runs: multiply it by 100"
+    """
+    if name not in history.columns or name not in runs.columns:
+        return None
+    old, own = (to_numeric(table[name], errors="coerce").dropna() for table in (history, runs))
+    for x, y, text in (
+        (own, old, "in fractions in this study and in per cent in old runs: multiply it by 100"),
+        (old, own, "in per cent in this study and in fractions in old runs: divide it by 100"),
+    ):
+        scales_fit = x.between(0, 1).all() and y.between(0, 100).all() and y.max() > 10
+        if scales_fit and len(x) > 1 and (y <= 1).mean() ** len(x) < MAX_CHANCE:
+            return f"{name!r} is {text}"
+    return None
+
+
+def _others(number: int) -> str:
+    return "" if number == 0 else f" and {number:,} other{'s' if number > 1 else ''}"
+
+
+def _of_column(
+    values: Series, tasks: Series, bounds: Array, reference: Array
+) -> Iterator[tuple[str, str]]:
+    """Finds the tasks whose values are likely in another unit, and says what is wrong."""
+    rounding = 1e-6 * np.abs(bounds).max()
+    beyond = (values < bounds[0] - rounding) | (values > bounds[1] + rounding)
+    outside = beyond.groupby(tasks, sort=False).mean()
+    ends = values.groupby(tasks, sort=False).quantile(QUANTILES).unstack()
+    counts = values.groupby(tasks, sort=False).size()
+    usual = ends[(outside <= MAX_OUTSIDE) & (counts >= MIN_VALUES)]
+    many = len(usual) >= MIN_TASKS
+    reference = usual.median().to_numpy(np.float64) if many else reference
+    strange = outside.index[outside > MAX_OUTSIDE]
+    if counts[strange].sum() >= MIN_VALUES:
+        # Together they cover the range best. That something is wrong is sure: no need to be strict.
+        together = np.quantile(values[tasks.isin(strange)].to_numpy(), QUANTILES)
+        likely = _likely_conversions(together[None], reference, 0.0, 0.6)[0]
+        remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
+        yield from ((name, f"lies outside of its range: {remedy}") for name in strange)
+    if many:
+        found = _likely_conversions(usual.to_numpy(np.float64), reference, DIFFERENT, ALIKE)
+        for name, likely in zip(usual.index, found, strict=True):
+            if likely is not None:
+                yield name, f"differs from that of most tasks: {likely} it is alike"
+
+
+def _likely_conversions(
+    ends: Array, reference: Array, different: float, alike: float
+) -> list[str | None]:
+    """The conversion that makes two quantiles like those of the reference, if they differ much.
+
+    Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
+    """
+    shares = []
+    for factor, offset in CONVERSIONS.values():
+        numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
+        if offset == 0:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                numbers = np.log(numbers)
+        width = np.ptp(numbers[2, 0]) or 1.0
+        off, left = np.nan_to_num(np.abs(numbers[:2] - numbers[2]).max(axis=-1) / width)
+        is_likely = (off > different) & (left < alike * off)
+        shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
+    best, names = np.argmin(shares, axis=0), list(CONVERSIONS)
+    return [names[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]

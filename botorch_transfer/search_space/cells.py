@@ -1,0 +1,137 @@
+"""Cells as people write them: files of spreadsheets, decimal commas, and numbers with a unit.
+
+Read this for what is accepted in a table besides plain numbers and text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Container
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from botorch.exceptions.errors import InputDataError
+from pandas import DataFrame, Series
+from pandas.api.types import is_numeric_dtype, is_object_dtype, is_string_dtype
+
+logger = logging.getLogger(__name__)
+
+UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
+
+NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
+"""A number and maybe its unit: one word that does not begin with a digit."""
+
+DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
+"""The same with a comma for the point; what is before and after it."""
+
+
+def separator(path: Path) -> str:
+    r"""Finds what stands between the cells of a file: a comma, a semicolon or a tab.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The sign that the line of column names has most often.
+
+    Example:
+        >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n")
+        >>> separator(Path("runs.csv"))
+        ';'
+    """
+    with path.open(encoding="utf-8-sig") as file:
+        return max(",;\t", key=file.readline().count)
+
+
+def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
+    r"""Reads a text file; in text and in columns of ``choices`` only an empty cell is empty.
+
+    Cells are separated by commas, or by semicolons or tabs; a comma in a number is then a point.
+    Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
+
+    Args:
+        path: The file, in UTF-8.
+        choices: Columns that hold choices, not numbers.
+
+    Returns:
+        The table.
+
+    Raises:
+        ValueError: If the file is empty, or no table.
+
+    Example:
+        >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
+        >>> read_table(Path("runs.csv"))
+          solvent  time  yield
+        2     THF   1.5     80
+    """
+    try:
+        sep = separator(path)
+        frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
+        options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+        text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"{path} is empty: it needs a line of column names.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8: save it as 'CSV UTF-8'.") from error
+    except pd.errors.ParserError as error:
+        raise ValueError(f"{path} is no CSV file ({' '.join(str(error).split())}).") from error
+    for name in frame.columns:
+        if name in choices or not is_numeric_dtype(frame[name]):
+            # "None", "null" and "nan" are words.
+            frame[name] = text[name].map(
+                lambda cell: cell.strip() if isinstance(cell, str) else cell
+            )
+        if sep != "," and name not in choices and is_text(frame[name]):
+            points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
+            numbers = pd.to_numeric(points, errors="coerce")
+            frame[name] = numbers if numbers.notna().equals(points.notna()) else points
+    frame.index += 2
+    return frame.dropna(how="all")
+
+
+def is_text(column: Series) -> bool:
+    """Whether a column may have text in its cells."""
+    return is_object_dtype(column.dtype) or is_string_dtype(column.dtype)
+
+
+def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
+    """Reads cells such as ``"110 °C"`` as numbers, and says in the log what their unit is.
+
+    Args:
+        frame: A table; it may lack the columns.
+        columns: Those that hold numbers. Other text in them stays as it is.
+        whole: Whether to read only columns all of whose cells are such numbers, of one unit.
+
+    Returns:
+        A table with the numbers.
+
+    Raises:
+        InputDataError: If a column has several units.
+
+    Example:
+        >>> frame = DataFrame({"time": ["10.0 min", "90 min", None], "yield": [0.1, 0.3, 0.2]})
+        >>> with_numbers(frame, ["time", "yield"])["time"].tolist()
+        [10.0, 90.0, nan]
+    """
+    frame, names = frame.copy(deep=False), list(frame.columns)
+    units: list[str] = []
+    for name in (name for name in names if name in columns and names.count(name) == 1):
+        if not is_text(frame[name]):
+            continue
+        parts = frame[name].astype(str).str.extract(NUMBER)
+        found, kinds = parts["number"].notna(), parts["unit"].dropna().drop_duplicates()
+        if kinds.empty or (whole and (len(kinds) > 1 or not found.equals(frame[name].notna()))):
+            continue
+        if len(kinds) > 1:
+            raise InputDataError(
+                f"The column {name!r} has numbers in {kinds.iloc[0]!r} and, in row "
+                f"{kinds.index[1]}, in {kinds.iloc[1]!r}: convert them to one unit."
+            )
+        numbers = pd.to_numeric(parts["number"])
+        frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
+        units.append(f"{name!r} in {kinds.iloc[0]}")
+    if units:
+        logger.info("Read as numbers: %s", ", ".join(units))
+    return frame

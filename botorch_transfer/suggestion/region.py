@@ -1,0 +1,247 @@
+"""The region of a search space that rows are suggested from.
+
+It is the whole space, or what fixed values and linear constraints leave of it, or the rows of a
+table of candidates. The search, the first design and the scales of acquisition functions ask a
+:class:`Region` for rows and know nothing of what it is made of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.utils.sampling import draw_sobol_samples
+from pandas import DataFrame
+from torch import Tensor
+
+from botorch_transfer.search_space import SearchSpace, SimplexParameter
+from botorch_transfer.suggestion.linear import LinearConstraint, Repair
+
+logger = logging.getLogger(__name__)
+
+MAX_GRID = 2_000
+"""A space with no more configurations than this is searched by listing them."""
+
+MAX_REPAIRED = 48
+"""The most rows to make feasible at once; of those that are feasible already, all are taken."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The rows of a search space that may be suggested.
+
+    Args:
+        space: The search space.
+        fixed: Values of parameters by name, in the user's units.
+        constraints: Linear constraints between parameters.
+        table: A table of candidates, if these are all there are. It may have further columns. Of
+            candidates with equal parameters, the first one counts.
+        repeats: Whether rows that were tried, or are pending, may be suggested again.
+
+    Raises:
+        InputDataError: If a fixed value is none of the parameter's, or a candidate none of the
+            space's.
+        ValueError: If no row is left, or a constraint cannot be kept.
+
+    Example:
+        >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 2)])
+        >>> Region(space, {"b": 0.5}).sample(1, seed=0)[0, 1]
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    space: SearchSpace
+    fixed: Mapping[str, Any] | None = None
+    constraints: Sequence[LinearConstraint] = ()
+    table: DataFrame | None = None
+    repeats: bool = False
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            X = self.candidates
+            _, first = np.unique(X.numpy().round(12), axis=0, return_index=True)
+            if len(first) < len(X):
+                logger.warning(
+                    "%d candidates have the parameters of another one: the first of them counts",
+                    len(X) - len(first),
+                )
+            kept = np.sort(first)[self.allows(X[np.sort(first)]).numpy()]
+            object.__setattr__(self, "table", self.table.iloc[kept])
+            object.__setattr__(self, "candidates", X[kept])
+            is_empty = len(kept) == 0
+        else:
+            narrowed = self.fixed or self.constraints
+            middle = torch.full((1, self.space.dim), 0.5, dtype=torch.double)
+            is_empty = bool(narrowed) and len(self.nearest(middle)) == 0
+        if is_empty:
+            asked = [f"{name} = {value!r}" for name, value in (self.fixed or {}).items()]
+            asked += dict.fromkeys(repr(constraint.text) for constraint in self.constraints)
+            if not asked:
+                raise InputDataError("The table of candidates has no rows: fill it.")
+            what = "configuration of the search space" if self.table is None else "candidate"
+            raise ValueError(
+                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or the "
+                f"{'ranges are' if self.table is None else 'table is'} too narrow."
+            )
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of its rows as a table: the parameters, then what else candidates have."""
+        more = () if self.table is None else self.table.columns
+        return [*self.space.columns, *(name for name in more if name not in self.space.columns)]
+
+    @cached_property
+    def candidates(self) -> Tensor:
+        """The encoded table, ``c x d``."""
+        try:
+            return self.space.encode(self.table)  # type: ignore[arg-type]
+        except InputDataError as error:
+            raise InputDataError(f"In the candidates: {error}") from error
+
+    @cached_property
+    def fixed_columns(self) -> dict[int, float]:
+        """Columns of the encoding that are fixed, with their values."""
+        found: dict[int, float] = {}
+        for name, value in (self.fixed or {}).items():
+            parameter = next((p for p in self.space.parameters if name in p.columns), None)
+            if parameter is None:
+                raise InputDataError(
+                    f"fixed names {name!r}, which is no parameter of the search space: use some of "
+                    f"{', '.join(self.space.columns)}."
+                )
+            if isinstance(parameter, SimplexParameter):
+                raise InputDataError(
+                    f"fixed names {name!r}, one of several fractions: give the constraint "
+                    f"'{name} == {value}' instead."
+                )
+            try:
+                unit = parameter.encode(DataFrame({name: [value]}))[0].tolist()
+            except InputDataError as error:
+                text = str(error).replace(" in row 0", "").replace(" or drop these rows", "")
+                raise InputDataError(f"In the fixed values: {text}") from error
+            found |= dict(zip(self.space.feature_indices[name], unit, strict=True))
+        return found
+
+    @cached_property
+    def _repair(self) -> Repair | None:
+        # Among candidates, rows that violate a constraint are left out instead.
+        if not self.constraints or self.table is not None:
+            return None
+        return Repair(self.space, self.constraints, (self.fixed or {}).keys())
+
+    def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
+        """The constraints on the encoding, as ``optimize_acqf`` takes them.
+
+        Args:
+            is_equality: Whether to return equalities, else inequalities.
+
+        Returns:
+            Columns, weights and least sums; ``None`` if there are none.
+        """
+        found = [] if self._repair is None else self._repair.for_botorch(is_equality)
+        if is_equality:
+            known = [columns.tolist() for columns, _, _ in found]
+            own = self.space.equality_constraints
+            found += [row for row in own if row[0].tolist() not in known]
+        return found or None
+
+    def _with_fixed(self, X: Tensor) -> Tensor:
+        """Configurations near to points, with the fixed values."""
+        X = X.clone()
+        for column, value in self.fixed_columns.items():
+            X[:, column] = value
+        return self.space.round(X)
+
+    def allows(self, X: Tensor) -> Tensor:
+        """Tells which rows have the fixed values and satisfy the constraints.
+
+        Args:
+            X: An ``n x d`` tensor of encoded configurations.
+
+        Returns:
+            An ``n`` boolean tensor.
+        """
+        allowed = torch.ones(len(X), dtype=torch.bool)
+        if self.fixed:
+            allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
+        if self.constraints:
+            frame = self.space.decode(X)
+            for constraint in self.constraints:
+                allowed &= torch.from_numpy(constraint.holds(frame))
+        return allowed
+
+    def nearest(self, X: Tensor, max_repaired: int | None = None) -> Tensor:
+        """Moves points of the unit cube to near configurations with all that is asked for.
+
+        Args:
+            X: An ``n x d`` tensor.
+            max_repaired: Of points that violate constraints, how many to move; ``None`` for all.
+
+        Returns:
+            At most ``n`` encoded rows, in the points' order; the others are left out. They need not
+            be candidates.
+        """
+        X = self._with_fixed(X)
+        allowed = self.allows(X)
+        if self._repair is not None and not bool(allowed.all()):
+            moved = self._repair.nearest(self.space.decode(X)[~allowed.numpy()][:max_repaired])
+            X[moved.index.tolist()] = self.space.encode(moved)
+            allowed = self.allows(X)
+        return X[allowed]
+
+    def grid(self) -> Tensor | None:
+        """All rows, if they are few or a table; else ``None``."""
+        if self.table is not None:
+            return self.candidates
+        try:
+            grid = self.space.encode(self.space.grid(MAX_GRID))
+        except ValueError:  # continuous, or too many
+            return None
+        return grid[self.allows(grid)]
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        """Draws at most ``n`` random rows.
+
+        Args:
+            n: How many.
+            seed: The seed of random numbers.
+
+        Returns:
+            Their encoding.
+        """
+        if self.table is not None:
+            order = np.random.default_rng(seed).permutation(len(self.candidates))
+            return self.candidates[torch.from_numpy(order[:n])]
+        X = self.space.encode(self.space.sample(n, seed))
+        return self.nearest(X, MAX_REPAIRED) if self.fixed or self.constraints else X
+
+    def spread_out(self, n: int, seed: int) -> Tensor:
+        """Draws scrambled Sobol points.
+
+        Args:
+            n: How many.
+            seed: The seed of the scrambling; more points of a seed begin with the same ones.
+
+        Returns:
+            An ``n x d`` tensor of points of the unit cube.
+        """
+        return draw_sobol_samples(self.space.bounds, n, 1, seed=seed).squeeze(-2)
+
+    def decode(self, X: Tensor) -> DataFrame:
+        """Turns encoded rows of the region into a table, candidates with all their columns.
+
+        Args:
+            X: An ``n x d`` tensor of rows of the region.
+
+        Returns:
+            A table, parameters first.
+        """
+        if self.table is None:
+            return self.space.decode(X)
+        places = (X.unsqueeze(-2) == self.candidates).all(dim=-1).to(torch.int).argmax(dim=-1)
+        return self.table.iloc[places.numpy()][self.columns].copy()

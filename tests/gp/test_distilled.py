@@ -1,0 +1,100 @@
+"""Posteriors on inducing points against the dense formula, and where nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from botorch_transfer.gp.distilled import InducingPoints, different_rows
+from botorch_transfer.gp.stationary import Stationary
+from tests.gp.padded import KERNELS, Task, check_draws, condition, draw_tasks, points
+
+
+def doubled(task: Task) -> Task:
+    """Each input twice, with two outcomes: half of the rows as inducing points lose nothing."""
+    twice = {name: getattr(task, name).repeat(2) for name in ("Y", "noise")}
+    twice["Y"] = twice["Y"] + points(len(twice["Y"]), seed=5)
+    return Task(**{**vars(task), **twice, "X": task.X.repeat(2, 1)})
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_nothing_is_lost_where_inputs_repeat(kernel: str) -> None:
+    tasks = [doubled(task) for task in draw_tasks([7, 9], 3, kernel)]
+    exact, gps, A = condition(tasks), condition(tasks, max_inducing=12), points(4, 3)
+    assert gps.mask.sum(dim=-1).tolist() == [7, 9]
+    torch.testing.assert_close(gps.mean(A), exact.mean(A), atol=1e-6, rtol=0)
+    torch.testing.assert_close(gps.covariance(A), exact.covariance(A), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_equals_the_dense_sparse_posterior(shuffle: bool) -> None:
+    tasks, A = draw_tasks([30, 4, 20], 2), points(5, 2).requires_grad_()
+    B = points(3, 2, seed=9)
+    gps = condition(tasks, num_rows=33, filling=7.0, shuffle=shuffle, max_inducing=8)
+    assert gps.mask.sum(dim=-1).tolist() == [8, 4, 8]
+    for index, task in enumerate(tasks):
+        Z = gps.points[index, gps.mask[index]]
+        Kz, Kx, Ka = task.prior(Z, Z), task.prior(Z, task.X), task.prior(A, Z)
+        S = Kz + Kx @ (Kx / task.noise).mT
+        mean = task.mean + Ka @ torch.linalg.solve(S, Kx @ ((task.Y - task.mean) / task.noise))
+        left = torch.linalg.inv(Kz) - torch.linalg.inv(S)
+        covariance = task.prior(A, B) - Ka @ left @ task.prior(Z, B)
+        if len(Z) == len(task.X):
+            mean, covariance = task.posterior_mean(A), task.posterior_covariance(A, B)
+        ours = gps.mean(A)[index], gps.covariance(A, B)[index]
+        torch.testing.assert_close(ours[0], mean, atol=1e-6, rtol=0)
+        torch.testing.assert_close(ours[1], covariance, atol=1e-6, rtol=0)
+        diagonal = gps.covariance(B)[index].diagonal()
+        torch.testing.assert_close(gps.variance(B)[index], diagonal, atol=1e-6, rtol=0)
+        first, second = (
+            torch.autograd.grad(m.sum() + c.sum(), A, retain_graph=True)[0]
+            for m, c in (ours, (mean, covariance))
+        )
+        torch.testing.assert_close(first, second, atol=1e-5, rtol=0)
+
+
+def test_errors_fall_with_the_number_of_points() -> None:
+    (task,), A = draw_tasks([60], 2), points(50, 2)
+    exact, errors = condition([task]), []
+    for most in (5, 15, 30, 60):
+        gps = condition([task], max_inducing=most)
+        errors.append(float((gps.mean(A) - exact.mean(A)).abs().max()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] == 0.0 < errors[0]
+
+
+def test_order_of_rows_does_not_matter() -> None:
+    (task,), A = draw_tasks([25], 2), points(5, 2)
+    order = torch.randperm(25, generator=torch.Generator().manual_seed(0))
+    rows = {name: getattr(task, name)[order] for name in ("X", "Y", "noise")}
+    first, second = (condition([t], max_inducing=9) for t in (task, Task(**{**vars(task), **rows})))
+    torch.testing.assert_close(first.mean(A), second.mean(A))
+    torch.testing.assert_close(first.covariance(A), second.covariance(A))
+
+
+def test_no_more_points_than_the_variance_asks_for() -> None:
+    smooth = Stationary("rbf", torch.full((1, 2), 5.0).double(), torch.tensor(2.0).double())
+    inducing = InducingPoints.chosen(smooth, points(200, 2), most=100)
+    assert len(inducing.points) < 20
+    left = 2.0 - inducing.whiten(points(50, 2, seed=4)).square().sum(dim=0)
+    assert float(left.max()) < 1e-3
+
+
+def test_draws_from_the_posterior() -> None:
+    tasks = draw_tasks([12, 5], 2)
+    check_draws(condition(tasks), points(3, 2))
+    check_draws(condition(tasks, max_inducing=6), points(3, 2))
+
+
+def test_selects_and_joins_inducing_points() -> None:
+    tasks, A = draw_tasks([20, 4, 15, 3], 2), points(5, 2)
+    gps = condition(tasks, max_inducing=6)
+    torch.testing.assert_close(gps.select([3, 0]).mean(A), gps.mean(A)[[3, 0]])
+    joined = gps.select([0, 1]).join(condition(tasks[2:]))
+    torch.testing.assert_close(joined.mean(A)[:2], gps.mean(A)[:2])
+    torch.testing.assert_close(joined.mean(A)[2], tasks[2].posterior_mean(A))
+
+
+def test_different_rows() -> None:
+    X = points(50, 2).repeat(2, 1)
+    assert len(X[different_rows(X, 20)].unique(dim=0)) == 20

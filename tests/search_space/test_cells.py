@@ -1,0 +1,56 @@
+import pandas as pd
+import pytest
+from botorch.exceptions.errors import InputDataError
+
+from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
+from botorch_transfer.search_space.cells import read_table, with_numbers
+
+
+def test_numbers_with_a_unit(caplog):
+    cells = ["10.0 min", "90min", None, "5"]
+    runs = pd.DataFrame({"time": cells, "T": ["110 °C", "20 °C"] * 2, "x": 1.0})
+    runs["yield"] = ["0.1 %", "3.5%", "failed", None]
+    with caplog.at_level("INFO"):
+        read = with_numbers(runs, ["time", "T", "yield", "absent"])
+    assert read["time"].tolist()[:2] == [10.0, 90.0]
+    assert read["time"].isna().tolist() == [False, False, True, False]
+    assert read["T"].tolist() == [110, 20] * 2
+    assert read["yield"].tolist()[:3] == [0.1, 3.5, "failed"]
+    assert caplog.messages == ["Read as numbers: 'time' in min, 'T' in °C, 'yield' in %"]
+    assert with_numbers(read, ["time", "T", "yield"]).equals(read)
+    assert runs["time"].tolist()[:2] == cells[:2]  # the user's table is left alone
+
+
+def test_several_units_are_refused():
+    runs = pd.DataFrame({"time": ["10 min", "2 h"]}, index=[2, 3])
+    with pytest.raises(InputDataError, match="'time' has numbers in 'min' and, in row 3, in 'h'"):
+        with_numbers(runs, ["time"])
+    assert with_numbers(runs, ["time"], whole=True).equals(runs)
+    words = pd.DataFrame({"base": ["DBU", "MTBD"], "well": ["A1", "B2"], "size": ["3x2", "1"]})
+    assert with_numbers(words, words.columns, whole=True).equals(words)
+
+
+def test_files_of_spreadsheets(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("solvent;time;note;yield\nTHF;1,5 min;a, b;80\n;;;\n None;2;;failed\n")
+    frame = read_table(path)
+    assert frame.index.tolist() == [2, 4]
+    assert frame["solvent"].tolist() == ["THF", "None"]
+    assert frame["time"].tolist() == ["1.5 min", "2"]
+    assert frame["note"].tolist()[0] == "a, b"
+    path.write_text("a\tb\n1,5\t2,0\n-1e-3\t3\n", encoding="utf-8-sig")
+    assert read_table(path).to_numpy().tolist() == [[1.5, 2.0], [-0.001, 3.0]]
+    path.write_text("layers;x\n64,64;1\n")
+    assert read_table(path, choices=["layers"])["layers"].tolist() == ["64,64"]
+
+
+def test_an_empty_cell_is_a_choice_where_many_are(caplog):
+    runs = pd.DataFrame({"additive": ["LiCl", None, "KF", None] * 5, "loss": 0.1})
+    with caplog.at_level("INFO"):
+        parameter = guess_space(runs, ["loss"]).parameters[0]
+    assert parameter == CategoricalParameter("additive", ("KF", "LiCl", "none"))
+    assert "'additive' is empty in 10 of 20 rows: it has the choice 'none'" in caplog.messages
+    X = SearchSpace([parameter]).encode(runs)
+    assert X[:2].tolist() == [[0, 1, 0], [0, 0, 1]]
+    few = pd.DataFrame({"additive": ["LiCl", "KF"] * 30 + [None], "loss": 0.1})
+    assert guess_space(few, ["loss"]).parameters[0].values == ("KF", "LiCl")

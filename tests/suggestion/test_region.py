@@ -1,0 +1,271 @@
+"""Candidates, fixed values, a first design, models by name, predictions."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+
+from botorch_transfer import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    ScaMLGP,
+    SearchSpace,
+    predict,
+    suggest,
+)
+from botorch_transfer.suggestion import search
+from botorch_transfer.suggestion.region import Region
+from botorch_transfer.suggestion.search import maximize
+from tests.suggestion.brief_search import brief_search
+
+SPACE = SearchSpace(
+    [
+        FloatParameter("temperature", 0, 100),
+        IntegerParameter("load", 1, 9),
+        CategoricalParameter("base", ("KOH", "NaOH", "Et3N")),
+    ]
+)
+
+
+def loss(frame: pd.DataFrame) -> pd.Series:
+    """Smallest at 40 degrees, a load of 4, and KOH."""
+    best = (frame["temperature"] / 100 - 0.4) ** 2 + (frame["load"] - 4) ** 2 / 100
+    return best + 0.1 * (frame["base"] != "KOH")
+
+
+def old_runs() -> pd.DataFrame:
+    runs = SPACE.sample(40, seed=0)
+    return runs.assign(task=["a", "b"] * 20, loss=loss(runs))
+
+
+HISTORY = old_runs()
+STOCK = SPACE.sample(60, seed=3).assign(bottle=[f"no. {i}" for i in range(60)])
+STOCK.index = pd.Index(range(100, 160))
+FAST = {"model": ScaMLGP}
+
+
+@pytest.fixture(autouse=True)
+def _brief_search():
+    with brief_search():
+        yield
+
+
+# ------------------------------------------------------------------------------------- candidates
+
+
+@pytest.mark.parametrize("space", [SPACE, None])
+def test_suggestions_are_rows_of_the_candidates(space):
+    rows = suggest(space, HISTORY, candidates=STOCK, n=3, **FAST)
+    pd.testing.assert_frame_equal(rows[STOCK.columns], STOCK.loc[rows.index])
+    assert list(rows.columns[:4]) == [*SPACE.columns, "bottle"]
+    assert rows.index.is_unique
+    assert loss(rows).min() <= loss(STOCK).nsmallest(3).max()
+
+
+def test_runs_are_not_offered_again_unless_repeats_are_welcome():
+    few = STOCK.iloc[:3]
+    runs = few[SPACE.columns].iloc[:2].assign(loss=[0.1, np.nan])
+    (row,) = suggest(SPACE, HISTORY, runs, candidates=few, **FAST).index
+    assert row == few.index[2]
+    with pytest.raises(ValueError, match="or all candidates, are among the runs"):
+        suggest(SPACE, HISTORY, runs, candidates=few, n=2, **FAST)
+    again = suggest(SPACE, HISTORY, runs, candidates=few, n=3, repeats=True, **FAST)
+    assert sorted(again.index) == list(few.index)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 120.0}, "In the candidates: Parameter 'temperature' is 120"),
+        ({"base": None}, "In the candidates: Parameter 'base' has no value in row 100"),
+        ({"base": "LiOH"}, "In the candidates: Parameter 'base' is 'LiOH'"),
+    ],
+)
+def test_bad_candidates_are_one_sentence(change, message):
+    with pytest.raises(InputDataError, match=message):
+        suggest(SPACE, HISTORY, candidates=STOCK.assign(**change))
+
+
+def test_candidates_that_say_nothing_are_one_sentence():
+    with pytest.raises(InputDataError, match="no column 'load'"):
+        suggest(SPACE, HISTORY, candidates=STOCK.drop(columns="load"))
+    with pytest.raises(InputDataError, match="candidates has no rows"):
+        suggest(SPACE, HISTORY, candidates=STOCK.iloc[:0])
+    with pytest.raises(TypeError, match="only candidates= makes up for it"):
+        suggest(None, HISTORY)
+
+
+def test_of_equal_candidates_the_first_counts(caplog):
+    twice = pd.concat([STOCK.iloc[:2], STOCK.iloc[:2].assign(bottle="other")])
+    with caplog.at_level(logging.WARNING):
+        rows = suggest(SPACE, HISTORY, candidates=twice, n=2, **FAST)
+    assert "2 candidates have the parameters of another one" in caplog.text
+    assert set(rows["bottle"]) == {"no. 0", "no. 1"}
+
+
+def test_constraints_and_fixed_values_filter_candidates():
+    asked = {"constraints": ["temperature <= 10 * load"], "fixed": {"base": "NaOH"}}
+    rows = suggest(SPACE, HISTORY, candidates=STOCK, n=4, **asked, **FAST)
+    assert (rows["temperature"] <= 10 * rows["load"]).all()
+    assert (rows["base"] == "NaOH").all()
+    bad = {"fixed": {"load": 4}, "constraints": ["temperature >= 101"]}
+    with pytest.raises(ValueError, match="No candidate satisfies load = 4 and 'temperature"):
+        suggest(SPACE, HISTORY, candidates=STOCK, **bad)
+
+
+def test_a_long_table_is_searched_as_if_all_were_scored(monkeypatch):
+    space = SearchSpace([FloatParameter(f"x{i}", 0, 1) for i in range(4)])
+    region = Region(space, table=space.sample(3_000, seed=1))
+
+    class Peak(search.AcquisitionFunction):
+        scored = 0
+
+        def forward(self, X):
+            Peak.scored += len(X)
+            return -(X - 0.3).abs().sum(dim=(-2, -1))
+
+    X = region.candidates
+    peak, none = Peak(SingleTaskGP(X[:2], X[:2, :1])), X[:0]
+    x, value = maximize(peak, region, none, none, is_logarithm=True, seed=0)
+    monkeypatch.setattr(search, "MAX_SCORED", 256)
+    Peak.scored = 0
+    found, same = maximize(peak, region, none, none, is_logarithm=True, seed=0)
+    assert torch.equal(found, x)
+    assert same == value
+    assert Peak.scored < 2_000
+
+
+# ------------------------------------------------------------------------------------------- fixed
+
+
+def test_fixed_values_are_kept_and_old_runs_still_count():
+    rows = suggest(SPACE, HISTORY, fixed={"temperature": 20, "base": "NaOH"}, n=2, **FAST)
+    assert (rows["temperature"] == 20).all()
+    assert (rows["base"] == "NaOH").all()
+    assert abs(rows["load"][0] - 4) <= 1
+    runs = rows[SPACE.columns].assign(loss=loss(rows))
+    row = suggest(SPACE, HISTORY, runs, fixed={"load": 2}, **FAST)
+    assert row["load"].item() == 2
+    # All are fixed: one row is left, then none.
+    every = {"temperature": 20, "load": 4, "base": "KOH"}
+    last = suggest(SPACE, HISTORY, fixed=every, **FAST)[SPACE.columns]
+    assert last.iloc[0].to_dict() == every
+    with pytest.raises(ValueError, match="All configurations"):
+        suggest(SPACE, HISTORY, last, fixed=every, **FAST)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        (
+            {"temperature": 200},
+            "fixed values: Parameter 'temperature' is 200, outside",
+        ),
+        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH', not one of"),
+        ({"heat": 1}, "fixed names 'heat', which is no parameter"),
+    ],
+)
+def test_bad_fixed_values_are_one_sentence(fixed, message):
+    with pytest.raises(InputDataError, match=message):
+        suggest(SPACE, HISTORY, fixed=fixed)
+
+
+# -------------------------------------------------------------------------------------- no history
+
+
+def test_a_first_campaign_needs_no_history():
+    runs = pd.DataFrame()
+    for _ in range(6):
+        row = suggest(SPACE, None, runs)
+        runs = pd.concat([runs, row[SPACE.columns].assign(loss=loss(row))], ignore_index=True)
+        assert row["predicted_mean"].notna().item() == (len(runs) > 1)
+        assert row["acquisition"].notna().item() == (len(runs) > 4)
+    batch = suggest(SPACE, None, n=4)
+    pd.testing.assert_frame_equal(batch[SPACE.columns], runs[SPACE.columns].iloc[:4])
+    assert batch["temperature"].max() - batch["temperature"].min() > 40
+    rows = suggest(None, None, candidates=STOCK, n=4)
+    assert rows.index.isin(STOCK.index).all()
+    assert rows.index.is_unique
+    # The next campaign has these runs as its history.
+    suggest(SPACE, runs.assign(task="first"), **FAST)
+
+
+# ------------------------------------------------------------------------------------------ models
+
+
+def test_models_have_names():
+    runs = SPACE.sample(4, seed=9)
+    runs = runs.assign(loss=loss(runs))
+    for name, model in {"ScaMLGP": ScaMLGP, "SingleTaskGP": SingleTaskGP}.items():
+        by_name = suggest(SPACE, HISTORY, runs, model=name)
+        pd.testing.assert_frame_equal(by_name, suggest(SPACE, HISTORY, runs, model=model))
+    pd.testing.assert_frame_equal(by_name, suggest(SPACE, None, runs))
+    with pytest.raises(ValueError, match="There is no model 'GP': choose one of"):
+        suggest(SPACE, HISTORY, model="GP")
+    with pytest.raises(TypeError, match="give a model class or its name"):
+        suggest(SPACE, HISTORY, model=3)
+    with pytest.raises(ValueError, match="ScaMLGP learns from old runs"):
+        suggest(SPACE, None, runs, model="ScaMLGP")
+
+
+def test_sorted_takes_the_best_mean_rank():
+    grid = SearchSpace([FloatParameter("x", 0, 1)]).sample(8, seed=0)
+    tasks = [grid.assign(task=str(best), loss=(grid["x"] - best) ** 2) for best in (0.2, 0.4)]
+    history = pd.concat(tasks)
+    space = SearchSpace([FloatParameter("x", 0, 1)])
+    ranks = history.groupby("task")["loss"].rank().groupby(history["x"]).mean()
+    rows = suggest(space, history, model="sorted", candidates=grid, n=8)
+    assert ranks[rows["x"]].is_monotonic_increasing
+    assert rows["predicted_mean"].isna().all()
+    near = suggest(space, history, rows[["x"]].iloc[:1], model="sorted")
+    assert abs(near["x"].item() - rows["x"].iloc[0]) < 0.2
+    assert near["x"].item() != rows["x"].iloc[0]
+    with pytest.raises(ValueError, match="give a history"):
+        suggest(space, None, model="sorted")
+
+
+# ------------------------------------------------------------------------------------- predictions
+
+
+def test_predictions_of_given_rows():
+    rows = STOCK.head(5)
+    table = predict(SPACE, HISTORY, None, rows, **FAST)
+    pd.testing.assert_frame_equal(table[rows.columns], rows)
+    assert np.corrcoef(table["predicted_mean"], loss(rows))[0, 1] > 0.5
+    width = (table["predicted_95"] - table["predicted_5"]) / table["predicted_std"]
+    np.testing.assert_allclose(width, 2 * 1.6448536, rtol=1e-6)
+    np.testing.assert_allclose(table["predicted_50"], table["predicted_mean"])
+    mirrored = HISTORY.assign(loss=-HISTORY["loss"])
+    other = predict(SPACE, mirrored, None, rows, goal="max", **FAST)
+    np.testing.assert_allclose(other["predicted_5"], -table["predicted_95"])
+    with pytest.raises(
+        InputDataError, match="In the rows to predict: The table has no column 'load'"
+    ):
+        predict(SPACE, HISTORY, None, rows.drop(columns="load"))
+    with pytest.raises(ValueError, match="nothing to predict from"):
+        predict(SPACE, None, None, rows)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_an_outcome_has_a_range(log):
+    rows, options = STOCK.head(5), {"log": log, **FAST}
+    wide = predict(SPACE, HISTORY, None, rows, outcome_range=(-1e6, 1e6), **options)
+    free = predict(SPACE, HISTORY, None, rows, **options)
+    np.testing.assert_allclose(wide["predicted_mean"], free["predicted_mean"], rtol=0.02)
+    np.testing.assert_allclose(wide["predicted_std"], free["predicted_std"], rtol=0.1)
+    low, high = 0.05, 0.12
+    table = predict(SPACE, HISTORY, None, rows, outcome_range=(low, high), **options)
+    for name in ("mean", "5", "50", "95"):
+        assert table[f"predicted_{name}"].between(low, high).all()
+    np.testing.assert_allclose(table["predicted_5"], free["predicted_5"].clip(low, high))
+    row = suggest(SPACE, HISTORY, outcome_range=(low, high), **options)
+    assert low <= row["predicted_mean"].item() <= high
+    with pytest.raises(ValueError, match="give its least and its largest value"):
+        suggest(SPACE, HISTORY, outcome_range=(1, 0))
