@@ -213,14 +213,15 @@ def stopping_table(found: pd.DataFrame) -> str:
     last = found.sort_values("trial").groupby(keys).last().reset_index()
     whole = last[last["pruner"] == "none"].set_index(keys[:3])["steps"]
     reached = {}
-    for key, part in found.groupby(keys):
-        assert isinstance(key, tuple)
+    groups: Any = found.groupby(keys)
+    for key, part in groups:
         goal = last.set_index(keys)["regret"].loc[(*key[:3], "MedianPruner")]
         enough = part[part["regret"] <= goal + 1e-9]["steps"]
-        steps: Any = whole.to_dict()[key[:3]]
+        steps = whole.to_dict()[key[:3]]
         reached[key] = enough.min() / steps if len(enough) else np.inf
     last["reached"] = [reached[tuple(row)] for row in last[keys].to_numpy()]
-    last["share"] = last["steps"] / whole.reindex(last[keys[:3]].apply(tuple, axis=1)).to_numpy()
+    of_whole = [whole.to_dict()[tuple(row)] for row in last[keys[:3]].to_numpy()]
+    last["share"] = last["steps"] / np.array(of_whole)
     rows = []
     for name in PRUNERS:
         part = last[last["pruner"] == name]
