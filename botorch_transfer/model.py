@@ -50,6 +50,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.stationary import Stationary, evaluate
@@ -378,6 +379,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             input_transform.train()  # applied to data, as transform_on_train says
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
+        elif isinstance(likelihood, AddedNoiseLikelihood):
+            learned: Any = default_likelihood(train_X.shape[:-2], None, noise)
+            likelihood = likelihood.learning(learned if likelihood.is_default else likelihood)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -388,6 +392,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
+        if isinstance(likelihood, AddedNoiseLikelihood):
+            likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
         if not has_transform:  # what lies beyond the sources stays outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
@@ -585,6 +591,14 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
         return not same
 
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        """Adds the observation noise of new points to a prediction."""
+        if observation_noise is True and isinstance(self.likelihood, AddedNoiseLikelihood):
+            return self.likelihood(mvn, X, noise=torch.zeros_like(mvn.mean))
+        return super()._apply_noise(X, mvn, observation_noise)
+
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Predicts every target point from the others, in the model's own units.
 
@@ -649,6 +663,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Returns:
             A model with these points among its data.
         """
+        if isinstance(self.likelihood, AddedNoiseLikelihood):
+            kwargs.setdefault("noise", torch.zeros_like(targets))
         if self.num_target_points > 0:
             return super().get_fantasy_model(inputs, targets, **kwargs)
         X = inputs[0] if isinstance(inputs, list) else inputs

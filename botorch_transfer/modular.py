@@ -33,6 +33,7 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
     target_hyperparameters,
 )
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import TargetGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.report import transfer_report
@@ -175,7 +176,8 @@ class SourcePosteriorGP(ModularTransferGP):
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
-        self._infers_noise = train_Yvar is None and likelihood is None
+        adds = isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default
+        self._infers_noise = train_Yvar is None and (likelihood is None or adds)
         if covar_module is None:
             covar_module = self._residual(sources, own, batch_shape)
         super().__init__(

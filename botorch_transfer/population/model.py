@@ -27,6 +27,7 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
+from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.paths import (
     CentredPath,
     ModelPath,
@@ -252,6 +253,7 @@ class PopulationGP(SourcePosteriorGP):
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._infers_noise:
             noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
+            noise = noise + added_variance(self.likelihood)
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
         covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)

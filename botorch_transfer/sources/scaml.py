@@ -40,6 +40,7 @@ from botorch_transfer.gp.hyperpriors import (
     weight_prior,
 )
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
+from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import typical_rows
@@ -163,6 +164,7 @@ class ScaMLGP(SourcePosteriorGP):
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
+        noise = noise + added_variance(self.likelihood)
         residual = Stationary(
             self._residual_name,
             X.new_tensor([[own.lengthscale.start]]),

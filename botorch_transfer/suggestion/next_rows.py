@@ -112,6 +112,8 @@ def suggest(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    step: str | None = None,
+    run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
@@ -164,6 +166,12 @@ def suggest(
         log: Outcomes to model by their logarithm, for losses whose best values are many times
             smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
             is then of the logarithm.
+        step: The column of the step, if the tables have learning curves: one row a step, empty in
+            rows without a curve. Rows of a task with the same parameters and growing steps are one
+            run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
+            says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
+            from old curves, as a noisy run.
+        run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
         cache: The folder that remembers pre-training for later calls, in other processes, too;
@@ -205,6 +213,7 @@ def suggest(
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
     options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
+    options |= {"step": step, "run": run}
     tables = read_tables(space, outcomes, history, runs, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed).rows
