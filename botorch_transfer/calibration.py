@@ -189,6 +189,10 @@ def _objection(priors: Mapping[str, Any], model: type[TransferModel]) -> Excepti
                 f"A {type(each).__name__} cannot leave a source task out: calibrate SourceGPs or a "
                 "SourcePopulation."
             )
+        if each.data is None:
+            return InputDataError(
+                "The prior was saved without observations: calibration needs the old outcomes."
+            )
     if next(iter(priors.values())).num_tasks < 2:
         return InputDataError("Calibration leaves one source task out, and there is only one.")
     names = [sorted(each.task_names) for each in priors.values()]

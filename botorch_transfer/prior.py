@@ -372,11 +372,12 @@ class Observations(DoubleState):
 
     def select(self, tasks: Tensor) -> Self:
         """Takes the rows of some tasks, in the order of these."""
-        rows = torch.cat([(self.task == task).nonzero().squeeze(-1) for task in tasks])
-        place = torch.full((int(self.task.max()) + 1,), -1, device=self.task.device)
-        place[tasks] = torch.arange(len(tasks), device=self.task.device)
-        X, Y, noise, task = (part[rows] for part in (self.X, self.Y, self.noise, self.task))
-        return type(self)(X, Y, noise, place[task])
+        sizes = torch.bincount(self.task)
+        tasks = tasks.remainder(len(sizes))
+        own = self.task.argsort(stable=True).split(sizes.tolist())
+        rows = torch.cat([own[task] for task in tasks.tolist()])
+        task = torch.arange(len(tasks), device=rows.device).repeat_interleave(sizes[tasks])
+        return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
         """Adds the rows of further tasks to those of the first ``num_tasks``."""
@@ -432,7 +433,8 @@ class ConditionedPrior(TransferPrior):
         self.data = data
         if data is not None:
             data.task_names = self.task_names
-        statistics = statistics or self._statistics()
+        if statistics is None:
+            statistics = self._statistics()
         for name, tensor in sorted(statistics.items()):
             self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
@@ -616,9 +618,10 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        Its posteriors are kept on inducing points, which may be old inputs. It contains no
-        outcome, only each task's mean and standard deviation. But where noise is small, its mean at
-        an old input is close to the outcome there.
+        Its posteriors are kept on inducing points, at most half of the rows of each task, which are
+        old inputs. It contains no outcome, only each task's mean and standard deviation; those of
+        one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
+        input is close to the outcome there.
         It can be used like any other; what needs the outcomes again, such as calibration, raises an
         error.
 
