@@ -84,8 +84,7 @@ class CurvePrior(TransferPrior):
     contains no outcomes.
 
     Args:
-        config: The names of columns and the goal, as :meth:`fit` takes them, and ``length``, the
-            usual full length.
+        config: The names of columns and the goal, as :meth:`fit` takes them.
         tensors: What was learned, by name.
 
     Example:
@@ -97,15 +96,12 @@ class CurvePrior(TransferPrior):
         [0.2]
     """
 
-    unit: Tensor
-    coefficients: Tensor
-    task_variance: Tensor
-    noise: Tensor
+    length: Tensor
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__("raw")
         self.config = config
-        for name in ("unit", "coefficients", "task_variance", "noise"):
+        for name in ("unit", "coefficients", "task_variance", "noise", "length"):
             self.register_buffer(name, tensors[name])
 
     @classmethod
@@ -138,25 +134,24 @@ class CurvePrior(TransferPrior):
             InputDataError: If a column is missing, or no run is complete.
             ValueError: If the goal is something else.
         """
-        if goal not in ("min", "max"):
-            raise ValueError(f"goal is {goal!r}: use 'min' or 'max'.")
-        keys = [run] if isinstance(run, str) else None if run is None else list(run)
-        config = {"outcome": outcome, "step": step, "goal": goal, "run": keys, "status": status}
-        return cls.of_curves(read_curves(frame, outcome, step, goal, task, run, status), config)
+        config = {"outcome": outcome, "step": step, "goal": goal, "run": run, "status": status}
+        curves = read_curves(frame, outcome, step, goal, task, run, status)
+        if (prior := cls.of_curves(curves, config)) is None:
+            raise InputDataError("No learning curve is complete: there is nothing to learn from.")
+        return prior
 
     @classmethod
-    def of_curves(cls, curves: Sequence[Curve], config: dict[str, Any] | None = None) -> Self:
+    def of_curves(
+        cls, curves: Sequence[Curve], config: dict[str, Any] | None = None
+    ) -> Self | None:
         """Learns from curves that have been read already.
 
         Args:
             curves: The curves of all tasks.
-            config: The names of columns, if there is a table.
+            config: The names of columns and the goal, if there is a table.
 
         Returns:
-            The prior.
-
-        Raises:
-            InputDataError: If no run is complete.
+            The prior; ``None`` if no run is complete.
         """
         tasks: dict[str, list[Curve]] = {}
         for curve in curves:
@@ -165,23 +160,13 @@ class CurvePrior(TransferPrior):
         read = [Study(task, full) for task, full in zip(tasks.values(), lengths, strict=True)]
         known = [study for study in read if study.teaches.any()]
         if not known:
-            raise InputDataError("No learning curve is complete: there is nothing to learn from.")
-        found = _learned(known)
-        tensors = {name: torch.as_tensor(value) for name, value in found.items()}
-        return cls({**(config or {}), "length": float(np.median(lengths))}, tensors)
-
-    @classmethod
-    def if_complete(cls, curves: Sequence[Curve]) -> Self | None:
-        """Learns from curves if one of them is complete, else returns nothing."""
-        try:
-            return cls.of_curves(curves)
-        except InputDataError:
             return None
+        found = {**_learned(known), "length": np.median(lengths)}
+        return cls(config or {}, {name: torch.as_tensor(value) for name, value in found.items()})
 
     def read(self, table: DataFrame, task: str | None = None) -> list[Curve]:
         """Reads the curves of a table with the columns that the prior was fitted to."""
-        named = {name: part for name, part in self.config.items() if name != "length"}
-        return read_curves(table, task=task, **named)
+        return read_curves(table, task=task, **self.config)
 
     def predict(self, runs: DataFrame) -> DataFrame:
         """Predicts the final outcomes of the runs of one task, from a table with one row a step.
@@ -214,9 +199,17 @@ class CurvePrior(TransferPrior):
         Returns:
             The moments.
         """
-        study = Study(curves, full_length(curves, self.config["length"]))
+        study = Study(curves, full_length(curves, float(self.length)))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
-        return _forecast(study, learned)
+        unit = _unit(learned["unit"], study.at_end[~study.diverged, 0])
+        A, c, _, _ = _sums(study, unit, learned)
+        w, S = _conditioned(A, c, learned)
+        partial = np.flatnonzero(~study.diverged & ~study.complete)
+        k = np.abs(study.share[partial, None] - KNOTS).argmin(axis=1)
+        mean, variance, share = study.known()
+        found = _moments(study.at_end[partial], unit, w[k], S[k], learned["noise"][k])
+        mean[partial], variance[partial] = found
+        return Forecast(mean, variance, share)
 
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Says whether a run will end worse than the best one of its task, with some probability.
@@ -263,8 +256,8 @@ class CurvePrior(TransferPrior):
 
     @classmethod
     def _restore(cls, saved: Saved) -> Self:
-        config = {name: part for name, part in saved.config.items() if name != "outcome_scale"}
-        return cls(config, saved.tensors)
+        saved.config.pop("outcome_scale")
+        return cls(saved.config, saved.tensors)
 
 
 class Study:
@@ -454,16 +447,3 @@ def _moments(
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
     variance = variance + (level - x[..., 1]) ** 2  # beyond the bounds
     return center + scale * (level + np.sum(x * w, axis=-1)), scale**2 * variance
-
-
-def _forecast(study: Study, learned: Mapping[str, Values]) -> Forecast:
-    """Conditions the task's coefficients on its complete runs, and predicts the others."""
-    unit = _unit(learned["unit"], study.at_end[~study.diverged, 0])
-    A, c, _, _ = _sums(study, unit, learned)
-    w, S = _conditioned(A, c, learned)
-    partial = np.flatnonzero(~study.diverged & ~study.complete)
-    k = np.abs(study.share[partial, None] - KNOTS).argmin(axis=1)
-    mean, variance, share = study.known()
-    found = _moments(study.at_end[partial], unit, w[k], S[k], learned["noise"][k])
-    mean[partial], variance[partial] = found
-    return Forecast(mean, variance, share)

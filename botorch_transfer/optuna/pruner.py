@@ -92,13 +92,11 @@ class TransferPruner(BasePruner):
         if len(study.directions) > 1:
             raise ValueError("TransferPruner takes one objective: use another pruner.")
         sign = sign_of(study.direction)
-        (own,) = curves_of([trial], sign)
+        own = curves_of([trial], sign)
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
-        curves = [curve for curve in curves_of(others, sign) if curve is not None]
-        prior = self._prior(study, sign) or CurvePrior.if_complete(curves)
-        if own is None or prior is None:
-            return False
-        return prior.is_hopeless(own, curves, self._probability)
+        curves = curves_of(others, sign)
+        prior = self._prior(study, sign) or CurvePrior.of_curves(curves)
+        return bool(own and prior) and prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
         """What the history tells, this study left out; ``None`` if it has no complete curve."""
@@ -114,6 +112,6 @@ class TransferPruner(BasePruner):
                 curves = read_curves(history, outcome, step, goal, task, run)
             else:
                 curves = []
-            return CurvePrior.if_complete(curves)
+            return CurvePrior.of_curves(curves)
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -386,7 +386,7 @@ class TransferSampler(BaseSampler):
         curves = [c for c in self._history.curves if c.task != study.study_name]
         curves = [c.in_logarithms() if log else c for c in curves]
         key = repr(("curves", study.study_name, log))
-        return self._encoded.recall(key, lambda: CurvePrior.if_complete(curves))
+        return self._encoded.recall(key, lambda: CurvePrior.of_curves(curves))
 
     def _sources(
         self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]
