@@ -28,7 +28,7 @@ from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
 
-FAST = {"num_restarts": 2, "raw_samples": 32}
+FAST = {"num_restarts": 2, "raw_samples": 32, "options": {"maxiter": 10}}
 FORMS = ["table", "file"]
 """How most tests give old runs. Tensors and old experiments become tables: one test says so."""
 
