@@ -90,6 +90,11 @@ class OptunaHistory(NamedTuple):
         assert isinstance(last, int)
         return list(self.runs.columns[last + 1 :])
 
+    def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
+        """Learns from the learning curves of all studies but one, if any of them is complete."""
+        curves = [curve for curve in self.curves if curve.task != without]
+        return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
+
 
 def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) -> OptunaHistory:
     """Reads old studies from one of Optuna's storages.

@@ -108,12 +108,10 @@ class TransferPruner(BasePruner):
         def learn() -> CurvePrior | None:
             history, (outcome, step, task, run) = self._history, self._columns
             if isinstance(history, OptunaHistory):
-                curves = [c for c in history.curves if c.task != study.study_name]
-            elif isinstance(history, DataFrame) and step is not None:
-                goal: Any = "max" if sign > 0 else "min"
-                curves = read_curves(history, outcome, step, goal, task, run)
-            else:
-                curves = []
-            return CurvePrior.of_curves(curves)
+                return history.curve_prior(study.study_name)
+            if not isinstance(history, DataFrame) or step is None:  # a prior of final outcomes
+                return None
+            goal: Any = "max" if sign > 0 else "min"
+            return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -40,6 +40,7 @@ from botorch_transfer.optuna.history import (
     outcomes_of,
     parameter_of,
     read_history,
+    sign_of,
     value_of,
 )
 from botorch_transfer.prior import TransferPrior
@@ -352,7 +353,7 @@ class TransferSampler(BaseSampler):
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Objectives, and the constraints that complete trials have; else those of the history."""
         names = self._outcome or outcome_names(len(study.directions))
-        signs = [-1.0 if d == StudyDirection.MINIMIZE else 1.0 for d in study.directions]
+        signs = map(sign_of, study.directions)
         outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
         outcomes = with_logarithms(outcomes, self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
@@ -371,11 +372,9 @@ class TransferSampler(BaseSampler):
         """What the learning curves of old studies tell, if there are any."""
         if not isinstance(self._history, OptunaHistory):
             return None
-        log = bool(self._log)
-        curves = [c for c in self._history.curves if c.task != study.study_name]
-        curves = [c.in_logarithms() if log else c for c in curves]
-        key = repr(("curves", study.study_name, log))
-        return self._encoded.recall(key, lambda: CurvePrior.of_curves(curves))
+        name, log = study.study_name, bool(self._log)
+        learn = partial(self._history.curve_prior, name, log)
+        return self._encoded.recall(repr(("curves", name, log)), learn)
 
     def _sources(
         self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]

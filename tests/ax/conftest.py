@@ -24,6 +24,7 @@ from ax.api.configs import (
 
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.model import TargetGP
 from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
@@ -94,6 +95,12 @@ def bowls() -> pd.DataFrame:
         a, b = rng.random((10, 2)).T
         frames.append(pd.DataFrame({"task": task, "a": a, "b": b, "loss": bowl(a, b, shift)}))
     return pd.concat(frames, ignore_index=True)
+
+
+@pytest.fixture(autouse=True)
+def _fits_from_one_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about other things than how well the last parameter is fitted."""
+    monkeypatch.setattr(TargetGP, "num_restarts", 0)
 
 
 @pytest.fixture(scope="session")
