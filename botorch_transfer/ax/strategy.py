@@ -59,9 +59,8 @@ def register() -> None:
         transforms=[*registry.MBM_X_trans_base, Derelativize, StandardizeByHistory],
         default_generator_kwargs={"acquisition_class": TransferAcquisition},
     )
-    for member in map(vars(models).__getitem__, models.__all__):
-        if isinstance(member, type):
-            register_model(member)
+    for name in models.__all__:
+        register_model(getattr(models, name))
     register_acquisition(TransferAcquisition)
     register_transform(StandardizeByHistory)
     for stored in (TransferHistory, AuxiliaryHistory):

@@ -8,9 +8,9 @@ At a share ``t`` of the full length, with the smoothed value ``u`` and the impro
     f = u + (w + b)ᵀ (1, u, d) + e        b ~ N(0, D),  e ~ N(0, σ² (1 + min(u, 0)²))
 
 with ``w`` for all tasks and ``b`` of each task: its own shift and slopes. ``w``, ``D`` and ``σ²``
-are learned at some shares by expectation maximization, and interpolated in between. They end at
-zero: a complete run has its own outcome. A factor makes nine in ten outcomes of left-out tasks lie
-in their 90 % band. Complete runs of the new study condition its ``b``.
+are learned at some shares by expectation maximization; a run takes those of the nearest one. A
+factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
+Complete runs of the new study condition its ``b``; they themselves have their own outcome.
 """
 
 from __future__ import annotations

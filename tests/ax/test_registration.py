@@ -31,8 +31,6 @@ from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
-CLASSES = [name for name in models.__all__ if isinstance(getattr(models, name), type)]
-
 
 def test_ax_is_as_it_is_used():
     taken = ["model_config", "dataset", "search_space_digest", "botorch_model_class"]
@@ -43,7 +41,7 @@ def test_ax_is_as_it_is_used():
 
 
 def test_models_are_known_to_storage():
-    for name in CLASSES:
+    for name in models.__all__:
         cls = getattr(models, name)
         assert CLASS_TO_REVERSE_REGISTRY[Model][name] is cls
         config = ModelConfig(botorch_model_class=cls, model_options={"a": 1})
@@ -75,7 +73,7 @@ def test_each_generator_has_its_adapter():
 
 def test_inputs_of_transfer_models_are_made_here():
     dispatch = surrogate.submodel_input_constructor.dispatch
-    for name in CLASSES:
+    for name in models.__all__:
         cls = getattr(models, name)
         if issubclass(cls, TransferModel):
             assert dispatch(cls) is model_inputs.transfer_inputs_for_ax
