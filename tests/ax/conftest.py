@@ -29,9 +29,12 @@ from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
 
-FAST = {"num_restarts": 2, "raw_samples": 32, "options": {"maxiter": 10}}
+FEW = {"num_restarts": 2, "raw_samples": 32}
+FAST = {**FEW, "options": {"maxiter": 10}}
+"""Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
+
 FORMS = ["table", "file"]
-"""How most tests give old runs. Tensors and old experiments become tables: one test says so."""
+"""How most tests give old runs. Old experiments become tables: one test says so."""
 
 Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 
@@ -155,7 +158,9 @@ def make_client() -> Callable[..., Client]:
         client.configure_optimization(objective, outcome_constraints=constraints)
         if options:
             # One model is quicker than an average, and its choices are easier to foresee.
-            options = {"model": ScaMLGP, "optimizer_options": FAST, **options}
+            kinds = {getattr(p, "parameter_type", None) for p in space or plain_space()}
+            quick = FAST if kinds == {"float"} else FEW
+            options = {"model": ScaMLGP, "optimizer_options": quick, **options}
             if DEVICE != "cpu":
                 options.setdefault("generator_options", {"torch_device": torch.device(DEVICE)})
             client.set_generation_strategy(transfer_generation_strategy(**options))
