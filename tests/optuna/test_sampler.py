@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from botorch_transfer.memo import clear_memos
 from botorch_transfer.optuna import TransferSampler, history_from_optuna
 from botorch_transfer.optuna import sampler as sampler_module
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
-from tests.optuna.worker import open_study, work
+from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
 
 
@@ -458,14 +459,9 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
         open_study(storage, "new", seed=0)  # so that the tables are made once
-    # Forked: to import the package takes longer than the trials.
-    fork = multiprocessing.get_context("fork")
-    workers = [fork.Process(target=work, args=(storages, "new", 3, seed)) for seed in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "3"]
+    workers = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
     for storage in storages:
         study = open_study(storage, "new", seed=0)
         assert states(study) == [TrialState.COMPLETE] * 6

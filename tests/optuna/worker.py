@@ -1,11 +1,11 @@
-"""One of several workers of a study."""
+"""One worker of a study: `python -m tests.optuna.worker STORAGE NAME TRIALS SEED`."""
 
 from __future__ import annotations
 
+import sys
 import time
 
 import optuna
-import torch
 
 from tests.optuna.studies import sampler
 from tests.suggestion.brief_search import brief_search
@@ -29,9 +29,8 @@ def objective(trial: optuna.Trial) -> float:
     return (x - 0.3) ** 2
 
 
-def work(storages: list[str], name: str, trials: int, seed: int) -> None:
-    """Adds trials to a study in each storage; in a forked process, hence on one thread."""
-    torch.set_num_threads(1)
+if __name__ == "__main__":
+    *storages, name, trials, seed = sys.argv[1:]
     with brief_search():
         for storage in storages:
-            open_study(storage, name, seed).optimize(objective, n_trials=trials)
+            open_study(storage, name, int(seed)).optimize(objective, n_trials=int(trials))
