@@ -535,7 +535,7 @@ def plot_curves(
         for curve in prior.read(history, task)[:max_curves]:
             ax.plot(curve.steps, sign * curve.values, color=GREY, alpha=0.3, linewidth=0.8)
     curves, found = prior.read(runs), prior.predict(runs)
-    full = full_length(curves, prior.config["length"])
+    full = full_length(curves, float(prior.length))
     places = np.linspace(full, 1.04 * full, len(curves))
     for x, curve, (_, row) in zip(places, curves, found.iterrows(), strict=True):
         ax.plot(curve.steps, sign * curve.values, color=BLUE)
