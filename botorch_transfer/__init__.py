@@ -35,7 +35,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
-from botorch_transfer.suggestion import predict, suggest
+from botorch_transfer.suggestion import backtest, predict, suggest
 
 __version__ = "0.1.0"
 
@@ -71,6 +71,7 @@ __all__ = [
     "TwoStageTransferGP",
     "WeightedSourceGP",
     "as_datasets",
+    "backtest",
     "from_dataframe",
     "predict",
     "suggest",
