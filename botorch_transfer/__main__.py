@@ -1,5 +1,4 @@
-"""The command line: ``python -m botorch_transfer`` with ``suggest``, ``predict``, ``backtest``
-or ``space``.
+"""The command line: ``python -m botorch_transfer`` and one of four commands.
 
     python -m botorch_transfer space old_runs.csv --task task --outcome loss > space.json
     python -m botorch_transfer suggest space.json old_runs.csv runs.csv -n 3 --append
