@@ -26,7 +26,9 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
+from botorch_transfer import progress
 from botorch_transfer.data import tables
+from botorch_transfer.progress import showing
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -36,6 +38,7 @@ from botorch_transfer.search_space import (
     guess_space,
 )
 from botorch_transfer.search_space.cells import read_table, separator
+from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the program's name; those of the process if omitted.
 
     Returns:
-        The exit code: 2 after an error.
+        The exit code: 2 after an error, 130 after an interruption from the keyboard.
 
     Example:
         >>> main(["suggest", "no_such_space.json", "history.csv"])
@@ -65,11 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    # What was left out of a table, and what the history does not record.
-    for room in (tables, guess, cells, reading):
+    # What was left out of a table, what the history does not record, and what takes long.
+    for room in (tables, guess, cells, reading, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
-        options.run(options)
+        with cached_in(options.cache), showing(options.progress):
+            options.run(options)
+    except KeyboardInterrupt:
+        print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
+        return 130
     except FileNotFoundError as error:
         print(f"{options.program}: There is no file {error.filename}.", file=sys.stderr)
         return 2
@@ -83,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
+    parser.set_defaults(cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(run=_suggest, program=add.prog)
@@ -164,7 +172,19 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
+    add.add_argument("--step", help="the column of learning curves' steps: one row a step")
+    add.add_argument(
+        "--run", dest="run_column", help="the column that names a run (same parameters: same run)"
+    )
     add.add_argument("--seed", type=int, default=0)
+    add.add_argument(
+        "--cache",
+        metavar="folder|off",
+        help="where pre-training is remembered; by default BOTORCH_TRANSFER_CACHE, or else the "
+        "user's own folder of caches",
+    )
+    bar = argparse.BooleanOptionalAction
+    add.add_argument("--progress", action=bar, help="show a bar, by default on a terminal")
 
 
 def _sentence(error: Exception) -> str:
@@ -220,6 +240,9 @@ def _backtest(options: argparse.Namespace) -> None:
         missing=_missing(options, space),
         rename=_renamed(options),
         log=options.log is not None,
+        step=options.step,
+        run=options.run_column,
+        progress=options.progress,
     )
     print(found.table.to_string(index=False))
     print(found)
@@ -266,6 +289,8 @@ def _tables(
         fixed={name: _value(text, space, name) for name, text in fixed.items()},
         constraints=linear,
         repeats=given.get("repeats", False),
+        step=options.step,
+        run=options.run_column,
     )
     return tables, runs
 

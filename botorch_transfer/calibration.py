@@ -20,13 +20,16 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.average import MEMBERS, PLAIN_MEMBER, GuardedTransferGP, TransferGP
+from botorch_transfer.average.base import PLAIN_MEMBER
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
+from botorch_transfer.store import Format
 
 POINTS = (0, 1, 3, 8)
 """The numbers of points of a left-out task that a model gets to see."""
@@ -95,6 +98,12 @@ class Calibration:
         )
 
 
+_FORMAT = Format[Calibration](
+    lambda calibration: (calibration.runs.to_dict("list"), {}),
+    lambda columns, _: Calibration(pd.DataFrame(columns)),
+)
+
+
 def calibrate(
     prior: Any,
     model: type[TransferModel] = TransferGP,
@@ -132,7 +141,8 @@ def calibrate(
         raise objection
     name = f"{model.__module__}.{model.__qualname__}"
     key = content_key("calibrate", priors, [name, tuple(points), seed])
-    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
+    on_disk = _FORMAT if model.__module__.startswith(f"{__package__}.") else None
+    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed), on_disk)
     return Calibration(remembered.runs.copy())
 
 

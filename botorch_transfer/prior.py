@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import torch
@@ -44,6 +45,7 @@ from botorch_transfer.input_transforms import (
 )
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.saving import prior_class_name, read_prior, write_prior
+from botorch_transfer.store import Format
 
 _TRANSFORM = "input_transform."
 
@@ -56,6 +58,8 @@ _WITHOUT_EFFECT = {
     "checkpoint_every",
 }
 """Options that say how to compute a prior. The result does not depend on them."""
+
+_PACKAGE = f"{__package__}."
 
 _pretrained = Memo(size=16)
 
@@ -174,7 +178,7 @@ class TransferPrior(NamedState, ABC):
         """Pre-trains a prior, or returns a cached one for equal data and options.
 
         Models call this with raw source data. Ax often rebuilds models from equal data, so recent
-        priors are cached.
+        priors are cached, in this process and in files, see "Time and memory" in the guide.
 
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
@@ -195,7 +199,24 @@ class TransferPrior(NamedState, ABC):
         content, options = cls._content_and_options(source_data, options)
         what = {name: options[name] for name in sorted(options) if name not in _WITHOUT_EFFECT}
         key = content_key(cls.__qualname__, content, what)
-        return _pretrained.recall(key, lambda: cls._pretrain(content, **options))
+        # The code of other packages' classes may change while their files stay.
+        on_disk = cls._format(content, options) if cls.__module__.startswith(_PACKAGE) else None
+        pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
+        return _pretrained.recall(key, pretrain, on_disk)
+
+    @classmethod
+    def _format(cls, content: Any, options: Mapping[str, Any]) -> Format[Any]:
+        """How the store on disk holds priors of the class."""
+        transform, device = options.get("input_transform"), torch.device("cpu")
+        if isinstance(content, Mapping):  # a hyperprior, which is of domains, is on the CPU
+            device = next(iter(content.values())).X.device
+
+        def read(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+            moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+            given = transform if config.get("input_transform") == "custom" else None
+            return cls._restore(cls._saved(config, moved, given)).to(device)
+
+        return Format(cls._as_saved, read)
 
     @classmethod
     def _content_and_options(
@@ -226,6 +247,10 @@ class TransferPrior(NamedState, ABC):
             >>> SourceGPs.load("sources.safetensors").task_names
             ('monday',)
         """
+        write_prior(path, type(self).__name__, *self._as_saved())
+
+    def _as_saved(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What :meth:`save` writes: configuration and tensors."""
         config, tensors = self._config(), self._tensors()
         config["outcome_scale"] = self.outcome_scale
         if self.input_transform is not None:
@@ -233,7 +258,7 @@ class TransferPrior(NamedState, ABC):
             tensors |= {f"{_TRANSFORM}{name}": tensor for name, tensor in saved.items()}
             if labels := input_labels(self.input_transform):
                 config["input_labels"] = list(labels)
-        write_prior(path, type(self).__name__, config, tensors)
+        return config, tensors
 
     @classmethod
     def load(
@@ -281,7 +306,15 @@ class TransferPrior(NamedState, ABC):
         input_transform: InputTransform | None,
     ) -> Saved:
         """Reads the argument of :meth:`_restore` from a file."""
-        config, tensors = read_prior(path, cls.__name__, device)
+        return cls._saved(*read_prior(path, cls.__name__, device), input_transform)
+
+    @staticmethod
+    def _saved(
+        config: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Saved:
+        """Separates the input transform from what a file holds."""
         own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
         transform = restore_transform(
             config.pop("input_transform", None),
@@ -375,6 +408,7 @@ class ConditionedPrior(TransferPrior):
     outcome_std: Tensor
     log_posterior: Tensor
     num_points: Tensor
+    input_range: Tensor
     pooled_moments: Tensor
     differences: Tensor
 
@@ -413,6 +447,7 @@ class ConditionedPrior(TransferPrior):
             "num_points": num_points,
             "pooled_moments": pooled,
             "differences": self._differences(),
+            "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
 
     @property

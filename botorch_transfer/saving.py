@@ -64,7 +64,8 @@ def write_prior(
     Raises:
         FileNotFoundError: If there is no such folder.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Copies, because the format does not allow tensors that share memory.
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     header = {
         "class": class_name,
         "format_version": FORMAT_VERSION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,9 @@ from hypothesis import settings
 
 from botorch_transfer.pretraining import clear_memos
 from tests.devices import usable_accelerator
+
+# Nothing is read from, or left in, the user's folder; the commands that tests start inherit it.
+os.environ["BOTORCH_TRANSFER_CACHE"] = "off"
 
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True

@@ -13,6 +13,7 @@ import pytest
 from botorch_transfer import SearchSpace, suggest
 from botorch_transfer.__main__ import main
 from botorch_transfer.datasets import load_tuning_history
+from botorch_transfer.pretraining import SourceGPs, SourcePopulation, clear_memos
 from tests.suggestion.brief_search import brief_search
 
 COMMAND = ["suggest", "space.json", "old.csv"]
@@ -73,6 +74,32 @@ def test_files_with_semicolons_and_decimal_commas(folder, capsys):
     assert new.count(";") == 3
     assert "," in new
     assert "." not in new
+
+
+@pytest.mark.usefixtures("_brief_search")
+def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
+    command = [*COMMAND, *LOSS, "--cache", "kept"]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    clear_memos()
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("pre-trained again")
+
+    for prior_class in (SourceGPs, SourcePopulation):
+        monkeypatch.setattr(prior_class, "_pretrain", refuse)
+    assert main(command) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_an_interruption_is_one_sentence(capsys, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("botorch_transfer.__main__.suggest_rows", interrupt)
+    assert main([*COMMAND, *LOSS]) == 130
+    message = "python -m botorch_transfer suggest: Interrupted. Finished old tasks are kept.\n"
+    assert capsys.readouterr().err.endswith(message)
 
 
 def test_errors_end_the_program_with_2():

@@ -8,6 +8,8 @@ import sys
 PROGRAM = """
 import sys
 import botorch_transfer, botorch_transfer.test_functions, botorch_transfer.datasets
+slow = {"matplotlib", "scipy.stats", "statsmodels"} & set(sys.modules)
+assert not slow, f"core imports {slow} before there is need"
 for extra in ("ax", "optuna"):
     assert not any(name.split(".")[0] == extra for name in sys.modules), f"core imports {extra}"
     sys.modules[extra] = None  # as if it were not installed

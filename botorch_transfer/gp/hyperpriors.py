@@ -24,8 +24,9 @@ import torch
 from botorch.utils.constraints import LogTransformedInterval
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, UniformPrior
-from scipy import stats
+from scipy.special import gammaincinv
 from torch import Tensor
 
 from botorch_transfer.gp.stationary import stationary_function
@@ -296,6 +297,8 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
         >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
         tensor([3.4..., 1.4...], dtype=torch.float64)
     """
+    from scipy.stats import gamma  # slow to import: only where it is needed
+
     values = sample.detach().double().cpu()
     if len(values) == 0 or not bool((values > 0).all()):
         raise ValueError(f"A Gamma distribution of the {name} needs values, all of them positive.")
@@ -305,7 +308,7 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
         _warn_of_agreement(values, name, "Gamma")
         return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
     # SciPy's search starts at the right scale for values of order one.
-    shape, _, scale = stats.gamma.fit((values / mean).numpy(), floc=0)
+    shape, _, scale = gamma.fit((values / mean).numpy(), floc=0)
     return torch.tensor([shape, 1 / (scale * mean)], dtype=torch.double).to(sample)
 
 
@@ -633,7 +636,7 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
         return (low + high) / 2, low, high
     assert isinstance(prior, GammaPrior)
     shape, mean = prior.concentration.detach(), prior.mean.detach()
-    quantile = stats.gamma.ppf(_CORNER, shape.double().cpu().numpy(), scale=1.0)
+    quantile = gammaincinv(shape.double().cpu().numpy(), _CORNER)
     corner = torch.as_tensor(quantile).to(mean) / shape * mean
     lower = torch.where(shape > 1, _LOWEST * mean, torch.maximum(corner, _LOWEST * mean))
     return mean, lower, _HIGHEST * mean
@@ -673,6 +676,18 @@ def residual_kernel(
         outputscale_prior=outputscale.prior(),
         outputscale_constraint=outputscale.constraint(),
     )
+
+
+def own_mean(batch_shape: torch.Size) -> ConstantMean:
+    """Builds the prior mean of the target's own GP.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        A constant mean with a standard normal hyperprior.
+    """
+    return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):

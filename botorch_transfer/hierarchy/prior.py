@@ -14,9 +14,7 @@ from typing import Any, Literal, Self
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
-from scipy.stats import rankdata
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from botorch_transfer.data import SourceData, check_joint_size
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
@@ -35,6 +33,7 @@ from botorch_transfer.gp.tasks import (
 )
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
 from botorch_transfer.prior import ConditionedPrior, Observations
+from botorch_transfer.progress import track
 
 Propagate = Literal["covariance", "mean"]
 """What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
@@ -228,7 +227,7 @@ def _fit_levels(
 
     # One bar over the levels, not one for each.
     quiet = replace(options, progress=False)
-    for level in tqdm(range(len(tasks.X)), desc="levels", disable=not options.progress):
+    for level in track(range(len(tasks.X)), "levels", len(tasks.X), options.progress):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
             # The level below has a mean, which the data are reduced by, and maybe a covariance.
@@ -269,6 +268,8 @@ def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -
     Returns:
         An ``M`` tensor of task indices, least related first; ties keep their order.
     """
+    from scipy.stats import rankdata  # slow to import: only where it is needed
+
     num_tasks = len(tasks.X)
     if num_tasks < 3:
         # Of two tasks, each agrees with the other equally.

@@ -22,12 +22,12 @@ from typing import Any, Literal, cast
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from botorch_transfer.gp.optimize import FlatParameters, adam_steps, keep_freed_memory, lbfgs_steps
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.features import GPParts
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
+from botorch_transfer.progress import track
 from botorch_transfer.saving import replaced_when_complete
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ class PretrainingOptions:
             default a fiftieth of all steps.
         patience: The number of such evaluations without progress after which the run stops.
         seed: The seed of the samples.
-        progress: Whether to show a progress bar.
+        progress: ``True`` for a progress bar over the steps, ``False`` for none. By default there
+            is one on a terminal if it takes more than three seconds, which the log says, too.
         checkpoint: A file for checkpoints. If it holds the checkpoint of an interrupted run, the
             run resumes from it, with bitwise identical results.
         checkpoint_every: The number of steps between checkpoints; by default a twentieth of all
@@ -78,7 +79,7 @@ class PretrainingOptions:
     validation_every: int | None = None
     patience: int = 10
     seed: int = 0
-    progress: bool = False
+    progress: bool | None = None
     checkpoint: str | os.PathLike[str] | None = None
     checkpoint_every: int | None = None
 
@@ -183,23 +184,17 @@ class GradientFit:
         """
         keep_freed_memory()
         if self.parameters and not self._resume():
-            with tqdm(
-                total=self.stop,
-                initial=self.step,
-                desc="pre-training",
-                disable=not self.options.progress,
-            ) as bar:
-                if self.step == 0:
-                    self._validate()
-                for loss in self._losses():
-                    self._note(loss)
-                    bar.update()
-                    curve = self.curve
-                    waited = sum(step > curve.best_step for step in curve.validation_steps)
-                    if waited >= self.options.patience:
-                        break
-                    if self.step % self.checkpoint_every == 0:
-                        self._write(finished=False)
+            if self.step == 0:
+                self._validate()
+            steps = self.stop - self.step
+            for loss in track(self._losses(), "pre-training", steps, self.options.progress):
+                self._note(loss)
+                curve = self.curve
+                waited = sum(step > curve.best_step for step in curve.validation_steps)
+                if waited >= self.options.patience:
+                    break
+                if self.step % self.checkpoint_every == 0:
+                    self._write(finished=False)
             self._validate()
             self._write(finished=True)
         if self.best:

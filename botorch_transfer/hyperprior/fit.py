@@ -24,7 +24,6 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame
 from torch import Tensor
 from torch.nn import Parameter
-from tqdm.auto import tqdm
 
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import MAPOptions, TaskObjective, draw_starts, log_bounds
@@ -41,14 +40,11 @@ from botorch_transfer.gp.optimize import (
     single_threaded_scipy,
 )
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.gp.tasks import (
-    OutcomeScale,
-    PaddedTasks,
-    check_padded_size,
-    outcome_scales,
-)
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
+from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
+from botorch_transfer.progress import track
+from botorch_transfer.store import PARTS
 
 
 class HyperparameterDraws(NamedTuple):
@@ -216,7 +212,8 @@ class DomainFitOptions(MAPOptions):
         max_bytes: How much memory a domain may take; more is refused.
         n_jobs: How many domains joblib fits in parallel; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them.
-        progress: Whether to show a progress bar over the domains.
+        progress: ``True`` for a progress bar over the domains, ``False`` for none. By default there
+            is one on a terminal if it takes more than three seconds, which the log says, too.
 
     Raises:
         ValueError: If a number is out of range.
@@ -283,9 +280,8 @@ def fit_domains(
         for name, domain in zip(names, domains, strict=True)
     ]
     jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
-    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs)
-    quiet = not options.progress
-    fitted = dict(tqdm(results, total=len(jobs), desc="domains", disable=quiet))
+    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs, on_disk=PARTS)
+    fitted = dict(track(results, "domains", len(jobs), options.progress))
     found = [fitted[number] for number in range(len(jobs))]
     parts = torch.tensor([row[1:] for row in found], dtype=torch.double)
     outcome = torch.tensor([[mean, std] for _, mean, std in prepared], dtype=torch.double)
@@ -310,8 +306,7 @@ def _prepare(
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)
-    transform = frozen_input_transform(domain.input_transform)
-    tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    tasks = PaddedTasks.from_datasets(domain.datasets, domain.input_transform).double()
     warn_outside_unit_cube(tasks.X, f"the domain {name!r}")
     mean, std = tasks.moments()
     typical = float(mean.mean()), float(std.square().mean().sqrt())

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import NamedTuple, cast
 
 import torch
@@ -36,6 +37,7 @@ from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.gp.tasks import typical_rows
 from botorch_transfer.population.kernel import MAX_REFERENCE, centred, centred_gradient
+from botorch_transfer.progress import announce
 
 LEVEL_VARIANCE = 0.09
 """The variance of the tasks' levels, in units of their standardized outcomes."""
@@ -44,6 +46,9 @@ _UNKNOWN_LENGTHSCALE = 1 / 3
 """The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
 
 _JITTER = 1e-6
+
+_STEPS = 50
+"""How often the objective is evaluated in a fit, about."""
 
 _FEWEST = 5
 """How many points of a task are kept at least."""
@@ -337,10 +342,16 @@ def fit_population(
     kept, task = sample.task.unique(return_inverse=True)
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
     objective = PopulationObjective(sample, kernel, learned)
+    start = objective.start().unsqueeze(0)
     with single_threaded_scipy():
+        for _ in range(2):  # the first evaluation in a process takes longer
+            begin = perf_counter()
+            objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
+            seconds = _STEPS * (perf_counter() - begin)
+        announce(f"one GP of {len(tasks.fixed_noise)} tasks", seconds)
         theta, value = minimize_batched(
             objective,
-            objective.start().unsqueeze(0),
+            start,
             objective.bounds(),
             options.max_iter,
             gradient_tolerance=CONVERGED / len(objective.tasks.Y),

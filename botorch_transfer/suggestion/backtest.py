@@ -138,7 +138,9 @@ def backtest(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     log: bool = False,
-    progress: bool = True,
+    step: str | None = None,
+    run: str | None = None,
+    progress: bool | None = None,
 ) -> Backtest:
     """Replays each old task as if it were new, with the others as its history.
 
@@ -162,7 +164,9 @@ def backtest(
         missing: Values of parameters that old tasks do not record.
         rename: New names of columns by their old ones.
         log: Whether to model the outcome's logarithm.
-        progress: Whether to show a progress bar.
+        step: The column of the step, if there are learning curves, as in :func:`suggest`.
+        run: The column whose value is the same in all rows of a run, likewise.
+        progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
         The finding; print it.
@@ -185,7 +189,8 @@ def backtest(
     names = list(dict.fromkeys([*([default, SORTED] if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
     read = read_outcomes(outcome, goal, log=log)
-    tables = read_tables(space, read, history, task=task, missing=missing, rename=rename)
+    options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
+    tables = read_tables(space, read, history, task=task, **options)
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(
@@ -204,7 +209,8 @@ def backtest(
     replayed = _some(sources, enough, MAX_TASKS, rng)
     file = _Finished(resume, content_key(tables.space, read, data, seed))
     priors: dict[str, Any] = {}
-    bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=not progress)
+    quiet = None if progress is None else not progress
+    bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
     curves: dict[tuple[str, str], NDArray[np.float64]] = {}
     for left_out in replayed:
         rows, values = pools[left_out]

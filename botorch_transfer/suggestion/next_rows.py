@@ -8,6 +8,7 @@ same seed give the same rows. Tables are read in ``reading``, models of outcomes
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.report import member_on_sources
+from botorch_transfer.model import TransferModel
+from botorch_transfer.progress import showing
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
     fit_model,
@@ -109,14 +112,17 @@ def suggest(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    step: str | None = None,
+    run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
     seed: int = 0,
 ) -> DataFrame:
     """Suggests the next rows to try, from a table of old runs and one of this study's runs.
 
-    It keeps nothing between calls: the tables are the state. Add the rows to ``runs``, with an
-    empty outcome while they are pending, and call it again. Sources are pre-trained once in a
-    process and remembered by their content.
+    The tables are the state: add the rows to ``runs``, with an empty outcome while they are
+    pending, and call it again. Sources are pre-trained once and remembered by their content.
 
     The search space may have changed since the old runs, see :func:`from_dataframe` for the rules.
 
@@ -160,8 +166,19 @@ def suggest(
         log: Outcomes to model by their logarithm, for losses whose best values are many times
             smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
             is then of the logarithm.
+        step: The column of the step, if the tables have learning curves: one row a step, empty in
+            rows without a curve. Rows of a task with the same parameters and growing steps are one
+            run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
+            says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
+            from old curves, as a noisy run.
+        run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
+        cache: The folder that remembers pre-training for later calls, in other processes, too;
+            ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE`` says
+            so, or else it is the user's own. The rows do not depend on it.
+        progress: Whether pre-training shows a progress bar; by default it does so on a terminal if
+            it takes more than three seconds.
         seed: The seed of all random numbers.
 
     Returns:
@@ -196,8 +213,10 @@ def suggest(
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
     options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
+    options |= {"step": step, "run": run}
     tables = read_tables(space, outcomes, history, runs, **options)
-    return suggest_rows(tables, n, model, seed).rows
+    with cached_in(cache), showing(progress):
+        return suggest_rows(tables, n, model, seed).rows
 
 
 def predict(
@@ -474,15 +493,13 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
 
     Of models without a posterior of each source task it names none.
     """
-    informed: Any = None if model is None else member_on_sources(model)
+    informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
         return [""] * len(X)
-    prior = informed.prior
+    prior: Any = informed.prior
     mean, variance = prior.moments(X)
     surety = mean / variance.clamp_min(1e-12).sqrt()
-    weights = getattr(informed, "weights", None)
-    if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
-        surety[weights < 0.1 * weights.max()] = -math.inf
+    surety[informed.weights < 0.1 * informed.weights.max()] = -math.inf
     names = []
     for column in surety.T:
         order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]

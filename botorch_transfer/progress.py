@@ -1,0 +1,95 @@
+"""How long pre-training will take: a line in the log, and a bar on a terminal.
+
+Read this when long work is to say so. The expected time is measured on the machine, by the first
+part of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from logging import getLogger
+from time import perf_counter
+from typing import TypeVar
+
+from tqdm.auto import tqdm
+
+T = TypeVar("T")
+
+PATIENCE = 3.0
+"""How many seconds of work nobody has to be told of."""
+
+_ENOUGH = 0.3
+"""After so many seconds, the speed of the work is known."""
+
+_show: ContextVar[bool | None] = ContextVar("show", default=None)
+
+logger = getLogger(__name__)
+
+
+def announce(what: str, seconds: float, show: bool | None = None) -> None:
+    """Logs how long work will take, if that is long.
+
+    Args:
+        what: What is worked on.
+        seconds: The expected time.
+        show: See :func:`track`.
+    """
+    show = _show.get() if show is None else show
+    if seconds > PATIENCE and show is not False:
+        logger.info("Pre-training takes about %.0f seconds (%s).", seconds, what)
+
+
+def track(
+    items: Iterable[T], what: str, total: int, show: bool | None = None, is_announced: bool = False
+) -> Iterator[T]:
+    """Goes through the parts of long work, or their results as they become available.
+
+    Args:
+        items: The parts.
+        what: What they are, in the plural.
+        total: How many there are.
+        show: ``True`` for a bar, ``False`` for neither a bar nor a line in the log; by default,
+            work of more than three seconds is logged, and has a bar on a terminal.
+        is_announced: Whether the log has the expected time already.
+
+    Yields:
+        The parts.
+
+    Example:
+        >>> [number**2 for number in track([1, 2, 3], "squares", total=3)]
+        [1, 4, 9]
+    """
+    shown = _show.get() if show is None else show
+    start, delay = perf_counter(), 0.0 if shown else PATIENCE
+    disable = None if shown is None else not shown  # None: unless there is a terminal
+    bar = tqdm(items, desc=what, total=total, disable=disable, delay=delay)
+    for done, item in enumerate(bar, start=1):
+        yield item
+        elapsed = perf_counter() - start
+        if not is_announced and elapsed > _ENOUGH and done < total:
+            announce(what, elapsed * total / done, show)
+            is_announced = True
+
+
+@contextmanager
+def showing(progress: bool | None) -> Iterator[None]:
+    """Sets whether pre-training shows its progress, where its own option does not say so.
+
+    Args:
+        progress: See :func:`track`; ``None`` changes nothing.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> with showing(False):
+        ...     sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))])
+    """
+    token = _show.set(_show.get() if progress is None else progress)
+    try:
+        yield
+    finally:
+        _show.reset(token)
