@@ -209,7 +209,8 @@ def _suggest(options: argparse.Namespace) -> None:
     suggestion = suggest_rows(tables, options.n, options.model, options.seed)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        page = suggestion_page(suggestion, runs)
+        noted = {"seed": options.seed, "constraints": ", ".join(options.constraint or [])}
+        page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again

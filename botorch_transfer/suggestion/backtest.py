@@ -384,8 +384,7 @@ def _tabulate(
         goal = curves[task, PLAIN][-1]
         needed[task] = _reached(curves[task, PLAIN], goal)
         distance = np.clip((most - best) / (most - middle or 1.0), 0.0, 1.0).mean()
-        own = outcome.sign * best
-        values = np.exp(own) if outcome.log else own
+        values = outcome.original(torch.from_numpy(best)).tolist()
         row = {"task": task, "model": model}
         row |= {f"best_{n}": values[min(n, len(values)) - 1] for n in CHECKPOINTS}
         rows.append(row | {"distance": distance, "saved": needed[task] - _reached(best, goal)})
