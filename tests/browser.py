@@ -16,18 +16,19 @@ CHROMIUM = next(
 )
 
 CUT_OFF = """(() => {
-  const width = document.documentElement.clientWidth, found = [];
-  if (document.documentElement.scrollWidth > width) found.push("the page is wider than the window");
-  for (const node of document.querySelectorAll("main > *, section > *, .card, .card *, h1, h2, h3")) {
+  const whole = document.documentElement, width = whole.clientWidth, found = [];
+  if (whole.scrollWidth > width) found.push("the page is wider than the window");
+  for (const node of document.querySelectorAll("main > *, section > *, .card, .card *")) {
     const box = node.getBoundingClientRect();
-    if (box.width && (box.right > width + 1 || box.left < -1)) found.push(node.outerHTML.slice(0, 90));
+    if (box.width && (box.right > width + 1 || box.left < -1)) found.push(node.outerHTML);
   }
   for (const svg of document.querySelectorAll(".main-svg")) {
     const outer = svg.getBoundingClientRect();
     for (const text of svg.querySelectorAll("text")) {
       const box = text.getBoundingClientRect();
       if (box.width && (box.right > outer.right + 1 || box.left < outer.left - 1 ||
-          box.bottom > outer.bottom + 1 || box.top < outer.top - 1)) found.push("text: " + text.textContent);
+          box.bottom > outer.bottom + 1 || box.top < outer.top - 1))
+        found.push("text: " + text.textContent);
     }
   }
   return found;
@@ -51,7 +52,7 @@ class Browser:
         options += ["--remote-debugging-pipe", f"--user-data-dir={self._folder.name}"]
         self._process = subprocess.Popen(
             [str(CHROMIUM), *options],
-            preexec_fn=connect,  # noqa: PLW1509
+            preexec_fn=connect,
             close_fds=False,
             stderr=subprocess.DEVNULL,
         )
@@ -101,7 +102,9 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=path.resolve().as_uri())
-        wait = "new Promise(done => { const ask = () => document.body && document.body.dataset.drawn"
+        wait = (
+            "new Promise(done => { const ask = () => document.body && document.body.dataset.drawn"
+        )
         wait += " ? requestAnimationFrame(() => done(1)) : setTimeout(ask, 50); "
         self.run(wait + "ask(); setTimeout(() => done(0), 20000); })")
 

@@ -184,9 +184,9 @@ def suggest(
         its unit, followed by ``_`` and its name if there are several; of logarithms, those of a
         log-normal distribution. With one objective, ``expected_improvement`` says in its unit by
         how much a row is expected to be better than the best run so far, where being worse counts
-        as zero; it is empty as long as there is no outcome. ``sources`` names the old tasks that speak for the row: those that expect
-        an outcome better than their own average by more than a standard deviation of that
-        prediction, the surest first.
+        as zero; it is empty as long as there is no outcome. ``sources`` names the old tasks that
+        speak for the row: those that expect an outcome better than their own average by more than
+        a standard deviation of that prediction, the surest first.
 
     Raises:
         InputDataError: If a column is missing, or a value is none of the space's. The message says
@@ -518,7 +518,9 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
     names, found = surety(model, X)
     return [
         ", ".join(names[i] for i in order[:MAX_NAMED] if column[i] > 1)
-        for column, order in zip(found.T, found.T.argsort(descending=True, stable=True), strict=True)
+        for column, order in zip(
+            found.T, found.T.argsort(descending=True, stable=True), strict=True
+        )
     ]
 
 

@@ -30,7 +30,7 @@ from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.plotting import Line, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
-from botorch_transfer.search_space import SimplexParameter
+from botorch_transfer.search_space import CategoricalParameter, Parameter, SimplexParameter
 from botorch_transfer.suggestion.importance import NEW, OLD, parameter_importance
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
 from botorch_transfer.suggestion.outcomes import moments
@@ -50,8 +50,8 @@ WORDS = {
     "hardly used": "the runs follow it, but the model hardly uses it",
     "inverted": "no: what is good there is bad here",
     "irrelevant": "no: the runs do not follow it",
-    "unclear": "too early to say",
-    "used, not yet tested": "used, too early to say",
+    "unclear": "not clear yet",
+    "used, not yet tested": "used, not clear yet",
 }
 WHOLE = {
     "helpful": "this study's runs follow them: old runs help",
@@ -158,7 +158,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
             continue
         found = _quantiles(outcome, *moments(models[outcome.name], x))
         low, mid, high = (_text(v[0]) for v in found.values())
-        part = f"{outcome.name}: expected {mid}, between {low} and {high}"
+        part = f"expected {outcome.name} {mid}, between {low} and {high}"
         Y = suggestion.tables.runs.Y[:, i]
         if outcome.is_objective and len(Y):
             part += f", best so far {_text(float(outcome.original(Y.max())))}"
@@ -166,7 +166,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
     gain = suggestion.rows.get("expected_improvement")
     if gain is not None and math.isfinite(gain.iloc[row]):
         parts.append(f"expected improvement {_text(gain.iloc[row])}")
-    return "; ".join(parts) or "Chosen without a model."
+    return _sentence(parts) or "Chosen without a model."
 
 
 def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str, Any] | None:
@@ -217,16 +217,18 @@ def _expected(suggestion: Suggestion, outcome: Outcome, number: int) -> Any:
 
 def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]:
     """A sentence on all old tasks, and what is known of each."""
+    sentences = []
+    if can_be_calibrated(model):
+        sentences.append(_among_themselves(calibrate(model.prior, type(model))))
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
-        return "", []
+        return _sentence(sentences), []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
-    early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
-    sentence = WHOLE.get(all_of_them, early)
-    if can_be_calibrated(model):
-        among = _among_themselves(calibrate(model.prior, type(model)))
-        sentence = f"{among}; {sentence}"
+    early = "this study's runs do not show yet whether old runs help"
+    if len(Y) < POINTS_TO_JUDGE:
+        early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
+    sentences.append(WHOLE.get(all_of_them, early))
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "the runs follow it, by chance maybe: most others they do not"
@@ -241,13 +243,18 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
             told.index, similar, told["prediction"], told["verdict"], strict=True
         )
     ]
-    return f"{sentence[:1].upper()}{sentence[1:]}.", rows
+    return _sentence(sentences), rows
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    joined = "; ".join(parts)
+    return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
 
 
 def _among_themselves(found: Calibration) -> str:
     gain, num = found.gain(), found.runs["task"].nunique()
     how = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than no old runs would"
-    return f"Among themselves, {num} old tasks predict one another {how}"
+    return f"among themselves, {num} old tasks predict one another {how}"
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
@@ -291,9 +298,14 @@ def _pictures(
             "runs": _numbers(runs) if line.ticks is None else runs.map(_text).tolist(),
         }
 
-    lines = [parameter_line(space, p, SLICE_POINTS) for p in drawn]
+    def line(parameter: Parameter, most: int) -> Line:
+        """All choices, or some points of a range."""
+        is_choice = isinstance(parameter, CategoricalParameter)
+        return parameter_line(space, parameter, len(parameter.values) if is_choice else most)
+
+    lines = [line(p, SLICE_POINTS) for p in drawn]
     slices = [axis(line) | predicted([line]) for line in lines]
-    coarse = [parameter_line(space, p, MAP_POINTS) for p in drawn[:MAX_MAPPED]]
+    coarse = [line(p, MAP_POINTS) for p in drawn[:MAX_MAPPED]]
     maps = [
         {"a": axis(a), "b": axis(b), "z": predicted([a, b])["mid"]}
         for a, b in combinations(coarse, 2)

@@ -167,8 +167,9 @@ def test_old_failures_count_from_the_first_row_on(column):
         lost["status"] = "failed"
     history = pd.concat([OLD, lost], ignore_index=True)
     expected = suggest(SPACE, OLD, model=ScaMLGP)
-    assert suggest(SPACE, history, model=ScaMLGP)["acquisition"].item() < -0.5
-    assert expected["acquisition"].item() > 0
+    # The best rows of old tasks have failed elsewhere, so that another one is chosen.
+    moved = suggest(SPACE, history, model=ScaMLGP)
+    assert abs(np.log10(moved["lr"].item() / expected["lr"].item())) > 0.1
     abandoned = suggest(SPACE, history.assign(status="abandoned"), model=ScaMLGP)
     pd.testing.assert_frame_equal(abandoned, expected)
 
