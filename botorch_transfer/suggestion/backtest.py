@@ -20,7 +20,6 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame
-from scipy.stats import bootstrap
 from tqdm.auto import tqdm
 
 from botorch_transfer.memo import content_key
@@ -45,6 +44,8 @@ from botorch_transfer.suggestion.reading import (
 )
 from botorch_transfer.suggestion.region import Region
 
+Array = NDArray[np.float64]
+
 CHECKPOINTS = (1, 3, 5, 10)
 """The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
 
@@ -55,8 +56,8 @@ FEWEST_ROWS = 4
 """A task with fewer different rows is not replayed."""
 
 RANDOM = "random"
-NUM_ORDERS = 200
-"""How many random orders of a task's rows are averaged."""
+NUM_ORDERS, NUM_DRAWS = 200, 2_000
+"""How many random orders of a task's rows, and samples of the bootstrap."""
 
 COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 """Columns of the file of finished runs."""
@@ -100,12 +101,9 @@ class Backtest:
         saved = self.saved.to_numpy(dtype=float)
         if len(saved) < 2:
             return -math.inf, math.inf
-        if np.ptp(saved) == 0:
-            return float(saved[0]), float(saved[0])
-        found = bootstrap(
-            (saved,), np.mean, confidence_level=0.9, method="percentile", rng=0
-        ).confidence_interval
-        return float(found.low), float(found.high)
+        drawn = np.random.default_rng(0).choice(saved, (NUM_DRAWS, len(saved))).mean(axis=1)
+        low, high = np.quantile(drawn, (0.05, 0.95))
+        return float(low), float(high)
 
     def __str__(self) -> str:
         """The finding in a few sentences."""
@@ -185,8 +183,8 @@ def backtest(
         >>> found.recommended
         'sorted'
     """
-    default = str(getattr(DEFAULT_MODEL, "__name__", DEFAULT_MODEL))
-    names = list(dict.fromkeys([*([default, SORTED] if models is None else models), PLAIN]))
+    usual = [getattr(DEFAULT_MODEL, "__name__", ""), SORTED]
+    names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
     read = read_outcomes(outcome, goal, log=log)
     options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
@@ -211,10 +209,10 @@ def backtest(
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress
     bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
-    curves: dict[tuple[str, str], NDArray[np.float64]] = {}
+    curves: dict[tuple[str, str], Array] = {}
     for left_out in replayed:
         rows, values = pools[left_out]
-        replay = _Replay(tables.space, read[0], rows, values, seed)
+        replay = _Replay(read[0], Region(tables.space, table=rows), values, seed)
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
             found = file.recall(left_out, name, replay.length)
@@ -244,17 +242,12 @@ def _some(
 
 def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDataset:
     """At most :data:`MAX_ROWS` random rows of a task."""
-    rows = np.sort(rng.permutation(len(task.Y))[:MAX_ROWS])
-    return SupervisedDataset(
-        task.X[rows],
-        task.Y[rows],
-        Yvar=None if task.Yvar is None else task.Yvar[rows],
-        feature_names=task.feature_names,
-        outcome_names=task.outcome_names,
-    )
+    kept = torch.zeros(len(task.Y), dtype=torch.bool)
+    kept[rng.permutation(len(task.Y))[:MAX_ROWS]] = True
+    return task.clone(mask=kept)
 
 
-def _pool(space: SearchSpace, task: SupervisedDataset) -> tuple[DataFrame, NDArray[np.float64]]:
+def _pool(space: SearchSpace, task: SupervisedDataset) -> tuple[DataFrame, Array]:
     """A task's different rows inside of the space, and their mean outcomes, to be maximized."""
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     rows, Y = space.decode(task.X[inside]), task.Y[inside, 0].numpy()
@@ -288,44 +281,30 @@ class _Replay:
     """One old task as if it were new.
 
     Args:
-        space: The search space.
         outcome: The outcome.
-        rows: The rows to choose from.
+        region: The rows to choose from.
         values: Their outcomes, to be maximized.
         seed: The seed of the models.
     """
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        outcome: Outcome,
-        rows: DataFrame,
-        values: NDArray[np.float64],
-        seed: int,
-    ) -> None:
-        self.space, self.outcome, self.values, self.seed = space, outcome, values, seed
-        self.region = Region(space, table=rows)
+    def __init__(self, outcome: Outcome, region: Region, values: Array, seed: int) -> None:
+        self.outcome, self.region, self.values, self.seed = outcome, region, values, seed
         self.X, self.Y = self.region.candidates, torch.from_numpy(values).unsqueeze(-1)
         self.length = min(CHECKPOINTS[-1], len(values))
 
-    def run(self, model: str, sources: Any) -> NDArray[np.float64]:
+    def run(self, model: str, sources: Any) -> Array:
         """Lets a model choose rows one by one; returns their outcomes, to be maximized."""
         chosen: list[int] = []
         none = self.X[:0]
         for _ in range(self.length):
             Y = self.Y[chosen]
             runs = Runs(self.X[chosen], Y, torch.full_like(Y, math.nan), none, none)
-            tables = EncodedTables(
-                self.space,
-                (self.outcome,),
-                {self.outcome.name: sources},
-                runs,
-                region=self.region,
-            )
+            of = (self.outcome,), {self.outcome.name: sources}
+            tables = EncodedTables(self.region.space, *of, runs, region=self.region)
             chosen.append(int(suggest_rows(tables, 1, model, self.seed).rows.index[0]))
         return self.values[chosen]
 
-    def at_random(self) -> NDArray[np.float64]:
+    def at_random(self) -> Array:
         """The expected best outcome so far of rows in random order."""
         rng = np.random.default_rng(self.seed)
         orders = [rng.permutation(self.values)[: self.length] for _ in range(NUM_ORDERS)]
@@ -355,13 +334,13 @@ class _Finished:
                 )
             self.runs = self.runs[self.runs["key"] == key]
 
-    def recall(self, task: str, model: str, length: int) -> NDArray[np.float64] | None:
+    def recall(self, task: str, model: str, length: int) -> Array | None:
         """The outcomes of a finished run; ``None`` if it is not there in full."""
         mine = self.runs[(self.runs["task"] == str(task)) & (self.runs["model"] == model)]
         mine = mine.drop_duplicates("evaluation", keep="last")
         return mine["outcome"].to_numpy(dtype=float) if len(mine) == length else None
 
-    def add(self, task: str, model: str, outcomes: NDArray[np.float64]) -> None:
+    def add(self, task: str, model: str, outcomes: Array) -> None:
         """Adds a finished run."""
         if self.path is None:
             return
@@ -374,8 +353,8 @@ class _Finished:
 
 def _tabulate(
     outcome: Outcome,
-    curves: Mapping[tuple[str, str], NDArray[np.float64]],
-    spreads: Mapping[str, NDArray[np.float64]],
+    curves: Mapping[tuple[str, str], Array],
+    spreads: Mapping[str, Array],
 ) -> tuple[DataFrame, float]:
     """The table of a :class:`Backtest`, and how many evaluations the plain GP needs."""
     rows, needed = [], dict[str, int]()
@@ -391,7 +370,7 @@ def _tabulate(
     return DataFrame(rows), float(np.mean(list(needed.values())))
 
 
-def _reached(best: NDArray[np.float64], goal: float) -> int:
+def _reached(best: Array, goal: float) -> int:
     """The first evaluation with an outcome as good as the goal; one more than all if there is none.
 
     A rounding error below it is as good.

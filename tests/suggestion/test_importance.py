@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from botorch.models import SingleTaskGP
 
 from botorch_transfer import CategoricalParameter, FloatParameter, ScaMLGP, SearchSpace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,13 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
+from botorch_transfer.suggestion import (
+    Outcome,
+    Suggestion,
+    read_outcomes,
+    read_tables,
+    suggest_rows,
+)
 from botorch_transfer.suggestion.search import SAME_ROW
 from tests.suggestion.brief_search import brief_search
 
