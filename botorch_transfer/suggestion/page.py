@@ -300,8 +300,9 @@ def _pictures(
 
     def line(parameter: Parameter, most: int) -> Line:
         """All choices, or some points of a range."""
-        is_choice = isinstance(parameter, CategoricalParameter)
-        return parameter_line(space, parameter, len(parameter.values) if is_choice else most)
+        if isinstance(parameter, CategoricalParameter):
+            most = parameter.size
+        return parameter_line(space, parameter, most)
 
     lines = [line(p, SLICE_POINTS) for p in drawn]
     slices = [axis(line) | predicted([line]) for line in lines]
