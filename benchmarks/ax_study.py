@@ -46,7 +46,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TransferGP,
 )
-from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.memo import clear_memos
 
@@ -156,7 +156,7 @@ def _from_domains(setting: Setting) -> GenerationStrategy:
     for name in SPACES:
         space, runs = ax_space(name), setting.runs(name)
         absent = inactive(space)
-        domains.append(encode_history(space, runs, METRIC, goal="min", missing=absent).domain(name))
+        domains.append(domain_from_ax(space, runs, METRIC, goal="min", missing=absent, name=name))
     return _strategy(HyperpriorGP, prior=setting.saved(Hyperprior.fit(domains, kind="universal")))
 
 

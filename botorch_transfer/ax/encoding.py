@@ -1,6 +1,6 @@
 """Old runs in Ax's model space: encoded by the same transforms that encode the target.
 
-:func:`encode_history` encodes a table for pre-training beforehand.
+:func:`encode_history` and :func:`domain_from_ax` encode a table for pre-training beforehand.
 :func:`encode_runs` encodes the history of an experiment whenever Ax fits its models.
 """
 
@@ -297,29 +297,6 @@ class EncodedHistory(NamedTuple):
     input_transform: Normalize
     discrete_dims: tuple[int, ...]
 
-    def domain(self, name: str | None = None) -> Domain:
-        """The domain for ``Hyperprior.fit``, which learns from several search spaces.
-
-        Args:
-            name: The domain's name.
-
-        Returns:
-            The domain; its inputs are those of Ax's models, its context says which are discrete.
-
-        Example:
-            >>> from ax.api.configs import RangeParameterConfig
-            >>> space = [RangeParameterConfig("depth", (1, 9), parameter_type="int")]
-            >>> runs = pd.DataFrame({"task": "monday", "depth": [1, 9], "score": [0.5, 0.2]})
-            >>> encode_history(space, runs, "score").domain("trees").discrete_dims
-            (0,)
-        """
-        return Domain(
-            self.source_data,
-            discrete_dims=self.discrete_dims,
-            name=name,
-            input_transform=self.input_transform,
-        )
-
 
 def encode_history(
     space: Space,
@@ -377,3 +354,43 @@ def encode_history(
     label_inputs(transform, labels_of(raw, parameters))
     discrete = sorted({*digest.ordinal_features, *digest.categorical_features})
     return EncodedHistory(data, transform, tuple(discrete))
+
+
+def domain_from_ax(
+    space: Space,
+    runs: pd.DataFrame,
+    outcome: str,
+    task: str = "task",
+    goal: Literal["max", "min"] = "max",
+    missing: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Domain:
+    """Makes a domain of an Ax search space and a table of old runs in it.
+
+    It is what ``Hyperprior.fit`` learns from, for ``HyperpriorGP``: several domains, with search
+    spaces of their own.
+
+    Args:
+        space: The search space; see :func:`encode_history`.
+        runs: The table of old runs, one row a run.
+        outcome: The column with the outcome.
+        task: The column with the name of the old task.
+        goal: Whether the outcome is to be large or small.
+        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
+        name: The domain's name.
+
+    Returns:
+        The domain; its inputs are those of Ax's models, its context says which are discrete.
+
+    Raises:
+        UserInputError: If a column or a value is missing, or is none of its parameter's.
+
+    Example:
+        >>> from ax.api.configs import RangeParameterConfig
+        >>> space = [RangeParameterConfig("depth", (1, 9), parameter_type="int")]
+        >>> runs = pd.DataFrame({"task": "monday", "depth": [1, 9], "score": [0.5, 0.2]})
+        >>> domain_from_ax(space, runs, "score", name="trees").discrete_dims
+        (0,)
+    """
+    data, transform, discrete = encode_history(space, runs, outcome, task, goal, missing)
+    return Domain(data, discrete_dims=discrete, name=name, input_transform=transform)

@@ -379,8 +379,7 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
-    mean: Values = np.einsum("...ij,...j->...i", S, c / noise + w / D)
-    return mean, np.asarray(S)
+    return np.einsum("...ij,...j->...i", S, c / noise + w / D), S
 
 
 _START = {

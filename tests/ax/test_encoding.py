@@ -11,7 +11,7 @@ from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
-from botorch_transfer.ax import encode_history
+from botorch_transfer.ax import domain_from_ax, encode_history
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import default_context
 from tests.ax.conftest import (
@@ -237,7 +237,7 @@ def test_priors_of_it_know_the_transform(runs, tmp_path):
 
 
 def test_domains_have_the_context_of_ax_inputs(mixed_runs):
-    domain = encode_history(mixed_space(), mixed_runs, "loss", goal="min").domain("mixed")
+    domain = domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed")
     assert domain.discrete_dims == (1,)
     torch.testing.assert_close(domain.context, default_context(5, [1]))
     assert domain.task_names == ["monday", "tuesday"]

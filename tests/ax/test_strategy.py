@@ -23,7 +23,7 @@ from botorch_transfer import (
     SequentialHierarchicalGP,
     SourceGPs,
 )
-from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.input_transforms import input_labels
 from botorch_transfer.memo import clear_memos
@@ -193,8 +193,8 @@ def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mix
     data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
     prior = PretrainedPrior.hyperbo(2).fit(data, input_transform=transform, steps=20)
     domains = [
-        encode_history(plain_space(), runs, "loss", goal="min").domain("plain"),
-        encode_history(mixed_space(), mixed_runs, "loss", goal="min").domain("mixed"),
+        domain_from_ax(plain_space(), runs, "loss", goal="min", name="plain"),
+        domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed"),
     ]
     hyperprior = Hyperprior.fit(domains, kind="universal")
     cases = (

@@ -303,6 +303,19 @@ def test_parameters_of_a_running_trial_are_known_before_they_are_suggested(
     assert asked[-1]["runs"]["x"].tolist() == [chosen, 0.75]
 
 
+def test_a_worker_leaves_rows_to_those_that_are_choosing():
+    def ask() -> tuple[optuna.Study, Trial, Trial]:
+        study = optuna.create_study(sampler=sampler(seed=0))
+        return study, study.ask(), study.ask()
+
+    _, first, second = ask()
+    in_order = [first.suggest_float("x", 0, 1), second.suggest_float("x", 0, 1)]
+    _, first, second = ask()
+    at_once = second.suggest_float("x", 0, 1)  # the other one has not chosen yet
+    assert at_once == pytest.approx(in_order[1], abs=0.02)
+    assert abs(at_once - in_order[0]) > 0.05
+
+
 def test_a_row_that_another_worker_has_taken_meanwhile_is_chosen_anew(
     monkeypatch: pytest.MonkeyPatch,
 ):
