@@ -25,8 +25,6 @@ import pandas as pd
 import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
-from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
-from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from benchmarks.demo import TASKS
@@ -161,7 +159,7 @@ def _from_domains(setting: Setting) -> GenerationStrategy:
 
 
 METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
-    REFERENCE: lambda setting: choose_generation_strategy(GenerationStrategyDispatchStruct()),
+    REFERENCE: lambda setting: transfer_generation_strategy(),
     "TransferGP (b) table": lambda s: _strategy(TransferGP, history=s.runs()),
     "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
     "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),

@@ -146,7 +146,15 @@ def _runs(
     """The runs with a finite value of a metric, in the words of the search space."""
     names = list(search_space.tunable_parameters)  # Ax derives the others from these
     frame = history.frame
-    if history.task in names:
+    if history.positional:
+        width = sum(name.isdigit() for name in frame.columns)
+        if width > len(names):
+            raise UserInputError(
+                f"The history's tensors have {width} columns, and the search space has the "
+                f"{len(names)} parameters {names}: give one column for each, in that order."
+            )
+        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
+    elif history.task in names:
         raise UserInputError(
             f"{history.task!r} is a parameter of the search space, and the history's column with "
             "the names of old tasks: name that column otherwise, by task=..."
@@ -216,16 +224,15 @@ def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]
     Returns:
         One label a column: the name, how it is scaled, and of a choice its values.
     """
-    labels = []
-    for column in parameters:
-        origin = max(filter(column.startswith, search_space.parameters), key=len)
-        raw = search_space.parameters[origin]
-        if isinstance(raw, ChoiceParameter):
-            labels.append(f"{column} of {raw.values}")
-        else:
-            is_log = isinstance(raw, RangeParameter) and raw.log_scale
-            labels.append(f"log {column}" if is_log else column)
-    return labels
+    return [_label(name, search_space) for name in parameters]
+
+
+def _label(column: str, search_space: SearchSpace) -> str:
+    origin = max(filter(column.startswith, search_space.parameters), key=len)
+    raw = search_space.parameters[origin]
+    if isinstance(raw, ChoiceParameter):
+        return f"{column} of {raw.values}"
+    return f"log {column}" if isinstance(raw, RangeParameter) and raw.log_scale else column
 
 
 def refuse_other_inputs(

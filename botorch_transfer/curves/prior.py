@@ -446,5 +446,4 @@ def _moments(
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
     variance = variance + (level - x[..., 1]) ** 2  # beyond the bounds
-    mean: Values = center + scale * (level + np.sum(x * w, axis=-1))
-    return mean, np.asarray(scale**2 * variance)
+    return center + scale * (level + np.sum(x * w, axis=-1)), scale**2 * variance

@@ -353,7 +353,7 @@ def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study.add_trial(create_trial(**failed))  # without parameters: says nothing
     study.ask(UNIT)
     runs = asked[-1]["runs"]
-    np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, np.nan, np.nan, np.nan, np.inf])
+    np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, 9.0, 3.0, np.nan, np.inf])
     is_failed = (runs[sampler_module._STATUS] == "failed").tolist()
     assert is_failed == [False, False, True, False, False, True, False]
 
@@ -425,7 +425,7 @@ def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]])
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     assert runs["constraint_size"].isna().tolist() == [False, False, True, True]
-    assert runs[sampler_module._STATUS].tolist() == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
+    assert runs[sampler_module._STATUS].tolist() == ["COMPLETE", "COMPLETE", "failed", "COMPLETE"]
 
 
 def _two(trial: Trial) -> tuple[float, float]:
