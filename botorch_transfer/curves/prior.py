@@ -379,7 +379,8 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
-    return np.einsum("...ij,...j->...i", S, c / noise + w / D), S
+    mean: Values = np.einsum("...ij,...j->...i", S, c / noise + w / D)
+    return mean, np.asarray(S)
 
 
 _START = {
@@ -446,4 +447,5 @@ def _moments(
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
     variance = variance + (level - x[..., 1]) ** 2  # beyond the bounds
-    return center + scale * (level + np.sum(x * w, axis=-1)), scale**2 * variance
+    mean: Values = center + scale * (level + np.sum(x * w, axis=-1))
+    return mean, np.asarray(scale**2 * variance)

@@ -96,7 +96,9 @@ class TransferPruner(BasePruner):
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         curves = curves_of(others, sign)
         prior = self._prior(study, sign) or CurvePrior.of_curves(curves)
-        return bool(own and prior) and prior.is_hopeless(own[0], curves, self._probability)
+        if not own or prior is None:
+            return False
+        return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
         """What the history tells, this study left out; ``None`` if it has no complete curve."""
