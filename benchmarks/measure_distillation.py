@@ -97,17 +97,17 @@ def main() -> None:
     warnings.simplefilter("ignore")
     shared = [read_shared(name, args.data) for name in SHARED]
     tables, start = [*shared, *map(read_shipped, SHIPPED)], process_time()
-    frames = {
-        "predictions": [row for table in tables for row in errors(table, args.rows)],
-        "densities": [
+    found = {
+        "predictions": (row for table in tables for row in errors(table, args.rows)),
+        "densities": (
             row
             for table in shared
             for target in list(table.tasks)[: args.targets]
             for row in densities(table, target, args.few, args.many)
-        ],
+        ),
     }
     args.out.mkdir(parents=True, exist_ok=True)
-    for name, rows in frames.items():
+    for name, rows in found.items():
         frame = pd.DataFrame(rows, columns=COLUMNS[name])
         frame.to_csv(args.out / f"{name}.csv", index=False, float_format="%.4g")
     print(f"{process_time() - start:.0f} s of processor time")

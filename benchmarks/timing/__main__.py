@@ -23,11 +23,8 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     parser.add_argument("--repeats", type=int, help="measurements of each side")
     parser.add_argument("--many-tasks", type=int, help="source tasks of the row many-tasks")
     parser.add_argument("--threads", type=int, help="PyTorch threads; its own choice by default")
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="measure processor time, on a busy machine; with one thread everywhere",
-    )
+    busy = "measure processor time, on a busy machine; with OMP_NUM_THREADS=1"
+    parser.add_argument("--processor-time", action="store_true", help=busy)
     options = parser.parse_args(arguments)
     if options.threads is not None:
         torch.set_num_threads(options.threads)

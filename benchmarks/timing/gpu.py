@@ -16,7 +16,7 @@ from benchmarks.markdown import markdown_table
 from benchmarks.timing import hierarchy_posterior
 from benchmarks.timing.measure import Sizes, medians, readable, threads
 from benchmarks.timing.pretraining_step import adam_step, repeated
-from benchmarks.timing.target_step import improvement, step, targets
+from benchmarks.timing.target_step import improvement, priors_of, step, targets
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.gp.optimize import keep_freed_memory
@@ -114,7 +114,7 @@ def scoring(sizes: Sizes, place: Place, num_candidates: int) -> Work:
     tasks = place.tasks(sizes.num_fit_tasks, sizes.num_fit_points, sizes.dim)
     X, Y = place.moved(targets(sizes)[0])
     bounds = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
-    acquisition = improvement(TransferGP(X, Y, tasks), bounds, X, Y)
+    acquisition = improvement(TransferGP(X, Y, priors_of(tasks)), bounds, X, Y)
     candidates = place.points(num_candidates, 1, sizes.dim)
     return torch.no_grad()(lambda _: acquisition(candidates))
 

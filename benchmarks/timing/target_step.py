@@ -35,6 +35,7 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from botorch_transfer.acquisition import AveragedImprovement
+from botorch_transfer.prior import TransferPrior
 
 FIT, STEP, STEP_OF_AVERAGES = 0.5, 1.5, 1.25
 
@@ -85,19 +86,21 @@ def average_rows(sizes: Sizes) -> list[Row]:
     """
     rows = []
     for num_tasks, num_points in sizes.average_sources:
-        tasks = random_tasks(num_tasks, num_points, sizes.dim)
-        priors = {
-            "population": SourcePopulation.fit(tasks),
-            "scaml": SourceGPs.fit(tasks, num_restarts=0),
-        }
-        models, inputs = (
-            {"TransferGP": partial(TransferGP, prior=priors)},
-            (f", {num_tasks} sources × {num_points:,}"),
-        )
+        priors = priors_of(random_tasks(num_tasks, num_points, sizes.dim))
+        models = {"TransferGP": partial(TransferGP, prior=priors)}
+        inputs = f", {num_tasks} sources × {num_points:,}"
         for number in AVERAGE_POINTS:
             here = replace(sizes, num_target_points=number)
             rows += step_rows(here, models, inputs=inputs, slowdown=STEP_OF_AVERAGES)
     return rows
+
+
+def priors_of(tasks: Sequence[Task]) -> dict[str, TransferPrior]:
+    """Pre-trains the average's members, source GPs from one start."""
+    return {
+        "population": SourcePopulation.fit(tasks),
+        "scaml": SourceGPs.fit(tasks, num_restarts=0),
+    }
 
 
 def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:

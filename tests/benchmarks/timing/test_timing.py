@@ -91,10 +91,10 @@ def test_rows_of_a_gpu_can_be_measured(capsys):
         ("source_fit", {"num_restarts": 0}),
         ("source_posterior", {}),
         ("pretraining_steps", {}),
-        ("pretraining", {"num_tasks": 2, "num_points": 6}),
         ("scoring", {"num_candidates": 3}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_data_of_a_row_are_on_the_device(device, work, options):
     """The steps of a target are left out: the models' contract is tested on a device, too."""
     sizes = replace(TINY, steps_at_once=1)
