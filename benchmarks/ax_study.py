@@ -25,6 +25,8 @@ import pandas as pd
 import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
+from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from benchmarks.demo import TASKS
@@ -44,7 +46,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TransferGP,
 )
-from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.memo import clear_memos
 
@@ -154,12 +156,12 @@ def _from_domains(setting: Setting) -> GenerationStrategy:
     for name in SPACES:
         space, runs = ax_space(name), setting.runs(name)
         absent = inactive(space)
-        domains.append(domain_from_ax(space, runs, METRIC, goal="min", missing=absent, name=name))
+        domains.append(encode_history(space, runs, METRIC, goal="min", missing=absent).domain(name))
     return _strategy(HyperpriorGP, prior=setting.saved(Hyperprior.fit(domains, kind="universal")))
 
 
 METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
-    REFERENCE: lambda setting: transfer_generation_strategy(),
+    REFERENCE: lambda setting: choose_generation_strategy(GenerationStrategyDispatchStruct()),
     "TransferGP (b) table": lambda s: _strategy(TransferGP, history=s.runs()),
     "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
     "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),

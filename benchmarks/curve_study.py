@@ -76,6 +76,7 @@ def ends(space: str) -> pd.DataFrame:
         curves = [c for c in prior.read(mine) if not c.diverged]
         spread, complete = np.std([c.values[-1] for c in curves]), curves[:OWN]
         alone = CurvePrior.of_curves(complete)
+        assert alone is not None
         for share in SHARES:
             full = curves[0].steps[-1]
             parts = [_beginning(curve, share * full) for curve in curves[OWN:]]

@@ -36,7 +36,7 @@ from botorch_transfer.search_space import (
     SimplexParameter,
 )
 from botorch_transfer.several_outcomes import transfer_models
-from botorch_transfer.suggestion import predict, suggest
+from botorch_transfer.suggestion import backtest, predict, suggest
 
 __version__ = "0.1.0"
 
@@ -72,6 +72,7 @@ __all__ = [
     "TwoStageTransferGP",
     "WeightedSourceGP",
     "as_datasets",
+    "backtest",
     "from_dataframe",
     "predict",
     "suggest",

@@ -1,13 +1,14 @@
-"""The command line: ``python -m botorch_transfer`` with ``suggest``, ``predict`` or ``space``.
+"""The command line: ``python -m botorch_transfer`` and one of four commands.
 
     python -m botorch_transfer space old_runs.csv --task task --outcome loss > space.json
     python -m botorch_transfer suggest space.json old_runs.csv runs.csv -n 3 --append
     python -m botorch_transfer predict space.json old_runs.csv runs.csv --rows ideas.csv
+    python -m botorch_transfer backtest space.json old_runs.csv --resume finished.csv
 
 The first command guesses the search space of a table, to be looked over in an editor. The second
 one prints the next rows to try and, with ``--append``, adds them to the table of this study's runs,
-with empty outcomes. The third one prints what to expect of given rows. Errors are one sentence; the
-exit code is then 2.
+with empty outcomes. The third one prints what to expect of given rows, the fourth one whether old
+runs would have helped one another. Errors are one sentence; the exit code is then 2.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,
+    backtest,
     predict_rows,
     read_outcomes,
     read_tables,
@@ -106,6 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
 
+    add = commands.add_parser("backtest", help="replay each old task as if it were new")
+    add.set_defaults(run=_backtest, program=add.prog)
+    add.add_argument("space", type=Path, help="JSON file of the space, see 'space'")
+    add.add_argument("history", type=Path, help="CSV file of old runs")
+    _add_meaning(add)
+    add.add_argument("--models", nargs="+", metavar="name", help="models to compare; see --model")
+    add.add_argument("--resume", type=Path, metavar="finished.csv", help="file of finished runs")
+
     guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
     guess.set_defaults(run=_space, program=guess.prog)
     guess.add_argument("history", type=Path, help="CSV file of old runs")
@@ -122,9 +132,7 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
     add.add_argument("--history", dest="old", type=Path, help="the same, without a space before it")
     add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
-    add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
-    add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
-    add.add_argument("--task", default="task", help="the history's column of task names (task)")
+    _add_meaning(add)
     add.add_argument(
         "--constraint",
         nargs="+",
@@ -134,6 +142,21 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--noise", nargs="+", default=[], metavar="outcome=column")
     add.add_argument("--status", default="status", help="the runs' column that says what failed")
+    add.add_argument(
+        "--outcome-range",
+        nargs=2,
+        type=float,
+        metavar=("least", "largest"),
+        help="the values that the objectives can have",
+    )
+    add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
+
+
+def _add_meaning(add: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say what the columns of old runs mean, and the seed."""
+    add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
+    add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
+    add.add_argument("--task", default="task", help="the history's column of task names (task)")
     add.add_argument(
         "--missing",
         nargs="+",
@@ -153,14 +176,6 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--run", dest="run_column", help="the column that names a run (same parameters: same run)"
     )
-    add.add_argument(
-        "--outcome-range",
-        nargs=2,
-        type=float,
-        metavar=("least", "largest"),
-        help="the values that the objectives can have",
-    )
-    add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument(
         "--cache",
@@ -194,7 +209,8 @@ def _suggest(options: argparse.Namespace) -> None:
     suggestion = suggest_rows(tables, options.n, options.model, options.seed)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        page = suggestion_page(suggestion, runs)
+        noted = {"seed": options.seed, "constraints": ", ".join(options.constraint or [])}
+        page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
@@ -207,6 +223,30 @@ def _predict(options: argparse.Namespace) -> None:
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
+
+
+def _backtest(options: argparse.Namespace) -> None:
+    if len(options.outcome) > 1:
+        raise ValueError("A backtest is of one outcome: name one by --outcome.")
+    space = _read_space(options.space)
+    found = backtest(
+        space,
+        read_table(options.history, _choices(space)),
+        options.outcome[0],
+        options.goal[0] if options.goal else None,
+        options.models,
+        options.seed,
+        options.resume,
+        task=options.task,
+        missing=_missing(options, space),
+        rename=_renamed(options),
+        log=options.log is not None,
+        step=options.step,
+        run=options.run_column,
+        progress=options.progress,
+    )
+    print(found.table.to_string(index=False))
+    print(found)
 
 
 def _tables(
@@ -227,7 +267,6 @@ def _tables(
     candidates = None if stock is None else read_table(stock, choices)
     goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
     noise = _pairs(options.noise, "--noise", options.outcome[0])
-    missing = _pairs(options.missing, "--missing")
     fixed = _pairs(given.get("fixed") or [], "--fixed")
     limits, linear = split_constraints(options.constraint, space, candidates)
     outcomes = read_outcomes(
@@ -245,8 +284,8 @@ def _tables(
         runs,
         task=options.task,
         status=options.status,
-        missing={name: _value(text, space, name) for name, text in missing.items()},
-        rename={old: str(new) for old, new in _pairs(options.rename, "--rename").items()},
+        missing=_missing(options, space),
+        rename=_renamed(options),
         candidates=candidates,
         fixed={name: _value(text, space, name) for name, text in fixed.items()},
         constraints=linear,
@@ -255,6 +294,15 @@ def _tables(
         run=options.run_column,
     )
     return tables, runs
+
+
+def _missing(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
+    given = _pairs(options.missing, "--missing").items()
+    return {name: _value(text, space, name) for name, text in given}
+
+
+def _renamed(options: argparse.Namespace) -> dict[str, str]:
+    return {old: str(new) for old, new in _pairs(options.rename, "--rename").items()}
 
 
 def _read_space(path: Path) -> SearchSpace:

@@ -386,6 +386,11 @@ class _Improvement(LogExpectedImprovement):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
         self.model, self.best_f = self._known
+        if isinstance(self.model, NoiselessFantasies) and X_pending is not None and len(X_pending):
+            raise UnsupportedError(
+                "A noisy improvement does not account for X_pending: give the pending inputs to "
+                "noisy_improvement among those observed, or use AveragedImprovement.from_model."
+            )
         if X_pending is not None and len(X_pending):
             self.model = fantasies = NoiselessFantasies(self.model, X_pending)
             best = fantasies.outcomes.amax(dim=-1, keepdim=True)

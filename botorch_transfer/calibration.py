@@ -29,7 +29,6 @@ from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
-from botorch_transfer.store import Format
 
 POINTS = (0, 1, 3, 8)
 """The numbers of points of a left-out task that a model gets to see."""
@@ -98,12 +97,6 @@ class Calibration:
         )
 
 
-_FORMAT = Format[Calibration](
-    lambda calibration: (calibration.runs.to_dict("list"), {}),
-    lambda columns, _: Calibration(pd.DataFrame(columns)),
-)
-
-
 def calibrate(
     prior: Any,
     model: type[TransferModel] = TransferGP,
@@ -141,8 +134,7 @@ def calibrate(
         raise objection
     name = f"{model.__module__}.{model.__qualname__}"
     key = content_key("calibrate", priors, [name, tuple(points), seed])
-    on_disk = _FORMAT if model.__module__.startswith(f"{__package__}.") else None
-    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed), on_disk)
+    remembered = _calibrations.recall(key, lambda: _calibrate(priors, model, points, seed))
     return Calibration(remembered.runs.copy())
 
 
@@ -188,6 +180,10 @@ def _objection(priors: Mapping[str, Any], model: type[TransferModel]) -> Excepti
             return TypeError(
                 f"A {type(each).__name__} cannot leave a source task out: calibrate SourceGPs or a "
                 "SourcePopulation."
+            )
+        if each.data is None:
+            return InputDataError(
+                "The prior was saved without observations: calibration needs the old outcomes."
             )
     if next(iter(priors.values())).num_tasks < 2:
         return InputDataError("Calibration leaves one source task out, and there is only one.")

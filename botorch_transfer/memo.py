@@ -3,7 +3,7 @@
 Read this to see when two calls count as equal. Programs rebuild a model many times from the same
 raw source data; Ax does so for every refit and every cross-validation fold. The objects differ each
 time, but their content does not. Independent jobs of pre-training run in parallel, and are not
-repeated after an interruption. What the ``store`` on disk holds is not computed either.
+repeated after an interruption.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from botorch.utils.datasets import SupervisedDataset
 from joblib import Parallel, delayed
 from torch import Tensor
 from torch.nn import Module
-
-from botorch_transfer.store import Format, store
 
 T = TypeVar("T")
 
@@ -70,14 +68,12 @@ class Memo:
             while len(self._results) > self._size:
                 self._results.popitem(last=False)
 
-    def recall(self, key: str, compute: Callable[[], T], on_disk: Format[T] | None = None) -> T:
+    def recall(self, key: str, compute: Callable[[], T]) -> T:
         """Returns the result of a key; computes and keeps it if it is new.
 
         Args:
             key: The content key of everything that the result depends on.
             compute: Computes the result. Nobody must change it afterwards.
-            on_disk: How files hold it, if it is kept for other processes, too: for what this
-                package computes by itself.
 
         Returns:
             The result.
@@ -87,11 +83,7 @@ class Memo:
         # The caller may have switched gradients off. Pre-training needs them, and so may whoever
         # gets the result later.
         with torch.inference_mode(False), torch.enable_grad():
-            found = _find_on_disk(key, on_disk)
-            result = compute() if found is None else found
-        if found is None:
-            _keep_on_disk(key, result, on_disk)
-        self[key] = result
+            self[key] = result = compute()
         return result
 
     def run(
@@ -101,7 +93,6 @@ class Memo:
         jobs: Sequence[tuple[Any, ...]],
         n_jobs: int | None,
         backend: str | None = None,
-        on_disk: Format[T] | None = None,
     ) -> Iterator[tuple[int, T]]:
         """Runs jobs by joblib, except those whose results are kept.
 
@@ -113,7 +104,6 @@ class Memo:
             jobs: Its arguments, job by job.
             n_jobs: How many joblib runs in parallel; ``None`` follows ``joblib.parallel_config``.
             backend: Joblib's backend; ``None`` follows ``joblib.parallel_config``.
-            on_disk: How files hold a result, as in :meth:`recall`.
 
         Yields:
             Each job's position and its result, in the order in which they become available.
@@ -126,9 +116,6 @@ class Memo:
         for position, job in enumerate(jobs):
             positions.setdefault(content_key(name, *job), []).append(position)
         kept = {key: self[key] for key in positions if key in self}
-        for key in positions.keys() - kept.keys():
-            if (found := _find_on_disk(key, on_disk)) is not None:
-                kept[key] = found
         new = Parallel(n_jobs=n_jobs, backend=backend, return_as="generator_unordered")(
             delayed(self._compute)(key, function, jobs[first])
             for key, (first, *_) in positions.items()
@@ -136,8 +123,6 @@ class Memo:
         )
         for key, result in chain(kept.items(), new):
             self[key] = result
-            if key not in kept:
-                _keep_on_disk(key, result, on_disk)
             for position in positions[key]:
                 yield position, result
 
@@ -148,15 +133,6 @@ class Memo:
 
     def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
         return Memo, (self._size,)  # another process begins with nothing
-
-
-def _find_on_disk(key: str, kind: Format[T] | None) -> T | None:
-    return None if kind is None or key.startswith(UNKNOWN) else store().find(key, kind)
-
-
-def _keep_on_disk(key: str, result: T, kind: Format[T] | None) -> None:
-    if kind is not None and not key.startswith(UNKNOWN):
-        store().keep(key, result, kind)
 
 
 def clear_memos() -> None:

@@ -21,7 +21,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.transforms.outcome import (
+    OutcomeTransform,
+    Standardize,
+    StratifiedStandardize,
+)
 from botorch.models.utils import gpt_posterior_settings
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -35,7 +39,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
-from gpytorch.models.exact_prediction_strategies import prediction_strategy
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
@@ -480,10 +484,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Evaluates the exact GP's posterior: a few products with what is known of the data."""
         (train_X,) = self.train_inputs
         strategy: Any = self.prediction_strategy
-        if strategy is None:
+        if type(strategy) is not DefaultPredictionStrategy:  # some kernels have one of their own
             prior = cast(Any, self)._get_train_prior_distribution([train_X])
-            data = self.train_targets, self.likelihood
-            self.prediction_strategy = strategy = prediction_strategy([train_X], prior, *data)
+            strategy = DefaultPredictionStrategy(
+                [train_X], prior, self.train_targets, self.likelihood
+            )
+            self.prediction_strategy = strategy
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         with self._sharing(X):
@@ -493,7 +499,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 covariance = evaluate(self.covar_module, X, X, diag=True).unsqueeze(-1)
             else:
                 covariance = evaluate(self.covar_module, X, X)
-        strategy._last_test_train_covar = cross  # GPyTorch's factor is made with it at hand
+        strategy._last_test_train_covar = cross.detach()  # GPyTorch asks for it, and may ignore it
         explained = cross @ strategy.covar_cache
         covariance = covariance - explained @ explained.mT
         mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
@@ -546,7 +552,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             others.
         """
         kernel, mean = Stationary.of(self.covar_module), self.mean_module
-        if kernel is None or not isinstance(mean, ConstantMean):
+        if kernel is None or type(mean) is not ConstantMean:
             return None
         return Expansion(
             [Part.of_kernel(kernel, T)], mean.constant, kernel.scale, T.new_zeros(len(T))
@@ -570,7 +576,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         )
         if Y.dim() > 1 or len(Y) == 0 or self._predicts_otherwise:
             return None
-        if not isinstance(outcomes, Standardize | None) or getattr(inputs, "is_one_to_many", False):
+        usual = isinstance(outcomes, Standardize | None)
+        if not usual or isinstance(outcomes, StratifiedStandardize):
+            return None
+        if getattr(inputs, "is_one_to_many", False):
             return None
 
         def transform(x: Tensor) -> Tensor:
@@ -582,7 +591,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             return None
         units = (part.squeeze(-1).double() for part in self.own_units)
         data = T, Y.double(), noise.double()
-        return FrozenPosterior(prior.detached(), *data, transform, *units)
+        with self._as_exact_gp():
+            return FrozenPosterior(prior.detached(), *data, transform, *units)
 
     @property
     def _predicts_otherwise(self) -> bool:

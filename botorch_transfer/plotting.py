@@ -271,7 +271,7 @@ def plot_slice(
     if anchor is None:
         anchor = X[Y.argmax()] if len(Y) else bounds.mean(dim=0)
     if space is not None and parameter is not None:
-        line = _parameter_line(space, parameter, num_points)
+        line = parameter_line(space, parameter, num_points)
     else:
         assert isinstance(dimension, int)
         lower, upper = bounds[:, dimension].tolist()
@@ -314,7 +314,7 @@ def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
     return least - margin, most + margin
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """The points of a slice: input columns and their values, and where they are on the axis."""
 
     name: str
@@ -330,13 +330,22 @@ class _Line(NamedTuple):
         return np.interp(inputs.cpu().numpy(), self.values[:, 0].numpy(), self.x)
 
 
-def _number_line(column: int, lower: float, upper: float, num_points: int) -> _Line:
+def _number_line(column: int, lower: float, upper: float, num_points: int) -> Line:
     x = torch.linspace(lower, upper, num_points, dtype=torch.double)
-    return _Line(f"input {column}", [column], x.unsqueeze(-1), x.numpy())
+    return Line(f"input {column}", [column], x.unsqueeze(-1), x.numpy())
 
 
-def _parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> _Line:
-    """The values of a parameter: a range, few steps, or choices side by side."""
+def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> Line:
+    """Lists the values of a parameter: a range, few steps, or choices side by side.
+
+    Args:
+        space: The search space.
+        parameter: One of its parameters.
+        num_points: The number of points of a range.
+
+    Returns:
+        The points of a slice along the parameter.
+    """
     columns = space.feature_indices[parameter.name]
     if parameter.size is None or parameter.size > num_points:
         unit = np.linspace(0.0, 1.0, num_points)[:, None]
@@ -350,10 +359,10 @@ def _parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -
     values = torch.from_numpy(np.asarray(unit))
     if not numeric:
         x, ticks = np.arange(len(unit)), [str(value) for value in parameter_values]
-        return _Line(parameter.name, columns, values, x, ticks, joined=False)
+        return Line(parameter.name, columns, values, x, ticks, joined=False)
     numbers = parameter_values.to_numpy(dtype=np.float64)
     log = getattr(parameter, "log", False) is True
-    return _Line(parameter.name, columns, values, numbers, log=log)
+    return Line(parameter.name, columns, values, numbers, log=log)
 
 
 def _is_number(value: Any) -> bool:
@@ -535,7 +544,7 @@ def plot_curves(
         for curve in prior.read(history, task)[:max_curves]:
             ax.plot(curve.steps, sign * curve.values, color=GREY, alpha=0.3, linewidth=0.8)
     curves, found = prior.read(runs), prior.predict(runs)
-    full = full_length(curves, prior.config["length"])
+    full = full_length(curves, float(prior.length))
     places = np.linspace(full, 1.04 * full, len(curves))
     for x, curve, (_, row) in zip(places, curves, found.iterrows(), strict=True):
         ax.plot(curve.steps, sign * curve.values, color=BLUE)
@@ -607,7 +616,7 @@ def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
 
 
 def _band(
-    ax: Axes, line: _Line, posterior: Any, label: str, color: str, style: Any, sign: float
+    ax: Axes, line: Line, posterior: Any, label: str, color: str, style: Any, sign: float
 ) -> tuple[Tensor, Tensor]:
     """Draws a posterior, and returns its mean and half the width of its band."""
     mean, variance = (part.cpu() for part in predicted_moments(posterior))

@@ -43,9 +43,9 @@ from botorch_transfer.input_transforms import (
     resolve_input_transform,
     restore_transform,
 )
-from botorch_transfer.memo import Memo, content_key
+from botorch_transfer.memo import UNKNOWN, Memo, content_key
 from botorch_transfer.saving import prior_class_name, read_prior, write_prior
-from botorch_transfer.store import Format
+from botorch_transfer.store import stored
 
 _TRANSFORM = "input_transform."
 
@@ -164,9 +164,8 @@ class TransferPrior(NamedState, ABC):
 
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors that a file holds; the input transform's are added by :meth:`save`."""
-        # Copies, because the format does not allow tensors that share memory.
-        own = {name: tensor.clone() for name, tensor in self.named_buffers()}
-        return {name: tensor for name, tensor in own.items() if not name.startswith(_TRANSFORM)}
+        own = self.named_buffers()
+        return {name: tensor for name, tensor in own if not name.startswith(_TRANSFORM)}
 
     @classmethod
     @abstractmethod
@@ -199,24 +198,24 @@ class TransferPrior(NamedState, ABC):
         content, options = cls._content_and_options(source_data, options)
         what = {name: options[name] for name in sorted(options) if name not in _WITHOUT_EFFECT}
         key = content_key(cls.__qualname__, content, what)
-        # The code of other packages' classes may change while their files stay.
-        on_disk = cls._format(content, options) if cls.__module__.startswith(_PACKAGE) else None
         pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
-        return _pretrained.recall(key, pretrain, on_disk)
+        # The code of other packages' classes may change while their files stay.
+        if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
+            read = partial(cls._from_store, content, options.get("input_transform"))
+            pretrain = partial(stored, key, pretrain, cls._as_saved, read)
+        return _pretrained.recall(key, pretrain)
 
     @classmethod
-    def _format(cls, content: Any, options: Mapping[str, Any]) -> Format[Any]:
-        """How the store on disk holds priors of the class."""
-        transform, device = options.get("input_transform"), torch.device("cpu")
+    def _from_store(
+        cls, content: Any, transform: Any, config: dict[str, Any], tensors: dict[str, Tensor]
+    ) -> Self:
+        """Restores a prior of some content that :func:`stored` wrote."""
+        device = torch.device("cpu")
         if isinstance(content, Mapping):  # a hyperprior, which is of domains, is on the CPU
             device = next(iter(content.values())).X.device
-
-        def read(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-            moved = {name: tensor.to(device) for name, tensor in tensors.items()}
-            given = transform if config.get("input_transform") == "custom" else None
-            return cls._restore(cls._saved(config, moved, given)).to(device)
-
-        return Format(cls._as_saved, read)
+        moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+        given = transform if config.get("input_transform") == "custom" else None
+        return cls._restore(cls._saved(config, moved, given)).to(device)
 
     @classmethod
     def _content_and_options(
@@ -372,11 +371,12 @@ class Observations(DoubleState):
 
     def select(self, tasks: Tensor) -> Self:
         """Takes the rows of some tasks, in the order of these."""
-        rows = torch.cat([(self.task == task).nonzero().squeeze(-1) for task in tasks])
-        place = torch.full((int(self.task.max()) + 1,), -1, device=self.task.device)
-        place[tasks] = torch.arange(len(tasks), device=self.task.device)
-        X, Y, noise, task = (part[rows] for part in (self.X, self.Y, self.noise, self.task))
-        return type(self)(X, Y, noise, place[task])
+        sizes = torch.bincount(self.task)
+        tasks = tasks.remainder(len(sizes))
+        own = self.task.argsort(stable=True).split(sizes.tolist())
+        rows = torch.cat([own[task] for task in tasks.tolist()])
+        task = torch.arange(len(tasks), device=rows.device).repeat_interleave(sizes[tasks])
+        return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
         """Adds the rows of further tasks to those of the first ``num_tasks``."""
@@ -432,7 +432,8 @@ class ConditionedPrior(TransferPrior):
         self.data = data
         if data is not None:
             data.task_names = self.task_names
-        statistics = statistics or self._statistics()
+        if statistics is None:
+            statistics = self._statistics()
         for name, tensor in sorted(statistics.items()):
             self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
@@ -616,9 +617,10 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        Its posteriors are kept on inducing points, which may be old inputs. It contains no
-        outcome, only each task's mean and standard deviation. But where noise is small, its mean at
-        an old input is close to the outcome there.
+        Its posteriors are kept on inducing points, at most half of the rows of each task, which are
+        old inputs. It contains no outcome, only each task's mean and standard deviation; those of
+        one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
+        input is close to the outcome there.
         It can be used like any other; what needs the outcomes again, such as calibration, raises an
         error.
 
@@ -666,8 +668,7 @@ class ConditionedPrior(TransferPrior):
         tensors |= {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
         if self.data is not None:
             tensors |= {f"data.{name}": tensor for name, tensor in self.data.named_buffers()}
-        # Copies, because the format does not allow tensors that share memory.
-        return {name: tensor.clone() for name, tensor in tensors.items()}
+        return tensors
 
     @classmethod
     def _restore(cls, saved: Saved) -> Self:

@@ -41,9 +41,7 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
         logger.info("Pre-training takes about %.0f seconds (%s).", seconds, what)
 
 
-def track(
-    items: Iterable[T], what: str, total: int, show: bool | None = None, is_announced: bool = False
-) -> Iterator[T]:
+def track(items: Iterable[T], what: str, total: int, show: bool | None = None) -> Iterator[T]:
     """Goes through the parts of long work, or their results as they become available.
 
     Args:
@@ -52,7 +50,6 @@ def track(
         total: How many there are.
         show: ``True`` for a bar, ``False`` for neither a bar nor a line in the log; by default,
             work of more than three seconds is logged, and has a bar on a terminal.
-        is_announced: Whether the log has the expected time already.
 
     Yields:
         The parts.
@@ -62,7 +59,7 @@ def track(
         [1, 4, 9]
     """
     shown = _show.get() if show is None else show
-    start, delay = perf_counter(), 0.0 if shown else PATIENCE
+    start, delay, is_announced = perf_counter(), 0.0 if shown else PATIENCE, False
     disable = None if shown is None else not shown  # None: unless there is a terminal
     bar = tqdm(items, desc=what, total=total, disable=disable, delay=delay)
     for done, item in enumerate(bar, start=1):

@@ -151,15 +151,11 @@ def _check_header(
         raise ValueError(
             f"{str(path)!r} is a safetensors file, but no prior of botorch_transfer."
         ) from None
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise ValueError(
-            f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
-            f"reads version {FORMAT_VERSION}: the file is newer, so upgrade botorch_transfer."
-        )
     if version != FORMAT_VERSION:
         raise ValueError(
             f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
-            f"reads version {FORMAT_VERSION}: save the prior again with this version."
+            f"reads version {FORMAT_VERSION}: upgrade botorch_transfer if the file is newer, or "
+            "save the prior again with this version."
         )
     if class_name is not None and found != class_name:
         raise ValueError(

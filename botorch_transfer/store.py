@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import version
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from platformdirs import user_cache_path
@@ -41,131 +41,70 @@ _place: ContextVar[str | os.PathLike[str] | None] = ContextVar("place", default=
 _logger = getLogger(__name__)
 
 
-class Format(NamedTuple, Generic[T]):
-    """How results of one kind are written to files.
+def stored(
+    key: str,
+    compute: Callable[[], T],
+    write: Callable[[T], tuple[Mapping[str, Any], Mapping[str, Tensor]]],
+    read: Callable[[dict[str, Any], dict[str, Tensor]], T],
+) -> T:
+    """Reads a result from disk, or computes it and writes it.
+
+    The folder is the one of :func:`cached_in`, of the environment variable, or the user's own, and
+    the user alone can read it. Whatever goes wrong with it is one line in the log.
 
     Args:
+        key: The content key of everything that the result depends on.
+        compute: Computes the result.
         write: Takes a result apart into what JSON can hold and tensors.
         read: Puts it together again, exactly.
-    """
 
-    write: Callable[[T], tuple[Any, Mapping[str, Tensor]]]
-    read: Callable[[dict[str, Any], dict[str, Tensor]], T]
-
-
-def _parts(result: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    tensors = {str(i): part for i, part in enumerate(result) if isinstance(part, Tensor)}
-    return {"parts": [None if isinstance(p, Tensor) else p for p in result]}, tensors
-
-
-def _joined(config: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Any, ...]:
-    return tuple(tensors.get(str(i), part) for i, part in enumerate(config["parts"]))
-
-
-PARTS: Format[tuple[Any, ...]] = Format(_parts, _joined)
-"""The format of tuples of tensors and numbers."""
-
-
-class Store:
-    """Files of results by content key, in a folder that the user alone can read.
-
-    Whatever goes wrong with a file or the folder is one line in the log.
-
-    Args:
-        folder: The folder, which need not exist; ``None`` to keep nothing.
-        num_threads: PyTorch's number of threads, on which last digits depend.
+    Returns:
+        The result.
 
     Example:
-        >>> store = Store(Path("results"), num_threads=1)
-        >>> store.keep("key", (torch.ones(2), 7), PARTS)
-        >>> store.find("key", PARTS)
-        (tensor([1., 1.]), 7)
+        >>> with cached_in("my_cache"):
+        ...     for compute in (lambda: {"n": torch.ones(2)}, None):
+        ...         found = stored("key", compute, lambda found: ({}, found), lambda _, n: n)
+        >>> found
+        {'n': tensor([1., 1.])}
     """
-
-    def __init__(self, folder: Path | None, num_threads: int) -> None:
-        self._folder, self._num_threads, self._is_full = folder, num_threads, False
-
-    def find(self, key: str, kind: Format[T]) -> T | None:
-        """Reads a result; ``None`` if there is none that can be read.
-
-        Args:
-            key: Its content key.
-            kind: How it was written.
-
-        Returns:
-            The result.
-        """
-        if self._folder is None:
-            return None
-        path, name = self._path(self._folder, key)
-        try:
-            result = kind.read(*read_prior(path, name))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            _logger.warning("Pre-training is repeated, as %s cannot be read: %s", path, error)
-            return None
+    place = _place.get() or os.environ.get(VARIABLE) or user_cache_path("botorch_transfer", False)
+    if str(place) == OFF:
+        return compute()
+    parts = _environment(), str(torch.get_num_threads()), key  # last digits depend on the threads
+    name = hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
+    # A folder of its own within the given one: nothing else is ever deleted.
+    path = Path(place) / "pretraining" / f"{name}.safetensors"
+    try:
+        result = read(*read_prior(path, name))  # the name tells it from any other file
         with suppress(OSError):  # deleted meanwhile, or a folder that cannot be written to
             os.utime(path)
         return result
-
-    def keep(self, key: str, result: T, kind: Format[T]) -> None:
-        """Writes a result, unless that has failed before.
-
-        Args:
-            key: Its content key.
-            result: The result.
-            kind: How to write it.
-        """
-        if self._folder is None or self._is_full:
-            return
-        path, name = self._path(self._folder, key)
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._folder.chmod(0o700)
-            write_prior(path, name, *kind.write(result))
-            path.chmod(0o600)
-            self._make_room(self._folder)
-        except (OSError, SafetensorError) as error:
-            self._is_full = True
-            _logger.warning("Pre-training is not remembered, as %s fails: %s", path, error)
-
-    def _path(self, folder: Path, key: str) -> tuple[Path, str]:
-        """A result's file, and the name in it by which it is told from any other file."""
-        parts = _environment(), str(self._num_threads), key
-        name = hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
-        return folder / f"{name}.safetensors", name
-
-    @staticmethod
-    def _make_room(folder: Path) -> None:
-        found, total = [], 0
-        for path in folder.glob("*.safetensors*"):  # unfinished ones of a killed process, too
-            with suppress(FileNotFoundError):  # deleted by another process
-                found.append((path.stat().st_mtime, path, path.stat().st_size))
-        for _, path, size in sorted(found, reverse=True):
-            total += size
-            if total > MAX_BYTES:
-                path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        _logger.warning("Pre-training is repeated, as %s cannot be read: %s", path, error)
+    result = compute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        write_prior(path, name, *write(result))
+        path.chmod(0o600)
+        _make_room(path.parent)
+    except (OSError, SafetensorError) as error:
+        _logger.warning("Pre-training is not remembered, as %s fails: %s", path, error)
+    return result
 
 
-def store() -> Store:
-    """The store on disk: of this context, the environment variable's, or the user's own.
-
-    Returns:
-        The store; if it is switched off, one that keeps nothing.
-
-    Example:
-        >>> with cached_in("off"):
-        ...     assert store().find("key", Format(dict, dict)) is None
-    """
-    place = _place.get() or os.environ.get(VARIABLE) or user_cache_path("botorch_transfer", False)
-    return _store_at(str(place), torch.get_num_threads())
-
-
-@cache
-def _store_at(place: str, num_threads: int) -> Store:
-    # A folder of its own within the given one: nothing else is ever deleted.
-    return Store(None if place == OFF else Path(place) / "pretraining", num_threads)
+def _make_room(folder: Path) -> None:
+    found, total = [], 0
+    for path in folder.glob("*.safetensors*"):  # unfinished ones of a killed process, too
+        with suppress(FileNotFoundError):  # deleted by another process
+            found.append((path.stat().st_mtime, path, path.stat().st_size))
+    for _, path, size in sorted(found, reverse=True):
+        total += size
+        if total > MAX_BYTES:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -63,14 +63,16 @@ def test_on_a_terminal_long_work_has_a_bar(capsys, monkeypatch):
     assert "letters: 100%" in capsys.readouterr().err
 
 
-def test_fits_are_announced_and_stay_the_same(caplog, monkeypatch):
-    expected = SourceGPs.fit(HISTORY, num_restarts=0), SourcePopulation.fit(HISTORY)
+def test_fits_are_announced_and_stay_the_same(caplog, clock, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    options = {"num_restarts": 0, "chunk_elements": 1}
+    with showing(False):
+        expected = SourceGPs.fit(HISTORY, **options), SourcePopulation.fit(HISTORY)
     assert caplog.messages == []
     fit._finished._results.clear()
-    monkeypatch.setattr(fit, "_LONG", 0.0)
     monkeypatch.setattr(room, "PATIENCE", 0.0)
-    found = SourceGPs.fit(HISTORY, num_restarts=0), SourcePopulation.fit(HISTORY)
+    found = SourceGPs.fit(HISTORY, **options), SourcePopulation.fit(HISTORY)
     told = [message.split(" seconds ")[1] for message in caplog.messages]
-    assert told == ["(2 source GPs).", "(one GP of 2 tasks)."]
+    assert told == ["(source GPs).", "(one GP of 2 tasks)."]
     for one, other in zip(expected, found, strict=True):
         assert torch.equal(one.mean(X), other.mean(X))

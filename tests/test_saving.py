@@ -163,8 +163,8 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
 def test_unknown_format_version(path: Path) -> None:
     rewrite_header(path, format_version=7)
     message = (
-        r"has format version 7, and this version of botorch_transfer reads version 2: the file is "
-        r"newer, so upgrade botorch_transfer\."
+        r"has format version 7, and this version of botorch_transfer reads version 2: upgrade "
+        r"botorch_transfer if the file is newer, or save the prior again with this version\."
     )
     with pytest.raises(ValueError, match=message):
         read_prior(path, "SomePrior")

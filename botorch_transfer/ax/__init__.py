@@ -11,7 +11,7 @@ except ImportError as error:
         "botorch_transfer.ax needs Ax: install it by pip install 'botorch_transfer[ax]'."
     ) from error
 
-from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
+from botorch_transfer.ax.encoding import EncodedHistory, encode_history
 from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.model_inputs import locate_prior
 from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
@@ -29,7 +29,6 @@ __all__ = [
     "TransferEarlyStoppingStrategy",
     "TransferGenerators",
     "attach_history",
-    "domain_from_ax",
     "encode_history",
     "locate_prior",
     "transfer_generation_strategy",

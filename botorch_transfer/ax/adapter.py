@@ -42,7 +42,7 @@ from botorch_transfer.ax.model_inputs import (
 )
 from botorch_transfer.ax.stopping import curves_of
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.tables import outcomes_by_task
+from botorch_transfer.curves.tables import predicted_ends
 
 Moments = dict[str, tuple[float, float] | None]
 """Mean and standard deviation by metric; ``None``: those of the target's own outcomes."""
@@ -273,16 +273,15 @@ class TransferAdapter(TorchAdapter):
         indices = observed.index.get_level_values("trial_index")
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         for name in observed["mean"].columns:
-            curves = curves_of(experiment, experiment.lookup_data(), name, self._sign(name))
-            if not stopped & curves.keys():
-                continue
-            found = outcomes_by_task(CurvePrior.if_complete([*curves.values()]), [*curves.values()])
+            sign = self._sign(name)
+            curves = list(curves_of(experiment, experiment.lookup_data(), name, sign).values())
             scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)
-            for index, mean, variance in zip(curves, found.mean, found.variance, strict=True):
-                if index in stopped:
-                    end = (self._sign(name) * mean - t.Ymean.get(name, 0.0)) / scale
-                    observed.loc[indices == index, ("mean", name)] = end
-                    variances[index] = variance / scale**2
+            found = predicted_ends(CurvePrior.of_curves(curves), curves, sign)
+            for curve, end, variance in zip(curves, *found, strict=True):
+                if curve.row in stopped:
+                    end = (end - t.Ymean.get(name, 0.0)) / scale
+                    observed.loc[indices == curve.row, ("mean", name)] = end
+                    variances[curve.row] = variance / scale**2
             left = indices[observed["mean", name].notna()]
             added[name] = torch.tensor([variances[i] for i in left], dtype=torch.double)
         return replace(experiment_data, observation_data=observed), added

@@ -1,6 +1,6 @@
 """Old runs in Ax's model space: encoded by the same transforms that encode the target.
 
-:func:`encode_history` and :func:`domain_from_ax` encode a table for pre-training beforehand.
+:func:`encode_history` encodes a table for pre-training beforehand.
 :func:`encode_runs` encodes the history of an experiment whenever Ax fits its models.
 """
 
@@ -146,15 +146,7 @@ def _runs(
     """The runs with a finite value of a metric, in the words of the search space."""
     names = list(search_space.tunable_parameters)  # Ax derives the others from these
     frame = history.frame
-    if history.positional:
-        width = sum(name.isdigit() for name in frame.columns)
-        if width > len(names):
-            raise UserInputError(
-                f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(names)} parameters {names}: give one column for each, in that order."
-            )
-        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
-    elif history.task in names:
+    if history.task in names:
         raise UserInputError(
             f"{history.task!r} is a parameter of the search space, and the history's column with "
             "the names of old tasks: name that column otherwise, by task=..."
@@ -224,15 +216,16 @@ def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]
     Returns:
         One label a column: the name, how it is scaled, and of a choice its values.
     """
-    return [_label(name, search_space) for name in parameters]
-
-
-def _label(column: str, search_space: SearchSpace) -> str:
-    origin = max(filter(column.startswith, search_space.parameters), key=len)
-    raw = search_space.parameters[origin]
-    if isinstance(raw, ChoiceParameter):
-        return f"{column} of {raw.values}"
-    return f"log {column}" if isinstance(raw, RangeParameter) and raw.log_scale else column
+    labels = []
+    for column in parameters:
+        origin = max(filter(column.startswith, search_space.parameters), key=len)
+        raw = search_space.parameters[origin]
+        if isinstance(raw, ChoiceParameter):
+            labels.append(f"{column} of {raw.values}")
+        else:
+            is_log = isinstance(raw, RangeParameter) and raw.log_scale
+            labels.append(f"log {column}" if is_log else column)
+    return labels
 
 
 def refuse_other_inputs(
@@ -304,6 +297,29 @@ class EncodedHistory(NamedTuple):
     input_transform: Normalize
     discrete_dims: tuple[int, ...]
 
+    def domain(self, name: str | None = None) -> Domain:
+        """The domain for ``Hyperprior.fit``, which learns from several search spaces.
+
+        Args:
+            name: The domain's name.
+
+        Returns:
+            The domain; its inputs are those of Ax's models, its context says which are discrete.
+
+        Example:
+            >>> from ax.api.configs import RangeParameterConfig
+            >>> space = [RangeParameterConfig("depth", (1, 9), parameter_type="int")]
+            >>> runs = pd.DataFrame({"task": "monday", "depth": [1, 9], "score": [0.5, 0.2]})
+            >>> encode_history(space, runs, "score").domain("trees").discrete_dims
+            (0,)
+        """
+        return Domain(
+            self.source_data,
+            discrete_dims=self.discrete_dims,
+            name=name,
+            input_transform=self.input_transform,
+        )
+
 
 def encode_history(
     space: Space,
@@ -361,43 +377,3 @@ def encode_history(
     label_inputs(transform, labels_of(raw, parameters))
     discrete = sorted({*digest.ordinal_features, *digest.categorical_features})
     return EncodedHistory(data, transform, tuple(discrete))
-
-
-def domain_from_ax(
-    space: Space,
-    runs: pd.DataFrame,
-    outcome: str,
-    task: str = "task",
-    goal: Literal["max", "min"] = "max",
-    missing: Mapping[str, Any] | None = None,
-    name: str | None = None,
-) -> Domain:
-    """Makes a domain of an Ax search space and a table of old runs in it.
-
-    It is what ``Hyperprior.fit`` learns from, for ``HyperpriorGP``: several domains, with search
-    spaces of their own.
-
-    Args:
-        space: The search space; see :func:`encode_history`.
-        runs: The table of old runs, one row a run.
-        outcome: The column with the outcome.
-        task: The column with the name of the old task.
-        goal: Whether the outcome is to be large or small.
-        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
-        name: The domain's name.
-
-    Returns:
-        The domain; its inputs are those of Ax's models, its context says which are discrete.
-
-    Raises:
-        UserInputError: If a column or a value is missing, or is none of its parameter's.
-
-    Example:
-        >>> from ax.api.configs import RangeParameterConfig
-        >>> space = [RangeParameterConfig("depth", (1, 9), parameter_type="int")]
-        >>> runs = pd.DataFrame({"task": "monday", "depth": [1, 9], "score": [0.5, 0.2]})
-        >>> domain_from_ax(space, runs, "score", name="trees").discrete_dims
-        (0,)
-    """
-    data, transform, discrete = encode_history(space, runs, outcome, task, goal, missing)
-    return Domain(data, discrete_dims=discrete, name=name, input_transform=transform)

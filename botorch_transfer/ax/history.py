@@ -1,4 +1,4 @@
-"""Old runs: what a generation strategy keeps of tables, of tensors, and of old Ax experiments.
+"""Old runs: what a generation strategy keeps of tables and of old Ax experiments.
 
 A :class:`TransferHistory` holds the columns of a table, in the raw search space, as plain values,
 which JSON stores exactly. An :class:`AuxiliaryHistory` holds old experiments. Where Ax's storage
@@ -23,7 +23,6 @@ from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
-from torch import Tensor
 
 from botorch_transfer.ax.experiments import experiment_of, metrics_of
 from botorch_transfer.memo import content_key
@@ -32,13 +31,10 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 TASK = "old task"
-"""The column of tasks in tables of tensors and experiments; a metric may be called "task"."""
+"""The column of tasks in tables of experiments; a metric may be called "task"."""
 
 LEAST_ERROR = 1e-3
 """The least standard error of old experiments, in standard deviations of the outcomes."""
-
-TensorHistory = Mapping[str, tuple[Tensor, ...]]
-"""Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
 
 
 @contextmanager
@@ -65,27 +61,6 @@ def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     return columns
 
 
-def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
-    X, Y, *rest = (part.detach().cpu().numpy() for part in data)
-    shapes = [part.shape for part in (Y, *rest)]
-    if X.ndim != 2 or len(rest) > 1 or any(shape != (len(X), 1) for shape in shapes):
-        raise UserInputError(
-            f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
-            f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
-        )
-    if rest and bool((rest[0] <= 0).any()):
-        raise UserInputError(
-            f"The old task {name!r} has noise variances that are not positive: leave Yvar out if "
-            "its noise is unknown."
-        )
-    frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[TASK] = name
-    frame[metric] = Y[:, 0].tolist()
-    if rest:
-        frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
-    return frame
-
-
 class TransferHistory:
     """A table of old runs in the raw search space, one row a run; never changed.
 
@@ -99,7 +74,6 @@ class TransferHistory:
         task: The column with the name of the old task.
         missing: Values for parameters that the table does not have, or not in every row; ``None``
             if a value is unknown.
-        positional: Whether parameters are named by their position in the search space.
 
     Example:
         >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -114,13 +88,11 @@ class TransferHistory:
         columns: Mapping[str, Sequence[Any]],
         task: str = "task",
         missing: Mapping[str, Any] | None = None,
-        positional: bool = False,
     ) -> None:
         self.columns = {name: list(values) for name, values in columns.items()}
         self.task = task
         self.missing = dict(missing or {})
-        self.positional = positional
-        self.key = content_key(self.columns, task, self.missing, positional)
+        self.key = content_key(self.columns, task, self.missing)
         self._known[self.key] = self
 
     @classmethod
@@ -172,33 +144,6 @@ class TransferHistory:
         if odd := sorted(columns.keys() - kept.keys()):
             logger.info("Left out columns without numbers or text: %s.", odd)
         return cls(kept, task, missing)
-
-    @classmethod
-    def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
-        """Reads tensors whose columns are in the order of the search space's parameters.
-
-        Args:
-            metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
-                ``Yvar`` (``n_i x 1``), in raw units.
-
-        Returns:
-            The history.
-
-        Raises:
-            UserInputError: If there are no tasks, or tensors of the wrong shape.
-
-        Example:
-            >>> X = torch.rand(4, 2)
-            >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
-            TransferHistory(4 runs of 1 tasks)
-        """
-        frames = [_frame(*item, metric) for metric in metrics for item in metrics[metric].items()]
-        if all(frame.empty for frame in frames):
-            raise UserInputError("The history has no runs: leave it out to start without one.")
-        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-            raise UserInputError("The old tasks differ in their inputs: give all the same number.")
-        columns = _plain_columns(pd.concat(frames, ignore_index=True))
-        return cls(columns, TASK, positional=True)
 
     @classmethod
     def recall(cls, history: TransferHistory | str) -> TransferHistory:

@@ -39,7 +39,7 @@ def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> d
     for index, own in cast(Iterable[tuple[int, DataFrame]], by_trial):
         is_complete = experiment.trials[index].status == TrialStatus.COMPLETED
         steps, values = (own[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
-        curves[index] = Curve(steps, sign * values, not is_complete)
+        curves[index] = Curve(steps, sign * values, not is_complete, row=index)
     return curves
 
 

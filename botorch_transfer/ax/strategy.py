@@ -14,8 +14,6 @@ import pandas as pd
 from ax.adapter import registry
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
-from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
-from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core import Experiment
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment_status import ExperimentStatus
@@ -34,18 +32,13 @@ from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
-from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
+from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
 from botorch_transfer.model import TransferModel
 
 Path = str | os.PathLike[str]
-History = (
-    pd.DataFrame
-    | Mapping[str, TensorHistory]
-    | Sequence[Client | Experiment | AuxiliarySource]
-    | TransferHistory
-)
+History = pd.DataFrame | Sequence[Client | Experiment | AuxiliarySource] | TransferHistory
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 """Less than half of the work of Ax's defaults, with suggestions as good."""
@@ -109,12 +102,11 @@ def transfer_generation_strategy(
 
     Args:
         model: The class of the models; by default the average that ``suggest`` takes, too.
-        history: Old runs, in the raw search space, in one of three forms. (a) A sequence of Ax
+        history: Old runs, in the raw search space, in one of two forms. (a) A sequence of Ax
             clients, experiments, or ``AuxiliarySource``s, which also map names. (b) A table with a
             row for each run, and columns for the parameters, for metrics by their names, maybe for
-            their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
-            from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
-            the order of the search space. Of (b) and (c), runs without a finite value are left out.
+            their standard errors (``"<metric>_sem"``), and for the task. Runs without a finite
+            value are left out.
         prior: Instead of a history, the files of saved priors, by metric. With the default model
             each holds ``SourceGPs`` or a ``SourcePopulation``, and only the member that takes it is
             averaged with a plain GP. Fit them on
@@ -132,11 +124,11 @@ def transfer_generation_strategy(
             carefully, and take longer.
 
     Returns:
-        The strategy; with neither history nor prior, Ax's default one.
+        The strategy.
 
     Raises:
-        UserInputError: If both history and prior are given, one of them does not fit the model, or
-            an option has no effect.
+        UserInputError: If both or neither of history and prior are given, they do not fit the
+            model, or an option has no effect.
         FileNotFoundError: If there is no such file.
         ValueError: If a file is damaged, or holds no prior.
         TypeError: If the model, the history or the prior is of another kind.
@@ -155,20 +147,6 @@ def transfer_generation_strategy(
         ['C']
     """
     _check_arguments(model, history, prior)
-    if history is None and prior is None:
-        given = {
-            "task": task != "task",
-            "missing": missing,
-            "model_options": model_options,
-            "pretraining": pretraining,
-            "generator_options": generator_options,
-            "optimizer_options": optimizer_options,
-        }
-        if idle := [name for name, value in given.items() if value]:
-            raise UserInputError(
-                f"Without a history or priors the strategy is Ax's own: leave out {idle[0]}."
-            )
-        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     for option, is_given in (("missing", missing is not None), ("task", task != "task")):
         if is_given and not isinstance(history, pd.DataFrame):
             raise UserInputError(f"{option} is only for histories that are tables: leave it out.")
@@ -210,17 +188,13 @@ def transfer_generation_strategy(
 def _check_arguments(model: Any, history: Any, prior: Any) -> None:
     if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    if history is not None and prior is not None:
+    if (history is None) == (prior is None):
         raise UserInputError("Give either a history or priors, not both.")
-    kinds = pd.DataFrame | Mapping | TransferHistory | list | tuple
+    kinds = pd.DataFrame | TransferHistory | list | tuple
     if history is not None and not isinstance(history, kinds):
         raise TypeError(
-            f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
-            "or a list of Ax clients or experiments."
-        )
-    if isinstance(history, Mapping) and not all(isinstance(t, Mapping) for t in history.values()):
-        raise TypeError(
-            "The history's tensors are given by metric and task: {metric: {task: ...}}."
+            f"The history is a {type(history).__name__}: give a table, or a list of Ax clients or "
+            "experiments."
         )
     if isinstance(history, list | tuple) and not history:
         raise UserInputError("The history is empty: leave it out to start without one.")
@@ -234,8 +208,6 @@ def _read(
 ) -> TransferHistory | AuxiliaryHistory:
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
-    if isinstance(history, Mapping):
-        return TransferHistory.from_tensors(history)
     if isinstance(history, TransferHistory):
         return history
     return AuxiliaryHistory.from_experiments(history)

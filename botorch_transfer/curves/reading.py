@@ -78,12 +78,15 @@ def read_curves(
 
     Raises:
         InputDataError: If a column is missing, or a step is no finite number.
+        ValueError: If the goal is something else.
 
     Example:
         >>> runs = DataFrame({"epoch": [1, 2, 1], "loss": [0.9, 0.7, 0.8]})
         >>> [len(curve.steps) for curve in read_curves(runs, "loss", "epoch")]
         [2, 1]
     """
+    if goal not in ("min", "max"):
+        raise ValueError(f"goal is {goal!r}: use 'min' or 'max'.")
     keys = [run] if isinstance(run, str) else list(run or ())
     keys = [*([] if task is None else [task]), *keys]
     for name in (outcome, step, *keys):

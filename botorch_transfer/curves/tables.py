@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame, Series
 
-from botorch_transfer.curves.prior import CurvePrior, Forecast, Study
-from botorch_transfer.curves.reading import Curve, full_length, read_curves
+from botorch_transfer.curves.prior import CurvePrior, Study
+from botorch_transfer.curves.reading import Curve, Values, full_length, read_curves
 from botorch_transfer.data.tables import in_logarithms
 
 logger = logging.getLogger(__name__)
@@ -72,64 +72,76 @@ def one_row_a_run(
     Raises:
         InputDataError: If a step is no number.
     """
-    tables, names, old = [history, runs], [task, None], {0: SURE}
-    last = list[list[int]]()
+    ends, own_ends = set[int](), set[int]()
     for outcome in outcomes:
-        read = [columns.read(t, outcome, name) for t, name in zip(tables, names, strict=True)]
-        prior = next(filter(None, map(CurvePrior.if_complete, read)), None)
-        last = [[curve.row for curve in curves] for curves in read]
-        for i, curves in enumerate(read):
-            if curves:
-                found = outcomes_by_task(prior, curves, old.get(i, np.inf))
-                tables[i] = _with_outcomes(tables[i], outcome, last[i], found)
-                if i in old:
-                    last[i] = [row for row, y in zip(last[i], found.mean, strict=True) if y == y]
-    for i, rows in enumerate(last):
-        if (table := tables[i]) is not None and columns.step in table:
-            kept = table[columns.step].isna().to_numpy(copy=True)
-            kept[rows] = True
-            tables[i] = table[kept]
-    return tables[0], tables[1]
+        old, own = columns.read(history, outcome, task), columns.read(runs, outcome, None)
+        prior = CurvePrior.of_curves(old) or CurvePrior.of_curves(own)
+        history, known = _with_ends(history, outcome, old, prior, SURE)
+        runs, _ = _with_ends(runs, outcome, own, prior)
+        ends, own_ends = ends | known, own_ends | {curve.row for curve in own}
+    return _rows(history, columns.step, ends), _rows(runs, columns.step, own_ends)
 
 
-def outcomes_by_task(
-    prior: CurvePrior | None, curves: Sequence[Curve], sure: float = np.inf
-) -> Forecast:
+def _with_ends(
+    table: Any,
+    outcome: Any,
+    curves: Sequence[Curve],
+    prior: CurvePrior | None,
+    sure: float = np.inf,
+) -> tuple[Any, set[int]]:
+    """Replaces the outcomes of the runs' last rows, and says which rows have a known one."""
+    if not curves:
+        return table, set()
+    rows = np.array([curve.row for curve in curves])
+    ends, variances = predicted_ends(prior, curves, outcome.sign, outcome.log, sure)
+    cells = table[outcome.name].to_numpy(dtype=object, copy=True)
+    variance = np.full(len(table), np.nan)
+    cells[rows], variance[rows] = ends, variances
+    replaced = {outcome.name: Series(cells, table.index).infer_objects()}
+    table = table.assign(**replaced, **{variance_column(outcome.name): variance})
+    return table, set(rows[~np.isnan(ends)].tolist())
+
+
+def _rows(table: Any, step: str, ends: set[int]) -> Any:
+    """Some rows of a table, and those without a step."""
+    if table is None or step not in table:
+        return table
+    kept = table[step].isna().to_numpy(copy=True)
+    kept[list(ends)] = True
+    return table[kept]
+
+
+def predicted_ends(
+    prior: CurvePrior | None,
+    curves: Sequence[Curve],
+    sign: float,
+    log: bool = False,
+    sure: float = np.inf,
+) -> tuple[Values, Values]:
     """Predicts the final outcomes of the runs of several tasks, each from its own runs.
 
     Args:
         prior: The prior; without one, only complete runs have an outcome.
         curves: The curves of all tasks.
+        sign: The factor that makes the outcome one to be maximized.
+        log: Whether the curves are of the outcome's logarithm.
         sure: The largest standard error of an outcome, in standard deviations of the task's
             complete ones.
 
     Returns:
-        The moments in the order of the curves. Means are NaN where they are too uncertain, and
-        infinite where a run diverged.
+        Outcomes in the order of the curves: NaN where they are too uncertain, infinite where a run
+        diverged. And their variances, of the logarithm if the curves are.
     """
-    found = Forecast(*np.full((3, len(curves)), np.nan))
+    mean, variance = np.full((2, len(curves)), np.nan)
     for task in dict.fromkeys(curve.task for curve in curves):
         at = [i for i, curve in enumerate(curves) if curve.task == task]
         own = [curves[i] for i in at]
-        forecast = Study(own, full_length(own)).known() if prior is None else prior.forecast(own)
-        complete = forecast.mean[forecast.variance == 0]
+        found = Study(own, full_length(own)).known() if prior is None else prior.forecast(own)
+        complete = found.mean[found.variance == 0]
         if np.isfinite(sure) and len(complete):
-            uncertain = forecast.variance > (sure * np.std(complete)) ** 2
-            forecast.mean[uncertain] = np.nan
-        for whole, part in zip(found, forecast, strict=True):
-            whole[at] = part
-    found.mean[[curve.diverged for curve in curves]] = -np.inf
-    if prior is None and (count := int(np.isnan(found.mean).sum())):
+            found.mean[found.variance > (sure * np.std(complete)) ** 2] = np.nan
+        mean[at], variance[at] = found.mean, found.variance
+    mean[[curve.diverged for curve in curves]] = -np.inf
+    if prior is None and (count := int(np.isnan(mean).sum())):
         logger.warning("No learning curve is complete: %d stopped runs are left out", count)
-    return found
-
-
-def _with_outcomes(table: Any, outcome: Any, rows: Sequence[int], found: Forecast) -> DataFrame:
-    """Replaces the outcomes of the runs' last rows."""
-    mean = outcome.sign * found.mean
-    cells = table[outcome.name].to_numpy(dtype=object, copy=True)
-    cells[rows] = np.where(np.isfinite(mean) & outcome.log, np.exp(mean), mean)
-    variance = np.full(len(table), np.nan)
-    variance[rows] = found.variance
-    replaced = {outcome.name: Series(cells, table.index).infer_objects()}
-    return table.assign(**replaced, **{variance_column(outcome.name): variance})
+    return np.where(np.isfinite(mean) & log, np.exp(sign * mean), sign * mean), variance

@@ -489,7 +489,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @abstractmethod
     def distilled(self) -> Self:
-        """The same posterior on inducing points, from which no outcome can be read."""
+        """The posterior on half as many inducing points, from which no outcome can be computed."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the variances before conditioning: ``G x 1``."""
@@ -511,6 +511,25 @@ class ConditionedBatch(Conditioned, DoubleState):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
+
+
+@contextmanager
+def naming(task: str) -> Iterator[None]:
+    """Names the source task whose covariance matrix cannot be factorized.
+
+    Args:
+        task: Its name.
+
+    Raises:
+        InputDataError: Instead of the errors of the factorization.
+    """
+    try:
+        yield
+    except (NotPSDError, NanError) as error:
+        raise InputDataError(
+            f"The covariance matrix of source task {task!r} is not positive definite: "
+            "check its inputs for extreme scales, or give it more observation noise."
+        ) from error
 
 
 def by_columns(matrices: Tensor) -> Tensor:
@@ -538,15 +557,12 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     """
     try:
         root = psd_safe_cholesky(covariance)
-    except (NotPSDError, NanError) as error:
+    except (NotPSDError, NanError):
         _, info = torch.linalg.cholesky_ex(covariance)
         matrix = int(info.nonzero()[0])
         # Without the rows before the one where it fails, the factorization would go on.
-        failed = name(matrix, int(info[matrix]) - 1)
-        raise InputDataError(
-            f"The covariance matrix of source task {failed!r} is not positive definite: "
-            "check its inputs for extreme scales, or give it more observation noise."
-        ) from error
+        with naming(name(matrix, int(info[matrix]) - 1)):
+            raise
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
     return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
 
@@ -664,26 +680,24 @@ class ConditionedGPs(ConditionedBatch):
         X, residual, noise, lengths, scales = (part.detach().double() for part in floats)
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
-        # Temporary memory is several times the result, so process tasks in chunks.
-        order = (~large).nonzero().squeeze(-1)
-        width = int(sizes[order].max()) if len(order) else 0
-        chunks = [
-            *order.split(max(1, CHUNK_ELEMENTS // max(1, width**2))),
-            *large.nonzero().squeeze(-1).split(1),
-        ]
+        small = (~large).nonzero().squeeze(-1)
+        chunks = [*_chunks(sizes, small), *large.nonzero()]
         parts = []
-        for chunk in filter(len, chunks):
+        for chunk in chunks:
             size = int(mask[chunk].any(dim=0).nonzero().max()) + 1
             own = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
             hyperparameters = lengths[chunk], scales[chunk]
             if bool(large[chunk[0]]):
-                found = _distilled(*own, *hyperparameters, kernel, cast(int, max_inducing))
+                name, most = names[int(chunk[0])], cast(int, max_inducing)
+                with naming(name):
+                    found = _distilled(*own, *hyperparameters, kernel, most)
             else:
                 found = _exact(*own, *hyperparameters, kernel, [names[i] for i in chunk.tolist()])
             parts.append(cls(*found, *hyperparameters, means[chunk], kernel))
-        found_in = torch.cat([chunk for chunk in chunks if len(chunk)])
+        found_in = torch.cat(chunks)
         joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
-        return joined if not bool(large.any()) else joined.select(found_in.argsort())
+        in_order = bool((found_in.diff() == 1).all())
+        return joined if in_order else joined.select(found_in.argsort())
 
     @property
     def inside(self) -> Tensor:
@@ -745,13 +759,13 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """The same posteriors on inducing points, chosen from the points of each task."""
+        """The posteriors on inducing points, at most half of the points of each task."""
         parts = []
         for task in range(self.num_tasks):
             own = self.select([task])
             kernel = Stationary(self.kernel, own.lengthscale, own.outputscale[0])
             points = own.points[0, own.mask[0]]
-            inducing = InducingPoints.chosen(kernel, points, len(points))
+            inducing = InducingPoints.chosen(kernel, points, max(1, len(points) // 2))
             mean = (own.mean(inducing.points) - own.prior_mean.unsqueeze(-1)).mT
             found = inducing.project(mean, own.covariance(inducing.points)[0])
             Z, alpha, inverse_root = (part.unsqueeze(0) for part in found)
@@ -793,6 +807,15 @@ class ConditionedGPs(ConditionedBatch):
         return cls(**joined, kernel=parts[0].kernel, task_names=names)
 
 
+def _chunks(sizes: Tensor, tasks: Tensor) -> Iterator[Tensor]:
+    """Splits tasks into groups of like size, each of at most ``CHUNK_ELEMENTS``."""
+    tasks = tasks[sizes[tasks].argsort(stable=True, descending=True)]
+    while len(tasks):  # temporary memory is several times the result
+        number = max(1, CHUNK_ELEMENTS // int(sizes[tasks[0]]) ** 2)
+        yield tasks[:number].sort().values
+        tasks = tasks[number:]
+
+
 _PADDED = ("points", "mask", "alpha", "inverse_root")
 
 
@@ -830,7 +853,8 @@ def _distilled(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points, mask and coefficients of a single task, on inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
-    inducing = InducingPoints.chosen(Stationary(kernel, lengthscale, outputscale[0]), X, most)
+    stationary = Stationary(kernel, lengthscale, outputscale[0])
+    inducing = InducingPoints.chosen(stationary, X, most, noise)
     whitened = inducing.whiten(X)
     weighted = whitened / noise
     found = inducing.condense(weighted @ whitened.mT, weighted @ residual)

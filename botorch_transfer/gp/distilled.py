@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
+from gpytorch.kernels import ScaleKernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
@@ -37,8 +38,12 @@ from botorch_transfer.gp.stationary import Stationary, stationary_function
 MAX_CANDIDATES = 4096
 """From how many of the data's inputs the inducing points are chosen, at most."""
 
-ENOUGH = 1e-5
-"""More inducing points are not worth their time once this share of the variance is left."""
+ENOUGH, SHARE_OF_NOISE = 1e-5, 1e-3
+"""More inducing points are not worth their time once this share of the variance is left, nor more
+than this share of the noise."""
+
+_SMALLEST_PIVOT = 1e-10
+"""Inputs that add less than this share of the variance are taken for others that are chosen."""
 
 
 class Coefficients(NamedTuple):
@@ -97,7 +102,7 @@ class InducingPoints:
 
     @classmethod
     def chosen(
-        cls, kernel: Stationary, X: Tensor, most: int, enough: float = ENOUGH
+        cls, kernel: Stationary, X: Tensor, most: int, noise: Tensor | None = None
     ) -> InducingPoints:
         """Chooses inputs whose function values tell most about those at all others.
 
@@ -107,19 +112,23 @@ class InducingPoints:
             kernel: The GP's kernel.
             X: An ``N x d`` tensor of inputs.
             most: The largest number of inducing points.
-            enough: The share of the variance, in the mean over the inputs, that may be left.
+            noise: Noise variances of the data: what is left has to be small against them, too.
 
         Returns:
             The inducing points, some of these inputs.
         """
         candidates = X[different_rows(X, MAX_CANDIDATES)]
         function = stationary_function(kernel.name)
-        unit = function.make_kernel(ard_num_dims=X.shape[-1]).to(X).requires_grad_(False)
-        unit.lengthscale = kernel.lengthscale.reshape(1, -1)
+        unit = ScaleKernel(function.make_kernel(ard_num_dims=X.shape[-1])).to(X)
+        unit.base_kernel.lengthscale = kernel.lengthscale.reshape(1, -1)
+        # The allocator stops at 1e-6, in these units.
+        unit.outputscale = 1e-6 / _SMALLEST_PIVOT
         points = GreedyVarianceReduction().allocate_inducing_points(
-            candidates, unit, min(most, len(candidates)), torch.Size()
+            candidates, unit.requires_grad_(False), min(most, len(candidates)), torch.Size()
         )
-        inducing = cls(kernel, points)
+        inducing, enough = cls(kernel, points), ENOUGH
+        if noise is not None:
+            enough = min(enough, SHARE_OF_NOISE * float(noise.min() / kernel.scale))
         left = 1 - inducing.whiten(candidates).square().mean(-1).cumsum(0) / kernel.scale
         needed = int((left > enough).sum()) + 1
         return inducing if needed >= len(points) else cls(kernel, points[:needed])
@@ -139,10 +148,8 @@ class InducingPoints:
         Returns:
             The coefficients.
         """
-        values, vectors = torch.linalg.eigh(precision)
-        values = values.clamp_min(0.0).unsqueeze(-1)  # rounding can make them slightly negative
-        # P⁻ᵀ U
-        rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
+        values, vectors, rotated = self._eigen(precision)
+        values = values.clamp_min(0.0)  # rounding can make them slightly negative
         alpha = rotated @ ((vectors.mT @ weighted) / (1 + values))
         return Coefficients(self.points, alpha, (values / (1 + values)).sqrt() * rotated.mT)
 
@@ -158,7 +165,12 @@ class InducingPoints:
         """
         half = torch.linalg.solve_triangular(self.root, covariance, upper=False)
         left = torch.linalg.solve_triangular(self.root, half.mT, upper=False)
-        values, vectors = torch.linalg.eigh(left)
-        rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
-        known = (1 - values).clamp_min(0.0).sqrt().unsqueeze(-1)
+        values, _, rotated = self._eigen(left)
+        known = (1 - values).clamp_min(0.0).sqrt()
         return Coefficients(self.points, torch.cholesky_solve(mean, self.root), known * rotated.mT)
+
+    def _eigen(self, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The ``r x 1`` eigenvalues and the vectors ``U`` of a whitened matrix, and ``P⁻ᵀ U``."""
+        values, vectors = torch.linalg.eigh(matrix)
+        rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
+        return values.unsqueeze(-1), vectors, rotated

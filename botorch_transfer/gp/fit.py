@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any, TypeVar
 
 import torch
@@ -27,8 +26,7 @@ from botorch_transfer.gp.optimize import (
 from botorch_transfer.gp.stationary import Stationary, stationary_function
 from botorch_transfer.gp.tasks import MAX_PADDED_BYTES, PaddedTasks
 from botorch_transfer.memo import Memo
-from botorch_transfer.progress import announce, track
-from botorch_transfer.store import PARTS
+from botorch_transfer.progress import track
 
 
 @dataclass(frozen=True)
@@ -128,11 +126,6 @@ _finished = Memo(size=4096)
 
 _SMALLEST_SHARE = 2**18
 """Covariance matrix elements of a chunk that is small enough to balance the work of threads."""
-
-
-_LONG, _MEASURED, _STEPS = 3e8, 4, 13
-"""The time of fits is estimated if the cubes of the numbers of points, summed over tasks and
-starts, exceed the first; from the first step of so many tasks, which counts so many times."""
 
 
 @dataclass(frozen=True)
@@ -324,24 +317,11 @@ def _fit_all(
     if num_threads > 1:
         function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
     with single_threaded_scipy():
-        is_long = len(starts) * float(tasks.num_points.double().pow(3).sum()) > _LONG
-        if is_long and options.progress is not False:
-            seconds = _expected_seconds(function, jobs[-1], tasks.num_points) / num_threads
-            announce(f"{len(order)} source GPs", seconds, options.progress)
-        results = _finished.run("map_fit", function, jobs, n_jobs, backend, PARTS)
-        for at, result in track(results, "source GPs", len(jobs), options.progress, is_long):
+        results = _finished.run("map_fit", function, jobs, n_jobs, backend)
+        for at, result in track(results, "source GPs", len(jobs), options.progress):
             theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
     lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
     return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
-
-
-def _expected_seconds(function: Callable[..., Any], job: tuple[Any, ...], sizes: Tensor) -> float:
-    """How long one thread takes for all fits, by the first step of some large ones."""
-    tasks, kernel, hyperparameters, starts, _, share = job
-    sample, begin = tasks[torch.arange(len(tasks.X))[-_MEASURED:]], perf_counter()
-    function(sample, kernel, hyperparameters, starts, 1, share)
-    operations = [float(each.double().pow(3).sum()) for each in (sizes, sample.num_points)]
-    return _STEPS * (perf_counter() - begin) * operations[0] / operations[1]
 
 
 def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOptions) -> Tensor:

@@ -7,12 +7,12 @@ the prior is written in values of stationary kernels between a candidate and fix
 
     φ_i(x) = k_i(x, X_i)
     m(x)     = m₀ + Σ_i φ_i(x) a_i
-    k(x, x)  = v₀ + Σ_i φ_i(x) l_i + Σ_i s_i ‖φ_i(x) R_i‖²,  s_i = ±1
+    k(x, x)  = v₀ + Σ_i φ_i(x) l_i - ‖φ_i(x) K_i‖² + ‖φ_i(x) A_i‖²
     k(x, T)  = c₀ + Σ_i φ_i(x) C_i
 
-for fixed inputs ``T``, among them the target's. Read it for how such parts add up to a model's
-prior, and are conditioned on its data. An evaluation is then one distance matrix and one matrix
-product for each part, whatever the model is made of. A model gives its parts by
+where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
+model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
+and one matrix product for each part, whatever the model is made of. A model gives its parts by
 ``TargetGP.expand``.
 """
 
@@ -23,16 +23,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts, inverse_cholesky
+from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
 from botorch_transfer.gp.stationary import FixedPoints, Stationary, stationary_function
+
+MAX_NUMBERS = 2**26
+"""How many numbers a part may take; larger priors are evaluated by the general way."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Kernel values at fixed points, and what of them enters mean and covariance.
+    """Kernel values at fixed points, and their weights in mean and covariance.
 
     Args:
         kernel: ``B`` stationary kernels, with ``B x 1 x d`` lengthscales.
@@ -40,8 +44,8 @@ class Part:
         mean: A ``B x N`` tensor ``a``.
         linear: A ``B x N`` tensor ``l``.
         cross: A ``B x N x T`` tensor ``C``.
-        known: A ``B x N x K`` tensor: the roots ``R`` of what is subtracted from the variance.
-        added: A ``B x N x A`` tensor: the roots of what is added to it.
+        known: A ``B x N x K`` tensor: the roots ``K`` of what is subtracted from the variance.
+        added: A ``B x N x A`` tensor: the roots ``A`` of what is added to it.
     """
 
     kernel: Stationary
@@ -187,9 +191,6 @@ class FrozenPosterior:
         transform: Transforms inputs.
         mean: What was subtracted from the outcomes.
         std: What they were then divided by.
-
-    Raises:
-        InputDataError: If the covariance matrix of the data is not positive definite.
     """
 
     def __init__(
@@ -205,9 +206,9 @@ class FrozenPosterior:
         self._prior, self._transform, self._units, n = prior, transform, (mean, std), len(Y)
         prior_mean, _, covariance = prior(T)
         K = covariance[:n, :n] + noise.diag()
-        inverse_root = inverse_cholesky(K.unsqueeze(0), lambda *_: "of the target")[0]
-        self._alpha = inverse_root.mT @ (inverse_root @ (Y - prior_mean[:n]))
-        self._whitening = inverse_root.mT
+        root, eye = psd_safe_cholesky(K), torch.eye(n).to(K)
+        self._whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
+        self._alpha = self._whitening @ (self._whitening.mT @ (Y - prior_mean[:n]))
         self._others = covariance[n:, :n] @ self._whitening
         self._width = sum(part.mean.numel() for part in prior.parts)
 

@@ -44,7 +44,6 @@ from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_si
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
 from botorch_transfer.progress import track
-from botorch_transfer.store import PARTS
 
 
 class HyperparameterDraws(NamedTuple):
@@ -280,7 +279,7 @@ def fit_domains(
         for name, domain in zip(names, domains, strict=True)
     ]
     jobs = [(tasks, kernel, options) for tasks, _, _ in prepared]
-    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs, on_disk=PARTS)
+    results = _finished.run("domain_fit", _fit_domain, jobs, options.n_jobs)
     fitted = dict(track(results, "domains", len(jobs), options.progress))
     found = [fitted[number] for number in range(len(jobs))]
     parts = torch.tensor([row[1:] for row in found], dtype=torch.double)

@@ -26,6 +26,7 @@ from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.reading import Curve
+from botorch_transfer.curves.tables import predicted_ends
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
     MAX_LISTED_VALUES,
@@ -89,16 +90,20 @@ class OptunaHistory(NamedTuple):
         assert isinstance(last, int)
         return list(self.runs.columns[last + 1 :])
 
+    def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
+        """Learns from the learning curves of all studies but one, if any of them is complete."""
+        curves = [curve for curve in self.curves if curve.task != without]
+        return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
+
 
 def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) -> OptunaHistory:
     """Reads old studies from one of Optuna's storages.
 
     A complete trial counts with its values. A pruned trial of a study with one objective counts
     with the final value that a :class:`~botorch_transfer.curves.CurvePrior` of all studies predicts
-    from its intermediate values. If no complete trial has intermediate values, it counts with its
-    last one, or with the median of the study's complete trials if that is worse: it was stopped
-    because it was not promising. A pruned trial without an intermediate value, and a failed one,
-    have no outcome. Trials that are not finished are left out.
+    from its intermediate values; it is left out if no complete trial has any. A failed trial, and a
+    pruned one without an intermediate value, have no outcome. Trials that are not finished are left
+    out.
 
     The search space has all parameters whose kind, scale and choices are the same in all studies
     that have them. Ranges are the widest. A parameter that some trials of a study lack is
@@ -151,8 +156,8 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
     curves: list[Curve] = []
     for study in studies if len(directions) == 1 else ():
         trials, sign = study.get_trials(deepcopy=False, states=FINISHED), sign_of(directions[0])
-        curves += [c for c in curves_of(trials, sign, study.study_name) if c is not None]
-    prior = CurvePrior.if_complete(curves)
+        curves += curves_of(trials, sign, study.study_name)
+    prior = CurvePrior.of_curves(curves)
     for study in studies:
         if tuple(study.directions) != directions:
             raise ValueError(
@@ -163,6 +168,8 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
         trials = study.get_trials(deepcopy=False, states=FINISHED)
         known, _ = outcomes_of(trials, directions, prior)
         for trial, outcomes in zip(trials, known, strict=True):
+            if prior is None and trial.state == TrialState.PRUNED and trial.intermediate_values:
+                continue
             for key, distribution in trial.distributions.items():
                 seen = found.setdefault(key, [])
                 if distribution not in seen:
@@ -216,38 +223,26 @@ def sign_of(direction: StudyDirection) -> float:
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
 
 
-def curves_of(
-    trials: Sequence[FrozenTrial], sign: float, task: str = "", log: bool = False
-) -> list[Curve | None]:
+def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:
     """The learning curves of trials of one objective.
 
     Args:
         trials: The trials.
         sign: The factor that makes the objective one to be maximized.
         task: The name of the study.
-        log: Whether to take logarithms.
 
     Returns:
-        A curve for each trial, ``None`` for those without any value. That of a complete trial ends
-        with its value.
+        The curves of trials with any value; their ``row`` is the trial's place. That of a complete
+        trial ends with its value.
     """
-    curves: list[Curve | None] = []
-    for trial in trials:
-        steps = sorted(trial.intermediate_values)
-        values = np.array([trial.intermediate_values[step] for step in steps], dtype=np.float64)
-        is_complete = trial.state == TrialState.COMPLETE
-        if is_complete and not steps:
-            steps, values = [0], np.empty(1)
-        if not steps:
-            curves.append(None)
-            continue
-        if is_complete and trial.value is not None:
-            values[-1] = trial.value
-        if log:
-            values = np.log(np.where(values > 0, values, np.nan))
-        curves.append(
-            Curve(np.array(steps, dtype=np.float64), sign * values, not is_complete, task)
-        )
+    curves = []
+    for row, trial in enumerate(trials):
+        values, is_complete = dict(trial.intermediate_values), trial.state == TrialState.COMPLETE
+        if is_complete:
+            values[max(values, default=0)] = trial.values[0]
+        if values:
+            points = np.array(sorted(values.items()), dtype=np.float64)
+            curves.append(Curve(points[:, 0], sign * points[:, 1], not is_complete, task, row))
     return curves
 
 
@@ -285,25 +280,14 @@ def outcomes_of(
     for row, trial in zip(outcomes, trials, strict=True):
         if trial.state == TrialState.COMPLETE:
             row[:] = trial.values
-    pruned = [i for i, trial in enumerate(trials) if trial.state == TrialState.PRUNED]
-    if len(directions) > 1 or not pruned:
-        return outcomes, variances
-    sign, known = sign_of(directions[0]), outcomes[np.isfinite(outcomes).all(axis=1)]
-    found = curves_of(trials, sign, log=log)
-    places = [i for i, curve in enumerate(found) if curve is not None]
-    curves = [curve for curve in found if curve is not None]
-    if (prior := prior or CurvePrior.if_complete(curves)) is not None:
-        forecast = prior.forecast(curves)
-        for i, mean, variance in zip(places, forecast.mean, forecast.variance, strict=True):
-            if i in pruned:
-                outcomes[i], variances[i] = np.exp(sign * mean) if log else sign * mean, variance
-    elif len(known) > 0:
-        worse = max if sign < 0 else min
-        for i in pruned:
-            step = trials[i].last_step
-            last = np.nan if step is None else trials[i].intermediate_values[step]
-            if np.isfinite(last):
-                outcomes[i] = worse(last, float(np.median(known)))
+    if len(directions) == 1 and any(trial.state == TrialState.PRUNED for trial in trials):
+        sign = sign_of(directions[0])
+        curves = curves_of(trials, sign)
+        curves = [curve.in_logarithms() for curve in curves] if log else curves
+        found = predicted_ends(prior or CurvePrior.of_curves(curves), curves, sign, log)
+        for curve, end, variance in zip(curves, *found, strict=True):
+            if trials[curve.row].state == TrialState.PRUNED:
+                outcomes[curve.row], variances[curve.row] = end, variance
     return outcomes, np.nan_to_num(variances)
 
 

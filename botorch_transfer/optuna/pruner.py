@@ -92,13 +92,13 @@ class TransferPruner(BasePruner):
         if len(study.directions) > 1:
             raise ValueError("TransferPruner takes one objective: use another pruner.")
         sign = sign_of(study.direction)
-        (own,) = curves_of([trial], sign)
+        own = curves_of([trial], sign)
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
-        curves = [curve for curve in curves_of(others, sign) if curve is not None]
-        prior = self._prior(study, sign) or CurvePrior.if_complete(curves)
-        if own is None or prior is None:
+        curves = curves_of(others, sign)
+        prior = self._prior(study, sign) or CurvePrior.of_curves(curves)
+        if not own or prior is None:
             return False
-        return prior.is_hopeless(own, curves, self._probability)
+        return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
         """What the history tells, this study left out; ``None`` if it has no complete curve."""
@@ -108,12 +108,10 @@ class TransferPruner(BasePruner):
         def learn() -> CurvePrior | None:
             history, (outcome, step, task, run) = self._history, self._columns
             if isinstance(history, OptunaHistory):
-                curves = [c for c in history.curves if c.task != study.study_name]
-            elif isinstance(history, DataFrame) and step is not None:
-                goal: Any = "max" if sign > 0 else "min"
-                curves = read_curves(history, outcome, step, goal, task, run)
-            else:
-                curves = []
-            return CurvePrior.if_complete(curves)
+                return history.curve_prior(study.study_name)
+            if not isinstance(history, DataFrame) or step is None:  # a prior of final outcomes
+                return None
+            goal: Any = "max" if sign > 0 else "min"
+            return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -42,6 +40,7 @@ from botorch_transfer.optuna.history import (
     outcomes_of,
     parameter_of,
     read_history,
+    sign_of,
     value_of,
 )
 from botorch_transfer.prior import TransferPrior
@@ -60,9 +59,6 @@ logger = logging.getLogger(__name__)
 
 MAX_OBJECTIVES = 3
 """The most objectives; the hypervolume of more takes too long."""
-
-MAX_AHEAD, AHEAD = 4, timedelta(minutes=1)
-"""The most workers to leave rows to because they are choosing now, and how long that may take."""
 
 MAX_ATTEMPTS = 5
 """How often to choose again if another worker has chosen the same row meanwhile."""
@@ -259,12 +255,12 @@ class TransferSampler(BaseSampler):
         with _one_at_a_time:  # so that each thread sees what the others are trying
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
-                params = self._suggest(study, trial, others, space, search_space)
+                params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Other workers have to know them before the objective function asks for them. Of
                 # two that choose the same at once, the one that stores it last sees the other's.
                 study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
-                known = {other.number for other in others if not _is_choosing(other)}
+                known = {other.number for other in others if _params(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
                 rows = [own, *(_cells(space, search_space, other) for other in news)]
                 X = space.encode(DataFrame([row for row in rows if row], columns=space.columns))
@@ -275,7 +271,6 @@ class TransferSampler(BaseSampler):
     def _suggest(
         self,
         study: Study,
-        trial: FrozenTrial,
         others: Sequence[FrozenTrial],
         space: SearchSpace,
         search_space: Mapping[str, BaseDistribution],
@@ -297,15 +292,10 @@ class TransferSampler(BaseSampler):
         read = read_runs(space, runs, outcomes, _STATUS)
         tables = EncodedTables(space, outcomes, sources, read, old_failed)
         seed = int(self._rng.integers(2**31))
-        # Workers that are choosing now will most likely take the rows before this one.
-        ahead = sum(_is_choosing(other) for other in others if other.number < trial.number)
-        row: DataFrame | None = None
-        for n in dict.fromkeys((1 + min(ahead, MAX_AHEAD), 1)):
-            with suppress(ExhaustedSpaceError):
-                row = space.decode(suggest_rows(tables, n, self._model, seed).X[-1:])
-                break
-        if row is None:
-            logger.info("All configurations have been tried: trial %d repeats one", trial.number)
+        try:
+            row = space.decode(suggest_rows(tables, 1, self._model, seed).X)
+        except ExhaustedSpaceError:
+            logger.info("All configurations have been tried: one is repeated")
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
@@ -363,7 +353,7 @@ class TransferSampler(BaseSampler):
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Objectives, and the constraints that complete trials have; else those of the history."""
         names = self._outcome or outcome_names(len(study.directions))
-        signs = [-1.0 if d == StudyDirection.MINIMIZE else 1.0 for d in study.directions]
+        signs = map(sign_of, study.directions)
         outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
         outcomes = with_logarithms(outcomes, self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
@@ -382,11 +372,9 @@ class TransferSampler(BaseSampler):
         """What the learning curves of old studies tell, if there are any."""
         if not isinstance(self._history, OptunaHistory):
             return None
-        log = bool(self._log)
-        curves = [c for c in self._history.curves if c.task != study.study_name]
-        curves = [c.in_logarithms() if log else c for c in curves]
-        key = repr(("curves", study.study_name, log))
-        return self._encoded.recall(key, lambda: CurvePrior.if_complete(curves))
+        name, log = study.study_name, bool(self._log)
+        learn = partial(self._history.curve_prior, name, log)
+        return self._encoded.recall(repr(("curves", name, log)), learn)
 
     def _sources(
         self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]
@@ -495,10 +483,3 @@ def _params(trial: FrozenTrial) -> dict[str, Any]:
         return trial.params
     attributes = trial.system_attrs
     return {**attributes.get(_PARAMS, {}), **attributes.get("fixed_params", {}), **trial.params}
-
-
-def _is_choosing(trial: FrozenTrial) -> bool:
-    """Whether a worker is about to choose a trial's parameters."""
-    if trial.state != TrialState.RUNNING or _PARAMS in trial.system_attrs or trial.params:
-        return False
-    return trial.datetime_start is not None and datetime.now() - trial.datetime_start < AHEAD

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, cast
 
 import torch
@@ -36,6 +37,7 @@ from botorch_transfer.gp.conditioned import (
     ConditionedBatch,
     by_columns,
     inverse_cholesky,
+    naming,
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
@@ -202,12 +204,14 @@ class ConditionedPopulation(ConditionedBatch):
             alpha = inverse_root[0].mT @ (inverse_root[0] @ Y)
             points, parts = X, torch.stack([alpha * (task == i) for i in range(len(names))])
         else:
-            inducing = InducingPoints.chosen(common, X, cast(int, max_inducing))
+            inducing = InducingPoints.chosen(common, X, cast(int, max_inducing), noise)
             number = len(inducing.points)
             precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
-            for rows in tasks:
+            prepared = [own.inducing(X[rows]) for rows in tasks]
+            for index, rows in enumerate(tasks):
                 columns = inducing.whiten(X[rows]).mT
-                solved = own.solve(X[rows], noise[rows], columns)
+                with naming(names[index]):
+                    solved = own.solve(X[rows], noise[rows], columns, prepared[index])
                 precision += columns.mT @ solved
                 weighted += solved.mT @ Y[rows].unsqueeze(-1)
             points, alpha, inverse_root = inducing.condense(precision, weighted)
@@ -218,7 +222,7 @@ class ConditionedPopulation(ConditionedBatch):
             for index, rows in enumerate(tasks):
                 cross = common.between(points, X[rows])
                 rest = Y[rows].unsqueeze(-1) - cross.mT @ alpha
-                told = cross @ own.solve(X[rows], noise[rows], rest)
+                told = cross @ own.solve(X[rows], noise[rows], rest, prepared[index])
                 parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
         return cls(
             points,
@@ -242,9 +246,9 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """The same posterior on inducing points, chosen from its points."""
+        """The posterior on inducing points, at most half of its points."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
-        inducing = InducingPoints.chosen(kernel, self.points, len(self.points))
+        inducing = InducingPoints.chosen(kernel, self.points, max(1, len(self.points) // 2))
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
         found = inducing.project(means, self.covariance(inducing.points)[0])
         changed = {"points": found.points, "parts": found.alpha.mT}
@@ -294,26 +298,36 @@ class _OwnPart:
         """The kernel of own functions, before their mean is subtracted."""
         return Stationary(self.kernel, self.lengthscale, self.outputscale)
 
+    @cached_property
+    def _variance_of_mean(self) -> Tensor:
+        return self.function.between(self.reference, self.reference).mean()
+
     def covariance(self, X: Tensor) -> Tensor:
         """The ``n x n`` covariance of level and own function at inputs of one task."""
         kernel = self.function
         mean = kernel.between(X, self.reference).mean(dim=-1)
-        of_mean = kernel.between(self.reference, self.reference).mean()
-        means = mean.unsqueeze(-1) + mean - of_mean
+        means = mean.unsqueeze(-1) + mean - self._variance_of_mean
         return kernel.between(X, X) - means + self.level_variance
 
-    def solve(self, X: Tensor, noise: Tensor, columns: Tensor) -> Tensor:
-        """Computes ``R⁻¹ C`` for ``n x k`` columns ``C`` at one task's rows.
-
-        Of many rows, the own function is approximated on inducing points, and what they leave of
-        its variance counts as noise.
-        """
+    def inducing(self, X: Tensor) -> InducingPoints | None:
+        """The inducing points of the own function of a task with many rows, else ``None``."""
         if len(X) <= MAX_ROWS_OF_TASK:
-            root = psd_safe_cholesky(self.covariance(X) + noise.diag())
-            return torch.cholesky_solve(columns, root)
+            return None
         # The mean at the reference must be told by the inducing points, too.
         candidates = torch.cat([X, self.reference])
-        inducing = InducingPoints.chosen(self.function, candidates, _MAX_OWN_INDUCING)
+        return InducingPoints.chosen(self.function, candidates, _MAX_OWN_INDUCING)
+
+    def solve(
+        self, X: Tensor, noise: Tensor, columns: Tensor, inducing: InducingPoints | None
+    ) -> Tensor:
+        """Computes ``R⁻¹ C`` for ``n x k`` columns ``C`` at one task's rows.
+
+        With inducing points, the own function is approximated on them, and what they leave of its
+        variance counts as noise.
+        """
+        if inducing is None:
+            root = psd_safe_cholesky(self.covariance(X) + noise.diag())
+            return torch.cholesky_solve(columns, root)
         features = inducing.whiten(X).mT
         left = (self.outputscale - features.square().sum(dim=-1)).clamp_min(0.0)
         features = features - inducing.whiten(self.reference).mean(dim=-1)

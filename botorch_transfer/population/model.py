@@ -229,6 +229,7 @@ class PopulationGP(SourcePosteriorGP):
             noise = (square * self.prior.gps.own_noise).unsqueeze(-1)
             noise = noise.clamp(2 * float(bounds.lower_bound), 0.5 * float(bounds.upper_bound))
             self.likelihood.noise = noise.to(self.train_targets)
+        cast(Any, self)._clear_cache()  # predictions were prepared with the moments before
 
     def _unit(self) -> Tensor:
         """What scales and levels are multiples of, a ``batch_shape`` tensor.

@@ -198,7 +198,7 @@ class SourcePopulation(ConditionedPrior):
         data = self.observed
         squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
         squares.index_add_(0, data.task, data.Y.square())
-        return super()._statistics() | {"varies": squares > 0}
+        return super()._statistics() | {"varies": squares > 0.5}
 
     def _differences(self) -> Tensor:
         return self.gps.own_outputscale.reshape(1)

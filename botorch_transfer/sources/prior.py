@@ -251,9 +251,10 @@ class SourceGPs(ConditionedPrior):
         )
         if self.data is not None:
             return type(self)(gps, units, self.data.select(index), log_posterior)
-        chosen = {
-            n: t[index] if len(t) == self.num_tasks else t for n, t in self.statistics.items()
-        }
+        chosen = self.statistics
+        for name in ("num_points", "agreement", "differences"):
+            if len(chosen[name]) == self.num_tasks:  # of many tasks, only some are compared
+                chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)
 
     def mean(self, X: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.frozen import Expansion, Part
+from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     HyperparameterChoice,
@@ -216,6 +216,9 @@ class ScaMLGP(SourcePosteriorGP):
         if residual is None:
             return None
         gps, weights = self.task_weights.selected(self.prior.gps)
+        size = gps.points.shape[-2] + len(T)
+        if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
+            return None
         weights = weights.double()
         parts = [Part.of_kernel(residual, T), Part.of_sources(gps, weights, T)]
         variance = residual.scale + weights.square() @ gps.outputscale

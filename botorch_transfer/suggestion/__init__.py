@@ -1,5 +1,6 @@
 """Tables in, rows out: the next rows to try, from old runs of similar problems."""
 
+from botorch_transfer.suggestion.backtest import Backtest, backtest
 from botorch_transfer.suggestion.next_rows import (
     Suggestion,
     predict,
@@ -16,9 +17,11 @@ from botorch_transfer.suggestion.reading import (
 )
 
 __all__ = [
+    "Backtest",
     "EncodedTables",
     "Outcome",
     "Suggestion",
+    "backtest",
     "predict",
     "predict_rows",
     "read_outcomes",

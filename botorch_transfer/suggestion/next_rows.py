@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -63,9 +63,6 @@ NUM_REFERENCE = 256
 
 MAX_NAMED = 5
 """The most source tasks to name for a row."""
-
-MAX_TOGETHER = 256
-"""How many rows are predicted at once."""
 
 
 class Suggestion(NamedTuple):
@@ -185,13 +182,11 @@ def suggest(
         A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
         its unit, followed by ``_`` and its name if there are several; of logarithms, those of a
-        log-normal distribution. ``acquisition`` is what the row was chosen for. If there is no
-        outcome yet, it is the prior's mean in standard deviations, to which rows after the first
-        add a part of the standard deviation that is left; else it is the logarithm of the expected
-        improvement. If a run has failed, old ones included, the logarithm of the probability of
-        success is added. ``sources`` names the old tasks that speak for the row: those that expect
-        an outcome better than their own average by more than a standard deviation of that
-        prediction, the surest first.
+        log-normal distribution. With one objective, ``expected_improvement`` says in its unit by
+        how much a row is expected to be better than the best run so far, where being worse counts
+        as zero; it is empty as long as there is no outcome. ``sources`` names the old tasks that
+        speak for the row: those that expect an outcome better than their own average by more than
+        a standard deviation of that prediction, the surest first.
 
     Raises:
         InputDataError: If a column is missing, or a value is none of the space's. The message says
@@ -206,7 +201,7 @@ def suggest(
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
         >>> rows = suggest(SearchSpace([C]), old)
         >>> list(rows.columns)
-        ['C', 'predicted_mean', 'predicted_std', 'acquisition', 'sources']
+        ['C', 'predicted_mean', 'predicted_std', 'expected_improvement', 'sources']
     """
     limits, linear = split_constraints(constraints, space, candidates)
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
@@ -367,9 +362,10 @@ def suggest_rows(
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         models = _fit_models(tables, make)
-        X, values = _search(tables, make, list(models.values()), n, seed)
+        X = _search(tables, make, list(models.values()), n, seed)
         rows = _region(tables).decode(X).assign(**_predictions(tables.outcomes, models, X))
-        rows["acquisition"] = values
+        if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
+            rows["expected_improvement"] = _improvement(tables, models, X)
         rows["sources"] = _supporting_tasks(models.get(tables.outcomes[0].name), X)
     return Suggestion(rows, models, X, tables)
 
@@ -419,17 +415,27 @@ def _predictions(
         names = ["mean", "std", *(f"{100 * level:g}" for level in levels)]
         found = [math.nan] * len(names)
         if outcome.name in models:
-            parts = [moments(models[outcome.name], part) for part in X.split(MAX_TOGETHER)]
-            mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
+            mean, variance = moments(models[outcome.name], X)
             quantiles = outcome.quantiles(mean, variance, torch.tensor(levels, dtype=torch.double))
             found = [p.numpy() for p in (*outcome.predicted(mean, variance), *quantiles.T)]
         columns |= {f"predicted_{name}{suffix}": v for name, v in zip(names, found, strict=True)}
     return columns
 
 
+def _improvement(tables: EncodedTables, models: Mapping[str, Any], X: Tensor) -> Any:
+    """Expected improvements on the best run within all limits; NaN without one."""
+    Y, (outcome, *others) = tables.runs.Y, tables.outcomes
+    for i, other in enumerate(others, start=1):
+        Y = Y[Y[:, i] >= cast(float, other.limit)]
+    if outcome.name not in models or len(Y) == 0:
+        return math.nan
+    mean, variance = moments(models[outcome.name], X)
+    return outcome.improvement(mean, variance, Y[:, 0].max()).numpy()
+
+
 def _search(
     tables: EncodedTables, make: Callable[..., Any], models: Sequence[Any], n: int, seed: int
-) -> tuple[Tensor, list[float]]:
+) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
     space, outcomes, sources, runs, old_failed, _ = tables
     region, has_outcomes = _region(tables), len(runs.X) > 0
@@ -442,11 +448,10 @@ def _search(
     feasibility = learn_failures(runs, main_sources, old_failed)
     reference = region.sample(NUM_REFERENCE, seed=0)
     first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if _has_none(sources) else 0
-    new, values = tried[:0], list[float]()
+    new = tried[:0]
     for number in range(n):
         if not models or len(tried) + number < first_runs:
             x = spread_out(region, len(tried) + number, torch.cat([taken, new]), seed)
-            value = math.nan
         else:
             awaited = torch.cat([runs.awaited, new])
             acquisition = make_acquisition(
@@ -454,15 +459,14 @@ def _search(
             )
             if feasibility is not None:
                 acquisition = FeasibleAcquisition(acquisition, feasibility)
-            x, value = maximize(
+            x, _ = maximize(
                 acquisition, region, torch.cat([taken, new]), anchors, has_outcomes, seed + number
             )
         new = torch.cat([new, x.unsqueeze(0)])
-        values.append(value)
-    return new, values
+    return new
 
 
-def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> tuple[Tensor, list[float]]:
+def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
     """Takes rows of a finite region, else rows near to old and random ones, by their mean rank."""
     if not is_source_data(sources):
         raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
@@ -471,8 +475,8 @@ def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> tuple[T
         old = torch.cat([task.X for task in sources.values()]).clamp(0.0, 1.0)
         rows = torch.cat([region.nearest(old), region.sample(NUM_REFERENCE, seed=0)]).unique(dim=0)
     rows = not_taken(rows, taken, n)
-    values, order = torch.sort(mean_rank(sources, rows), descending=True, stable=True)
-    return rows[order[:n]], values[:n].tolist()
+    order = mean_rank(sources, rows).argsort(descending=True, stable=True)
+    return rows[order[:n]]
 
 
 def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
@@ -488,23 +492,36 @@ def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
 
 
 @torch.no_grad()
-def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Names the source tasks that expect much of each row, the surest first.
+def surety(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
+    """How sure each source task is that rows are better than its own average.
 
-    Of models without a posterior of each source task it names none.
+    Args:
+        model: The model of an outcome.
+        X: An ``n x d`` tensor of rows.
+
+    Returns:
+        The names of ``M`` tasks, and an ``M x n`` tensor of means over standard deviations; of
+        models without a posterior of each source task, none.
     """
     informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
-        return [""] * len(X)
+        return (), X.new_empty(0, len(X))
     prior: Any = informed.prior
     mean, variance = prior.moments(X)
-    surety = mean / variance.clamp_min(1e-12).sqrt()
-    surety[informed.weights < 0.1 * informed.weights.max()] = -math.inf
-    names = []
-    for column in surety.T:
-        order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]
-        names.append(", ".join(prior.task_names[i] for i in order[:MAX_NAMED]))
-    return names
+    sure = mean / variance.clamp_min(1e-12).sqrt()
+    sure[informed.weights < 0.1 * informed.weights.max()] = -math.inf
+    return prior.task_names, sure
+
+
+def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
+    """Names the source tasks that expect much of each row, the surest first."""
+    names, found = surety(model, X)
+    return [
+        ", ".join(names[i] for i in order[:MAX_NAMED] if column[i] > 1)
+        for column, order in zip(
+            found.T, found.T.argsort(descending=True, stable=True), strict=True
+        )
+    ]
 
 
 @contextmanager

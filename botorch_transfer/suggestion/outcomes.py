@@ -76,6 +76,9 @@ SINGLE_LENGTHSCALE = 0.1
 VARIANCE = 64.0
 """The variance of the latent function; large, as most failures depend on the inputs alone."""
 
+MAX_TOGETHER = 256
+"""How many rows are predicted at once."""
+
 MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
 """Iterations of expectation propagation, the share of a step to take, and when to stop."""
 
@@ -273,8 +276,10 @@ def is_source_data(sources: Any) -> bool:
 
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """The means and variances that a model predicts for ``n`` inputs."""
-    return predicted_moments(model.posterior(X))
+    """The means and variances that a model predicts for ``n`` inputs, some at once."""
+    parts = [predicted_moments(model.posterior(part)) for part in X.split(MAX_TOGETHER)]
+    mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
+    return mean, variance
 
 
 # --------------------------------------------------------------------------------------- failures

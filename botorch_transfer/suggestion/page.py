@@ -1,49 +1,86 @@
-"""One HTML page about suggested rows: tables, and pictures of what the model predicts around them.
+"""One HTML page about suggested rows: what to run next and why, and whether old runs help.
 
-``python -m botorch_transfer suggest ... --report out.html`` writes it. Pictures are inside of the
-page, so that it can be sent to somebody as one file. They need matplotlib (extra ``plot``).
+``python -m botorch_transfer suggest ... --report out.html`` writes it. It is one file that works
+offline: the data, what draws them (``page.html``) and Plotly's script are inside, and the page
+forbids itself to load anything. All names and cells reach it as JSON, and are shown as text.
+Plotly comes with the extra ``plot``.
 """
 
 from __future__ import annotations
 
-import base64
-import html
-import io
-from contextlib import suppress
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib.metadata import version
+from importlib.resources import files
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from botorch.cross_validation import loo_cv
+from botorch.exceptions.errors import UnsupportedError
+from torch import Tensor
 
-from botorch_transfer.calibration import calibrate, can_be_calibrated
-from botorch_transfer.plotting import BLACK, plot_slice
-from botorch_transfer.report import transfer_report
-from botorch_transfer.search_space import SimplexParameter
-from botorch_transfer.suggestion import Outcome, Suggestion
+from botorch_transfer.calibration import Calibration, calibrate, can_be_calibrated
+from botorch_transfer.data.tables import has_failed
+from botorch_transfer.model import TransferModel, predicted_moments
+from botorch_transfer.plotting import Line, parameter_line
+from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
+from botorch_transfer.search_space import CategoricalParameter, Parameter, SimplexParameter
+from botorch_transfer.suggestion.importance import NEW, OLD, parameter_importance
+from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
+from botorch_transfer.suggestion.outcomes import moments
+from botorch_transfer.suggestion.reading import Outcome
 
-EXPLANATION = """\
-predicted_mean and predicted_std: the outcome that the model expects there, and its standard \
-deviation. acquisition: what the row was chosen for. Each row was chosen in addition to those \
-above it, so run them from the top. sources: the old tasks that expect a good outcome there. In \
-the pictures the other parameters are those of the first row (dotted line), the new task is the \
-target, and bands hold 95 % of what the model deems possible."""
+MAX_SLICES, MAX_MAPPED = 12, 5
+"""The most parameters that are drawn, and that are drawn in pairs: the most important ones."""
 
-MAX_PICTURES = 12
-"""The most parameters that are drawn for an outcome."""
+SLICE_POINTS, MAP_POINTS = 60, 20
+"""Points along a range."""
+
+ENOUGH_RUNS = 3
+"""With fewer runs, nothing is compared with them."""
+
+WORDS = {
+    "helpful": "yes: the runs follow it",
+    "hardly used": "the runs follow it, but the model hardly uses it",
+    "inverted": "no: what is good there is bad here",
+    "irrelevant": "no: the runs do not follow it",
+    "unclear": "not clear yet",
+    "used, not yet tested": "used, not clear yet",
+}
+WHOLE = {
+    "helpful": "this study's runs follow them: old runs help",
+    "partly helpful": "this study's runs follow some of them: these help",
+    "misleading": "this study goes against them: old runs mislead here",
+    "irrelevant": "this study does not follow them: old runs do not help here",
+}
+"""What verdicts on one old task, and on all of them, say in plain words."""
 
 
-def suggestion_page(suggestion: Suggestion, runs: pd.DataFrame | None) -> str:
-    """Writes a page about suggested rows: tables, and what the model predicts around the first.
+def suggestion_page(
+    suggestion: Suggestion,
+    runs: pd.DataFrame | None,
+    status: str = "status",
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes a page about suggested rows.
 
     Args:
         suggestion: The rows and the models.
         runs: The runs so far.
+        status: The column that says whether a run failed.
+        settings: What else to note, such as the seed.
 
     Returns:
-        The page as HTML, pictures included.
+        The page as HTML.
 
     Raises:
-        ImportError: If matplotlib is missing.
+        ImportError: If Plotly is missing.
 
     Example:
         >>> from pandas import DataFrame
@@ -54,93 +91,246 @@ def suggestion_page(suggestion: Suggestion, runs: pd.DataFrame | None) -> str:
         >>> suggestion_page(suggestion, None)[:15]
         '<!DOCTYPE html>'
     """
-    parts = ["<h2>Next rows</h2>", _table(suggestion.rows), f"<p>{EXPLANATION}</p>"]
-    for outcome in suggestion.tables.outcomes:
-        if not outcome.is_objective or outcome.name not in suggestion.models:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ImportError("The page needs Plotly: pip install 'botorch_transfer[plot]'.") from error
+    outcomes, space = suggestion.tables.outcomes, suggestion.tables.space
+    region = suggestion.tables.region
+    columns = space.columns if region is None else region.columns
+    parts = [_outcome(suggestion, o, i) for i, o in enumerate(outcomes) if o.is_objective]
+    names = {type(model).__name__: None for model in suggestion.models.values()}
+    noted = {
+        "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
+        "goal": "; ".join(
+            f"{o.goal} {o.name}" if o.limit is None else f"{o.name} within its limit"
+            for o in outcomes
+        ),
+        "parameters": len(space.parameters),
+        "date": date.today().isoformat(),
+        "version": f"botorch_transfer {version('botorch_transfer')}",
+        **(settings or {}),
+    }
+    told = {
+        "columns": columns,
+        "rows": [[_text(v) for v in row] for row in suggestion.rows[columns].to_numpy(object)],
+        "why": [_why(suggestion, i) for i in range(len(suggestion.rows))],
+        "outcomes": [part for part in parts if part is not None],
+        "runs": _runs(runs, outcomes, status),
+        "settings": {name: _text(value) for name, value in noted.items()},
+    }
+    data = json.dumps(told, allow_nan=False, default=str)
+    for sign in "<>&":  # nothing in a script can then end it
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    inside = {"plotly": get_plotlyjs(), "data": data}
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return re.sub("@(plotly|data)@", lambda found: inside[found[1]], template)
+
+
+def _text(value: Any) -> str:
+    """A cell or number as people write it."""
+    if isinstance(value, float | np.floating):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return "" if value is None or value is pd.NA else str(value)
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Numbers for JSON, short ones; ``None`` for what is none."""
+    return [float(f"{v:.5g}") if math.isfinite(v) else None for v in np.asarray(values, float)]
+
+
+def _quantiles(outcome: Outcome, mean: Tensor, variance: Tensor) -> dict[str, list[float | None]]:
+    """An interval that holds nine of ten outcomes, and its middle."""
+    levels = torch.tensor(QUANTILES, dtype=torch.double)
+    found = outcome.quantiles(mean.double(), variance.double(), levels).T
+    return dict(zip(("low", "mid", "high"), map(_numbers, found), strict=True))
+
+
+def _why(suggestion: Suggestion, row: int) -> str:
+    """One sentence on why a row was chosen."""
+    x, parts = suggestion.X[row : row + 1], list[str]()
+    outcomes, models = suggestion.tables.outcomes, suggestion.models
+    names, sure = surety(models.get(outcomes[0].name), x)
+    if names:
+        parts.append(f"{int((sure > 1).sum())} of {len(names)} old tasks do well here")
+    for i, outcome in enumerate(outcomes):
+        if outcome.name not in models:
             continue
-        title = html.escape(outcome.name)
-        goal = "large" if outcome.sign > 0 else "small"
-        parts += [f"<h2>Around the first row: {title} ({goal} values are good)</h2>"]
-        parts += _verdicts(suggestion.models[outcome.name])
-        parts += [_image(figure) for figure in _slices(suggestion, outcome)]
-        if runs is not None and outcome.name in runs.columns:
-            picture = _image(_progress(runs[outcome.name], outcome))
-            parts += [f"<h2>Runs so far: {title}</h2>", picture]
-    if runs is not None:
-        parts += ["<h2>All runs</h2>", _table(runs)]
-    style = "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}"
-    body = "\n".join(parts)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Next rows</title>'
-        f"<style>{style}</style></head><body>\n{body}\n</body></html>\n"
-    )
+        found = _quantiles(outcome, *moments(models[outcome.name], x))
+        low, mid, high = (_text(v[0]) for v in found.values())
+        part = f"expected {outcome.name} {mid}, between {low} and {high}"
+        Y = suggestion.tables.runs.Y[:, i]
+        if outcome.is_objective and len(Y):
+            part += f", best so far {_text(float(outcome.original(Y.max())))}"
+        parts.append(part)
+    gain = suggestion.rows.get("expected_improvement")
+    if gain is not None and math.isfinite(gain.iloc[row]):
+        parts.append(f"expected improvement {_text(gain.iloc[row])}")
+    return _sentence(parts) or "Chosen without a model."
 
 
-def _verdicts(model: Any) -> list[str]:
-    """What this task's runs say of the old ones, and how well these predict one another."""
-    parts = []
-    with suppress(ValueError):  # a model without a report
-        verdicts = transfer_report(model)["verdict"]
-        named = ", ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
-        parts.append(f"<p>What the runs so far say of the old tasks: {html.escape(named)}.</p>")
+def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str, Any] | None:
+    """What the page shows of an objective; ``None`` without a model."""
+    if (model := suggestion.models.get(outcome.name)) is None:
+        return None
+    space, runs = suggestion.tables.space, suggestion.tables.runs
+    values = outcome.original(runs.Y[:, number])
+    tried = space.decode(runs.X)
+    hover = [
+        ", ".join(f"{name} {_text(v)}" for name, v in row.items() if _text(v))
+        for row in tried.to_dict("records")
+    ]
+    importance = parameter_importance(model, space)
+    verdict, tasks = _tasks(model, runs.X, runs.Y[:, number])
+    slices, maps = _pictures(suggestion, outcome, list(importance.index), tried)
+    best = outcome.original(runs.Y[:, number].cummax(dim=0).values) if len(runs.Y) else values
+    return {
+        "name": outcome.name,
+        "goal": "small" if outcome.sign < 0 else "large",
+        "log": outcome.log,
+        "verdict": verdict,
+        "tasks": tasks,
+        "values": _numbers(values),
+        "best": _numbers(best),
+        "hover": hover,
+        "expected": _expected(suggestion, outcome, number),
+        "importance": {
+            "names": list(importance.index),
+            "new": _numbers(importance[NEW]),
+            "old": _numbers(importance[OLD]),
+        },
+        "slices": slices,
+        "maps": maps,
+        "left_out": _left_out(model, outcome),
+    }
+
+
+def _expected(suggestion: Suggestion, outcome: Outcome, number: int) -> Any:
+    """What old runs alone let expect of each run; ``None`` without old runs."""
+    model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
+    X, Y = suggestion.tables.runs.X, suggestion.tables.runs.Y[:, number : number + 1]
+    if sources is None or len(X) == 0 or not isinstance(model, TransferModel):
+        return None
+    untold: Any = type(model)
+    return _quantiles(outcome, *moments(untold(X[:0], Y[:0], sources).eval(), X))
+
+
+def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]:
+    """A sentence on all old tasks, and what is known of each."""
+    sentences = []
     if can_be_calibrated(model):
-        told = html.escape(str(calibrate(model.prior, type(model))))
-        parts.append(f"<p>{told}</p>")
-    return parts
+        sentences.append(_among_themselves(calibrate(model.prior, type(model))))
+    try:
+        report = transfer_report(model)
+    except (AttributeError, ValueError):  # a model without a report
+        return _sentence(sentences), []
+    all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
+    early = "this study's runs do not show yet whether old runs help"
+    if len(Y) < POINTS_TO_JUDGE:
+        early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
+    sentences.append(WHOLE.get(all_of_them, early))
+    words = dict(WORDS)
+    if all_of_them in ("misleading", "irrelevant"):
+        words["helpful"] = "the runs follow it, by chance maybe: most others they do not"
+    names, _ = surety(model, X[:0])
+    similar: list[float | None] = [None] * len(told)
+    if len(Y) >= ENOUGH_RUNS and names:
+        means = pd.DataFrame(model.member_on_sources.prior.moments(X)[0].T.numpy())
+        similar = _numbers(means.corrwith(pd.Series(Y.numpy()), method="spearman"))
+    rows = [
+        {"name": str(name), "similar": s, "share": float(f"{share:.3g}"), "words": words[verdict]}
+        for name, s, share, verdict in zip(
+            told.index, similar, told["prediction"], told["verdict"], strict=True
+        )
+    ]
+    return _sentence(sentences), rows
 
 
-def _table(frame: pd.DataFrame) -> str:
-    return frame.to_html(index=False, border=0, float_format="{:.4g}".format, na_rep="")
+def _sentence(parts: Sequence[str]) -> str:
+    joined = "; ".join(parts)
+    return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
 
 
-def _slices(suggestion: Suggestion, outcome: Outcome) -> list[Any]:
-    """Predictions along each parameter that is active in the first row, the others as there."""
-    from matplotlib.figure import Figure
-
-    figures = []
-    space = suggestion.tables.space
-    row = suggestion.rows[space.columns].iloc[[0]]
-    for parameter in space.parameters[:MAX_PICTURES]:
-        if isinstance(parameter, SimplexParameter) or row[parameter.name].isna().all():
-            continue
-        figure = Figure(figsize=(4.5, 3), layout="constrained")
-        ax = figure.subplots()
-        name = f"predicted {'logarithm of ' if outcome.log else ''}{outcome.name}"
-        model, x = suggestion.models[outcome.name], suggestion.X[0]
-        plot_slice(model, space, parameter.name, x, ax, outcome_name=name, goal=outcome.goal)
-        value = row[parameter.name].item()
-        if isinstance(value, int | float) and len(space.feature_indices[parameter.name]) == 1:
-            ax.axvline(value, linestyle=":", color=BLACK)
-        figures.append(figure)
-    return figures
+def _among_themselves(found: Calibration) -> str:
+    gain, num = found.gain(), found.runs["task"].nunique()
+    how = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than no old runs would"
+    return f"among themselves, {num} old tasks predict one another {how}"
 
 
-def _progress(values: pd.Series, outcome: Outcome) -> Any:
-    """The outcomes in the table's order, and the best so far."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    numbers = pd.to_numeric(values, errors="coerce")
-    finite = numbers.where(np.isfinite(numbers.to_numpy(dtype=float)))
-    best = finite.cummax() if outcome.sign > 0 else finite.cummin()
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    ax = figure.subplots()
-    steps = range(1, len(values) + 1)
-    ax.plot(steps, finite, "o", label="run")
-    ax.step(steps, best.ffill(), where="post", label="best so far")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("run")
-    ax.set_ylabel(outcome.name)
-    if outcome.log:
-        ax.set_yscale("log")
-    ax.legend(frameon=False)
-    return figure
+def _left_out(model: Any, outcome: Outcome) -> Any:
+    """Predictions of each run from the others; ``None`` of few runs."""
+    if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
+        return None
+    try:
+        own = getattr(model, "loo_posterior", None)
+        posterior: Any = loo_cv(model).posterior if own is None else own()
+    except (UnsupportedError, NotImplementedError):
+        return None
+    mean, variance = (part.detach().flatten() for part in predicted_moments(posterior))
+    return _quantiles(outcome, mean, variance)
 
 
-def _image(figure: Any) -> str:
-    """An image tag with the picture inside."""
-    stored = io.BytesIO()
-    figure.savefig(stored, format="png", dpi=110)
-    return (
-        f'<img alt="" src="data:image/png;base64,{base64.b64encode(stored.getvalue()).decode()}">'
-    )
+def _pictures(
+    suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: pd.DataFrame
+) -> tuple[list[Any], list[Any]]:
+    """Predictions along each parameter around the first row, and over pairs of them."""
+    space, row = suggestion.tables.space, suggestion.rows.iloc[0]
+    by_name = {p.name: p for p in space.parameters if not isinstance(p, SimplexParameter)}
+    drawn = [by_name[n] for n in order if n in by_name and _text(row[n])][:MAX_SLICES]
+
+    def predicted(lines: Sequence[Line]) -> dict[str, Any]:
+        sizes = [range(len(line.values)) for line in lines]
+        places = torch.cartesian_prod(*(torch.tensor(list(size)) for size in sizes))
+        points = suggestion.X[0].repeat(len(places), 1)
+        for line, place in zip(lines, places.reshape(len(places), -1).T, strict=True):
+            points[:, line.columns] = line.values.to(points)[place]
+        found = moments(suggestion.models[outcome.name], space.round(points))
+        return _quantiles(outcome, *found)
+
+    def axis(line: Line) -> dict[str, Any]:
+        runs = tried[line.name]
+        return {
+            "name": line.name,
+            "log": line.log,
+            "is_choice": line.ticks is not None,
+            "x": _numbers(line.x) if line.ticks is None else line.ticks,
+            "at": float(row[line.name]) if line.ticks is None else str(row[line.name]),
+            "runs": _numbers(runs) if line.ticks is None else runs.map(_text).tolist(),
+        }
+
+    def line(parameter: Parameter, most: int) -> Line:
+        """All choices, or some points of a range."""
+        if isinstance(parameter, CategoricalParameter):
+            most = parameter.size
+        return parameter_line(space, parameter, most)
+
+    lines = [line(p, SLICE_POINTS) for p in drawn]
+    slices = [axis(line) | predicted([line]) for line in lines]
+    coarse = [line(p, MAP_POINTS) for p in drawn[:MAX_MAPPED]]
+    maps = [
+        {"a": axis(a), "b": axis(b), "z": predicted([a, b])["mid"]}
+        for a, b in combinations(coarse, 2)
+    ]
+    return slices, maps
+
+
+def _runs(
+    runs: pd.DataFrame | None, outcomes: Sequence[Outcome], status: str
+) -> dict[str, Any] | None:
+    """The table of runs with the state of each, those that need attention first."""
+    if runs is None or runs.empty:
+        return None
+    known = runs.reindex(columns=[outcome.name for outcome in outcomes])
+    Y = known.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    states = np.where(np.isnan(Y).any(axis=1), "pending", "done")
+    if status in runs.columns:
+        told = runs[status].map(_text)
+        states = np.where(told == "", states, told)
+    states = np.where(has_failed(runs, Y, status), "failed", states)
+    columns = [str(name) for name in runs.columns if name != status]
+    cells = runs.drop(columns=status, errors="ignore").to_numpy(object)
+    rows = [
+        [str(number), str(state), *map(_text, row)]
+        for number, (state, row) in enumerate(zip(states, cells, strict=True), start=1)
+    ]
+    return {"columns": ["run", "state", *columns], "rows": rows}

@@ -44,11 +44,14 @@ logger = logging.getLogger(__name__)
 Goal = Literal["min", "max"]
 Range = tuple[float, float]
 
+LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
+"""Probabilities of equally likely quantiles, by which what has no closed form is averaged."""
+
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 """Runs of this study may lie outside of a range by the first share of it; a share of at most the
 second is a rounding error."""
 
-ADDED = ("acquisition", "sources", "predicted_mean", "predicted_std")
+ADDED = ("expected_improvement", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
 
 
@@ -91,8 +94,7 @@ class Outcome:
     def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Converts a model's moments to the outcome's mean and standard deviation."""
         if self.within is not None:
-            levels = (torch.arange(500, dtype=torch.double) + 0.5) / 500
-            std, mean = torch.std_mean(self.quantiles(mean, variance, levels), dim=-1, correction=0)
+            std, mean = torch.std_mean(self.quantiles(mean, variance, LEVELS), dim=-1, correction=0)
             return mean, std
         mean, variance = self.sign * mean, variance.clamp_min(0)
         if not self.log:
@@ -112,9 +114,26 @@ class Outcome:
             An ``n x k`` tensor.
         """
         std = variance.clamp_min(0).sqrt().unsqueeze(-1)
-        values = self.sign * mean.unsqueeze(-1) + std * ndtri(levels).to(std)
-        values = values.exp() if self.log else values
+        values = self.original(mean.unsqueeze(-1) + self.sign * std * ndtri(levels).to(std))
         return values if self.within is None else values.clamp(*self.within)
+
+    def original(self, Y: Tensor) -> Tensor:
+        """Converts modelled outcomes, which are to be maximized, to the user's."""
+        return (self.sign * Y).exp() if self.log else self.sign * Y
+
+    def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> Tensor:
+        """Computes by how much the outcome is expected to be better than the best one so far.
+
+        Args:
+            mean: An ``n`` tensor, of the model.
+            variance: An ``n`` tensor.
+            best: The best modelled outcome so far.
+
+        Returns:
+            An ``n`` tensor in the outcome's unit: the mean of improvements, none counting as zero.
+        """
+        values = self.quantiles(mean, variance, LEVELS)
+        return (self.sign * (values - self.original(best))).clamp_min(0.0).mean(dim=-1)
 
 
 class Runs(NamedTuple):

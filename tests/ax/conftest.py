@@ -24,13 +24,17 @@ from ax.api.configs import (
 
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.model import TargetGP
 from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
 
-FAST = {"num_restarts": 2, "raw_samples": 32}
+FEW = {"num_restarts": 2, "raw_samples": 32}
+FAST = {**FEW, "options": {"maxiter": 10}}
+"""Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
+
 FORMS = ["table", "file"]
-"""How most tests give old runs. Tensors and old experiments become tables: one test says so."""
+"""How most tests give old runs. Old experiments become tables: one test says so."""
 
 Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 
@@ -96,6 +100,12 @@ def bowls() -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+@pytest.fixture(autouse=True)
+def _fits_from_one_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about other things than how well the last parameter is fitted."""
+    monkeypatch.setattr(TargetGP, "num_restarts", 0)
+
+
 @pytest.fixture(scope="session")
 def runs() -> pd.DataFrame:
     """Old runs of three tasks in the plain space, with a second metric."""
@@ -148,7 +158,9 @@ def make_client() -> Callable[..., Client]:
         client.configure_optimization(objective, outcome_constraints=constraints)
         if options:
             # One model is quicker than an average, and its choices are easier to foresee.
-            options = {"model": ScaMLGP, "optimizer_options": FAST, **options}
+            kinds = {getattr(p, "parameter_type", None) for p in space or plain_space()}
+            quick = FAST if kinds == {"float"} else FEW
+            options = {"model": ScaMLGP, "optimizer_options": quick, **options}
             if DEVICE != "cpu":
                 options.setdefault("generator_options", {"torch_device": torch.device(DEVICE)})
             client.set_generation_strategy(transfer_generation_strategy(**options))

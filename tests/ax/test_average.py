@@ -46,21 +46,9 @@ def acquisition_of(client: Any) -> Any:
     return adapter_of(client).generator._acquisition
 
 
-def tensors(frame: Any) -> dict[str, Any]:
-    tasks = {}
-    for name, rows in frame.groupby("task"):
-        X, Y = rows[["C", "gamma"]].to_numpy(), rows[["loss"]].to_numpy()
-        tasks[name] = torch.from_numpy(X), torch.from_numpy(Y)
-    return {"loss": tasks}
-
-
-@pytest.mark.parametrize("form", ["experiments", "tensors"])
+@pytest.mark.parametrize("form", ["experiments", "table"])
 def test_every_history_has_averaged_improvements(make_client, complete, options_of, runs, form):
-    if form == "tensors":
-        options = {"history": tensors(runs)}
-    else:
-        options = options_of(form, runs, plain_space())
-    client = make_client(model=TransferGP, **options)
+    client = make_client(model=TransferGP, **options_of(form, runs, plain_space()))
     ((C, gamma),) = (config.values() for config in complete(client))
     assert isinstance(acquisition_of(client).acqf, PriorUpperConfidenceBound)
     assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2

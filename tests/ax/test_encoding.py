@@ -7,16 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ax.adapter.transforms.cast import Cast
-from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
-from botorch_transfer.ax import domain_from_ax, encode_history
-from botorch_transfer.ax.encoding import encode_runs
+from botorch_transfer.ax import encode_history
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data import default_context
 from tests.ax.conftest import (
     bowls,
@@ -105,33 +101,6 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
         "monday": [[2.0]],
         "sunday": [[3.0]],
     }
-
-
-def encoded_tensors(metric, names):
-    X, Y = torch.rand(3, 2, dtype=torch.double), torch.rand(3, 1, dtype=torch.double)
-    history = TransferHistory.from_tensors(
-        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
-    )
-    space = [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in names]
-    client = Client()
-    client.configure_experiment(space)
-    search_space = experiment_of(client).search_space
-    transforms = {"Cast": Cast(search_space=search_space)}
-    return X, Y, encode_runs(history, metric, search_space, transforms, list(names))
-
-
-def test_columns_of_tensors_are_in_the_order_of_the_parameters():
-    X, Y, found = encoded_tensors("loss", "ab")
-    assert list(found) == ["monday"]
-    torch.testing.assert_close(found["monday"][0], X, rtol=0, atol=0)
-    torch.testing.assert_close(found["monday"][2], Y.square())
-    X, Y, found = encoded_tensors("cost", "ab")
-    assert list(found) == ["sunday"]
-    assert torch.equal(found["sunday"][1], -Y)
-    with pytest.raises(UserInputError, match="have 2 columns, and the search space has the 1"):
-        encoded_tensors("cost", "a")
-    with pytest.raises(UserInputError, match="no values of parameter 'c'"):
-        encoded_tensors("cost", "abc")
 
 
 def test_parameters_may_have_any_name():
@@ -268,7 +237,7 @@ def test_priors_of_it_know_the_transform(runs, tmp_path):
 
 
 def test_domains_have_the_context_of_ax_inputs(mixed_runs):
-    domain = domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed")
+    domain = encode_history(mixed_space(), mixed_runs, "loss", goal="min").domain("mixed")
     assert domain.discrete_dims == (1,)
     torch.testing.assert_close(domain.context, default_context(5, [1]))
     assert domain.task_names == ["monday", "tuesday"]

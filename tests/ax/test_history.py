@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.history import TASK, TransferHistory
+from botorch_transfer.ax.history import TransferHistory
 
 FRAME = pd.DataFrame(
     {
@@ -66,15 +65,10 @@ def test_metrics_without_a_finite_value_are_refused():
 
 
 TABLE = pd.DataFrame({"task": ["monday", "sunday"], "n": [1, 2], "loss": [0.1, np.nan]})
-X, Y = torch.rand(2, 2, dtype=torch.double), torch.rand(2, 1, dtype=torch.double)
 
 
 def read(frame, task):
     return TransferHistory.from_frame(frame, task).columns
-
-
-def read_tensors(metrics):
-    return TransferHistory.from_tensors(metrics).columns
 
 
 def test_values_are_plain_and_missing_ones_are_none():
@@ -94,16 +88,6 @@ def test_tasks_and_columns_may_be_numbers():
     assert read(frame, 0)["0"] == ["7", "8"]
 
 
-def test_tensors_are_columns_by_position():
-    columns = read_tensors({"loss": {"a": (X, Y, Y.square())}, "cost": {"b": (X, -Y)}})
-    assert columns["0"] == 2 * X[:, 0].tolist()
-    assert columns["1"] == 2 * X[:, 1].tolist()
-    assert columns[TASK] == ["a", "a", "b", "b"]
-    assert columns["loss"] == [*Y[:, 0].tolist(), None, None]
-    assert columns["cost"] == [None, None, *(-Y[:, 0]).tolist()]
-    assert columns["loss_sem"][:2] == pytest.approx(Y[:, 0].tolist())
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -114,12 +98,6 @@ def test_tensors_are_columns_by_position():
             lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"),
             "several columns 'n'",
         ),
-        (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "that are not positive"),
-        (lambda: read_tensors({}), "no runs"),
-        (lambda: read_tensors({"loss": {"a": (X[:0], Y[:0])}}), "no runs"),
-        (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "n x d"),
-        (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "n x d"),
-        (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "differ in their inputs"),
     ],
 )
 def test_what_cannot_be_read_is_refused(make, message):

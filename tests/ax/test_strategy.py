@@ -10,7 +10,6 @@ import pytest
 import torch
 from ax.adapter.cross_validation import compute_diagnostics, cross_validate
 from ax.exceptions.core import UserInputError
-from ax.generation_strategy.center_generation_node import CenterGenerationNode
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 
@@ -24,7 +23,7 @@ from botorch_transfer import (
     SequentialHierarchicalGP,
     SourceGPs,
 )
-from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.input_transforms import input_labels
 from botorch_transfer.memo import clear_memos
@@ -97,7 +96,7 @@ def test_the_first_trial_is_the_priors(make_client, runs):
 
 
 @pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP, PopulationGP])
-def test_experiments_tables_tensors_and_files_say_the_same(
+def test_experiments_tables_and_files_say_the_same(
     make_client, old_clients, complete, runs, tmp_path, model
 ):
     """The mixed spaces' forms are in the next test."""
@@ -110,16 +109,9 @@ def test_experiments_tables_tensors_and_files_say_the_same(
     }[model]
     prior = prior_class.fit(encoded.source_data, input_transform=encoded.input_transform, **options)
     prior.save(tmp_path / "prior.safetensors")
-    tensors = {
-        task: tuple(
-            torch.tensor(rows[columns].to_numpy()) for columns in (["C", "gamma"], ["loss"])
-        )
-        for task, rows in runs.groupby("task", sort=False)
-    }
     forms = {
         "experiments": {"history": [experiment_of(c) for c in old_clients(runs, plain_space())]},
         "table": {"history": runs},
-        "tensors": {"history": {"loss": tensors}},
         "file": {"prior": {"loss": tmp_path / "prior.safetensors"}},
     }
     test = [{"C": 3.0, "gamma": 0.02}, {"C": 400.0, "gamma": 1e-4}]
@@ -201,8 +193,8 @@ def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mix
     data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
     prior = PretrainedPrior.hyperbo(2).fit(data, input_transform=transform, steps=20)
     domains = [
-        domain_from_ax(plain_space(), runs, "loss", goal="min", name="plain"),
-        domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed"),
+        encode_history(plain_space(), runs, "loss", goal="min").domain("plain"),
+        encode_history(mixed_space(), mixed_runs, "loss", goal="min").domain("mixed"),
     ]
     hyperprior = Hyperprior.fit(domains, kind="universal")
     cases = (
@@ -217,12 +209,6 @@ def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mix
         complete(client)
         complete(client)
         assert isinstance(adapter_of(client).generator.surrogate.model, model)
-
-
-def test_without_history_it_is_axs_own_strategy():
-    nodes = transfer_generation_strategy()._nodes
-    assert isinstance(nodes[0], CenterGenerationNode)
-    assert len(nodes) == 3
 
 
 def test_a_prior_of_other_parameters_is_refused(make_client, runs, tmp_path):
@@ -262,7 +248,8 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
         ({"history": FRAME, "prior": {"loss": "a"}}, "not both"),
         ({"history": "runs.csv"}, "is a str"),
-        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
+        ({"history": {"loss": {}}}, "is a dict"),
+        ({}, "not both"),
         ({"history": []}, "is empty"),
         ({"prior": "a.safetensors"}, "from metrics to files"),
         ({"prior": {}}, "from metrics to files"),
@@ -272,8 +259,6 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp
         ({"prior": {"loss": "a"}, "missing": {"C": 1.0}}, "missing is only for"),
         ({"prior": {"loss": "a"}, "pretraining": {"steps": 1}}, "leave out pretraining"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
-        ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
-        ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):

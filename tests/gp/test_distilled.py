@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.stationary import Stationary
@@ -98,3 +99,24 @@ def test_selects_and_joins_inducing_points() -> None:
 def test_different_rows() -> None:
     X = points(50, 2).repeat(2, 1)
     assert len(X[different_rows(X, 20)].unique(dim=0)) == 20
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6])
+def test_is_close_to_the_exact_posterior_however_small_the_noise(noise: float) -> None:
+    X, A = points(200, 2), points(50, 2, seed=4)
+    kernel = {"lengthscale": torch.full((2,), 0.5).double(), "outputscale": torch.tensor(1.0)}
+    Y = torch.sin(5 * X.sum(dim=-1)) + noise**0.5 * (points(200, seed=6) - 0.5)
+    names = {"mean": torch.tensor(0.0).double(), "kernel": "rbf"}
+    task = Task(X=X, Y=Y, noise=torch.full((200,), noise).double(), **kernel, **names)
+    exact, gps = condition([task]), condition([task], max_inducing=150)
+    error = (gps.mean(A) - exact.mean(A)) / exact.variance(A).sqrt()
+    assert error.square().mean().sqrt() < 0.1
+    torch.testing.assert_close(gps.variance(A).sqrt(), exact.variance(A).sqrt(), rtol=0.1, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_task_that_cannot_be_distilled_is_named() -> None:
+    tasks = draw_tasks([3, 20], 2)
+    tasks[1].outputscale.fill_(float("nan"))
+    with pytest.raises(InputDataError, match=r"source task 'task 1' is not positive definite"):
+        condition(tasks, max_inducing=5)

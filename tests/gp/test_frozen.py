@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
+from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
 from botorch.models.utils import gpt_posterior_settings
-from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_pred_var
 
-from botorch_transfer.acquisition import AveragedImprovement, SingleInputs
+from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation
@@ -144,3 +145,33 @@ def test_predictions_at_once_are_gpytorchs(kind, shape) -> None:
         found.append((mvn.mean, mvn.covariance_matrix, *torch.autograd.grad(total, x)))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-7)
+
+
+def test_kernels_with_a_way_of_their_own_are_evaluated_at_once_too() -> None:
+    model = PlainGP(X, Y, None, ConstantMean().double(), LinearKernel().double()).eval()
+    x, noise = points(4, 2, seed=8), float(model.likelihood.noise)
+    with gpt_posterior_settings():
+        mvn = model(x)
+    kernel = float(model.covar_module.variance)
+    K = kernel * X @ X.mT + noise * torch.eye(6).double()
+    expected = kernel * x @ X.mT @ torch.linalg.solve(K, model.train_targets)
+    torch.testing.assert_close(mvn.mean, expected)
+
+
+def test_predictions_follow_the_scale_of_a_population() -> None:
+    model = build("population").eval()
+    x = points(4, 2, seed=8)
+    model.posterior(x)
+    model.set_train_data(X, model.train_targets.flip(0), strict=False)
+    model.posterior(x)
+    model.update_scale()
+    before = model.posterior(x).mean
+    model._clear_cache()
+    torch.testing.assert_close(model.posterior(x).mean, before)
+
+
+def test_pending_inputs_of_a_noisy_improvement_are_refused() -> None:
+    improvement = noisy_improvement(build("plain"), torch.ones(1, 1).double(), X)
+    assert improvement is not None
+    with pytest.raises(UnsupportedError, match="does not account for X_pending"):
+        improvement.set_X_pending(X[:1])

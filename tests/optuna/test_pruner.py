@@ -111,7 +111,7 @@ def test_a_report_is_quick_and_workers_share_nothing(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     pruner = pickle.loads(pickle.dumps(TransferPruner(PRIOR)))
     study = optuna.create_study(storage=storage, pruner=pruner)
-    tune(study, [0.1 * i for i in range(8)], n_jobs=2)
+    tune(study, [0.2 * i for i in range(4)], n_jobs=2)
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
     again = optuna.load_study(study_name=study.study_name, storage=storage, pruner=pruner)
     trial = again.ask()

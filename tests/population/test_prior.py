@@ -260,7 +260,5 @@ def test_refusals():
         SourcePopulation.fit([])
     with pytest.raises(ValueError, match="kernel"):
         fit(kernel="periodic")
-    with pytest.raises(ValueError, match="learn its coefficients"):
-        fit(input_transform=Normalize(2))
     with pytest.raises(TypeError, match="sauce"):
         fit(sauce=1)

@@ -231,7 +231,7 @@ def test_same_seed_same_numbers() -> None:
 def test_progress(capsys, caplog) -> None:
     with caplog.at_level(logging.DEBUG):
         fit(progress=True)
-    assert "3/3" in capsys.readouterr().err
+    assert "source GPs: 100%" in capsys.readouterr().err
 
 
 BAD_DATA = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,13 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import Suggestion, read_outcomes, read_tables, suggest_rows
+from botorch_transfer.suggestion import (
+    Outcome,
+    Suggestion,
+    read_outcomes,
+    read_tables,
+    suggest_rows,
+)
 from botorch_transfer.suggestion.search import SAME_ROW
 from tests.suggestion.brief_search import brief_search
 
@@ -96,7 +103,7 @@ def test_the_first_row_is_where_old_runs_were_good(model):
         "depth",
         "predicted_mean",
         "predicted_std",
-        "acquisition",
+        "expected_improvement",
         "sources",
     ]
     assert loss(rows).item() < 0.1
@@ -517,3 +524,16 @@ def valid_rows_or_one_sentence(drawn, n, model):
     assert list(rows.columns[: len(space.columns)]) == space.columns
     assert_new(space, rows, runs if len(runs) else None)
     assert np.isfinite(rows[["predicted_mean", "predicted_std"]].to_numpy()).all()
+
+
+def test_the_expected_improvement_is_in_the_outcomes_unit():
+    mean, variance = torch.tensor([-2.0, -5.0]).double(), torch.tensor([0.25, 0.25]).double()
+    best = torch.tensor(-2.0).double()  # a loss of two
+    found = Outcome("loss", -1.0).improvement(mean, variance, best)
+    assert found[0].item() == pytest.approx(0.5 / math.sqrt(2 * math.pi), rel=1e-2)
+    assert found[1].item() < 1e-6
+    within = Outcome("loss", -1.0, within=(1.9, 9.0)).improvement(mean, variance, best)
+    assert 0 < within[0].item() < 0.1  # the loss is never below 1.9
+    logarithm = Outcome("loss", -1.0, log=True).improvement(mean, variance, best)
+    draws = math.e**2 - np.exp(np.random.default_rng(0).normal(2.0, 0.5, 200_000))
+    assert logarithm[0].item() == pytest.approx(np.maximum(draws, 0).mean(), rel=1e-2)

@@ -13,12 +13,14 @@ from torch.special import ndtr
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
 from botorch_transfer.data.tables import failed_inputs
+from botorch_transfer.suggestion import read_outcomes, read_tables
 from botorch_transfer.suggestion.outcomes import (
     MAX_OLD,
     VARIANCE,
     Attempts,
     FeasibilityModel,
     FeasibleAcquisition,
+    learn_failures,
 )
 
 
@@ -167,8 +169,10 @@ def test_old_failures_count_from_the_first_row_on(column):
         lost["status"] = "failed"
     history = pd.concat([OLD, lost], ignore_index=True)
     expected = suggest(SPACE, OLD, model=ScaMLGP)
-    assert suggest(SPACE, history, model=ScaMLGP)["acquisition"].item() < -0.5
-    assert expected["acquisition"].item() > 0
+    tables = read_tables(SPACE, read_outcomes(), history)
+    feasibility = learn_failures(tables.runs, tables.sources["loss"], tables.old_failed)
+    assert feasibility.log_probability(SPACE.encode(expected)).item() < -0.5
+    assert not suggest(SPACE, history, model=ScaMLGP).equals(expected)
     abandoned = suggest(SPACE, history.assign(status="abandoned"), model=ScaMLGP)
     pd.testing.assert_frame_equal(abandoned, expected)
 

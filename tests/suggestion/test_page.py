@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+
+import pandas as pd
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -15,17 +19,29 @@ from botorch_transfer import (
     models,
 )
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
+from botorch_transfer.model import TransferModel
 from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
+from botorch_transfer.suggestion import page as room
 from botorch_transfer.suggestion.page import suggestion_page
 from botorch_transfer.suggestion.reading import read_runs
+from tests.browser import CHROMIUM, CUT_OFF, Browser
 from tests.members import hyperprior
 
+STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 
-def suggestion(space, row, model, sign):
+
+def suggestion(space, row, model, sign, runs=None, sources=None):
     outcomes = (Outcome("loss", sign),)
-    tables = EncodedTables(space, outcomes, {}, read_runs(space, None, outcomes, "status"))
+    read = read_runs(space, runs, outcomes, "status")
+    tables = EncodedTables(space, outcomes, {"loss": sources}, read)
     return Suggestion(row, {"loss": model}, space.encode(row), tables)
+
+
+def told(page):
+    """What the page is about."""
+    found = re.search('<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found[1])
 
 
 @pytest.mark.parametrize("name", models.__all__)
@@ -41,11 +57,17 @@ def test_there_is_a_report_on_every_model(name):
         prior = hyperprior()
     elif name == "TransferGP":
         prior = SourceGPs.fit(prior, num_restarts=0)  # an average of one member and a plain GP
-    models_of = {"loss": kind(X[:2], X[:2], prior)}
-    page = suggestion_page(suggestion(space, space.decode(X[:1]), models_of["loss"], -1.0), None)
+    runs = space.decode(X).assign(loss=[0.3, 0.1, 0.2])
+    model = kind(X, -torch.tensor(runs[["loss"]].to_numpy()), prior)
+    assert isinstance(model, TransferModel)
+    found = told(suggestion_page(suggestion(space, space.decode(X[:1]), model, -1.0, runs), runs))
+    (outcome,) = found["outcomes"]
     calibrated = name in ("PopulationGP", "ScaMLGP", "GuardedTransferGP", "TransferGP")
     calibrated |= name in ("RankWeightedGP", "TwoStageTransferGP")
-    assert ("2 source tasks predict one another" in page) == calibrated
+    assert ("2 old tasks predict one another" in outcome["verdict"]) == calibrated
+    assert outcome["best"] == [0.3, 0.1, 0.1]
+    assert len(outcome["slices"]) == 1
+    assert name in found["settings"]["model"]
 
 
 def test_a_plain_gp_and_a_parameter_that_is_switched_off():
@@ -57,5 +79,97 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
     Y = torch.arange(4.0, dtype=torch.double).unsqueeze(-1)
     for kind, pictures in (("svm", 2), ("none", 1)):
         row = rows[rows["kind"] == kind].iloc[:1]
-        page = suggestion_page(suggestion(space, row, SingleTaskGP(X, Y), 1.0), None)
-        assert page.count("data:image/png;base64,") == pictures
+        (found,) = told(suggestion_page(suggestion(space, row, SingleTaskGP(X, Y), 1.0), None))[
+            "outcomes"
+        ]
+        assert len(found["slices"]) == pictures
+        assert len(found["maps"]) == pictures - 1
+        assert found["tasks"] == []
+
+
+def test_verdicts_do_not_contradict_one_another(monkeypatch):
+    report = pd.DataFrame(
+        {"prediction": [0.1, 0.2, 0.3], "verdict": ["helpful", "irrelevant", "irrelevant"]},
+        index=["a", "b", "all sources"],
+    )
+    monkeypatch.setattr(room, "transfer_report", lambda model: report)
+    monkeypatch.setattr(room, "can_be_calibrated", lambda model: False)
+    X = torch.rand(4, 1, dtype=torch.double)
+    sentence, rows = room._tasks(SingleTaskGP(X, X), X, X[:, 0])
+    assert sentence == "This study does not follow them: old runs do not help here."
+    assert [row["words"] for row in rows] == [
+        "the runs follow it, by chance maybe: most others they do not",
+        "no: the runs do not follow it",
+    ]
+
+
+def test_states_of_runs():
+    runs = pd.DataFrame(
+        {
+            "C": [1, 2, 3, 4, 5],
+            "loss": [0.1, None, float("inf"), None, 0.3],
+            "status": ["", None, "", "abandoned", "stopped"],
+        }
+    )
+    found = room._runs(runs, (Outcome("loss", -1.0),), "status")
+    assert [row[1] for row in found["rows"]] == [
+        "done",
+        "pending",
+        "failed",
+        "abandoned",
+        "stopped",
+    ]
+    assert found["columns"] == ["run", "state", "C", "loss"]
+
+
+@pytest.fixture(scope="module")
+def strange_page(tmp_path_factory):
+    """Names that look like tags, many choices, and a failed and a pending run."""
+    choices = (STRANGE, *(f"a rather long name of a choice, number {i}" for i in range(23)))
+    space = SearchSpace([CategoricalParameter(STRANGE, choices), FloatParameter("x", 0.0, 1.0)])
+    runs = space.sample(6, seed=0).assign(loss=[0.3, 0.1, 0.4, float("inf"), None, 0.2])
+    runs["note"] = STRANGE
+    done = runs.iloc[[0, 1, 2, 5]]
+    X, Y = space.encode(done), -torch.tensor(done[["loss"]].to_numpy())
+    old = space.encode(space.sample(20, seed=1))
+    sources = SourceGPs.fit(
+        {f"{STRANGE} {i}": (old, old[:, -1:] * (i + 1)) for i in range(2)}, num_restarts=0
+    )
+    model = models.ScaMLGP(X, Y, sources).eval()
+    found = suggestion(space, runs.iloc[:1], model, -1.0, runs, sources)
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(suggestion_page(found, runs), encoding="utf-8")
+    return path
+
+
+def test_names_stay_text(strange_page):
+    page = strange_page.read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in page
+    assert told(page)["columns"][0] == STRANGE
+    assert STRANGE in told(page)["runs"]["rows"][0]
+    assert len(page) < 6e6
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
+def test_the_page_in_a_browser(strange_page):
+    with Browser() as browser:
+        for width, dark in ((400, False), (1400, True), (2000, False)):
+            browser.open(strange_page, width, dark)
+            assert int(browser.run("document.body.dataset.drawn")) == 6
+            assert browser.errors() == []
+            assert browser.run(CUT_OFF) == []
+        assert STRANGE in browser.run("document.querySelector('.next dt').textContent")
+        assert browser.run("document.querySelectorAll('main b').length") == 1  # the row's number
+        labels = browser.run("[...document.querySelectorAll('.ytick')].map(t => t.textContent)")
+        assert any(label.startswith('<b>"A"') for label in labels)
+        assert browser.run(
+            "[...document.querySelectorAll('.attention')].map(t => t.textContent)"
+        ) == [
+            "failed",
+            "pending",
+        ]
+        order = "[...document.querySelectorAll('tbody')[0].rows].map(r => r.cells[0].textContent)"
+        before = browser.run(order)
+        for _ in range(2):  # down, then up
+            browser.run("document.querySelector('th button').click()")
+        assert browser.run(order) == sorted(before)

@@ -1,0 +1,388 @@
+"""``backtest``: would old runs have helped on the tasks that they come from?
+
+Each old task is replayed as if it were new, with the others as its history. The rows to choose from
+are those that the task has, so that every outcome is known. Hyperparameters of pre-trained priors
+are those of all tasks, as in ``calibration``; only the data of the replayed task leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.utils.datasets import SupervisedDataset
+from numpy.typing import NDArray
+from pandas import DataFrame
+from tqdm.auto import tqdm
+
+from botorch_transfer.memo import content_key
+from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.suggestion.next_rows import suggest_rows
+from botorch_transfer.suggestion.outcomes import (
+    DEFAULT_MODEL,
+    PLAIN,
+    SORTED,
+    named_model,
+    takes_sources,
+)
+from botorch_transfer.suggestion.reading import (
+    EncodedTables,
+    Goal,
+    Outcome,
+    Runs,
+    read_outcomes,
+    read_tables,
+)
+from botorch_transfer.suggestion.region import Region
+
+Array = NDArray[np.float64]
+
+CHECKPOINTS = (1, 3, 5, 10)
+"""The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
+
+MAX_TASKS, MAX_ROWS, MAX_SOURCES = 10, 100, 32
+"""The most tasks to replay, rows to keep of each task, and tasks to learn from."""
+
+FEWEST_ROWS = 4
+"""A task with fewer different rows is not replayed."""
+
+RANDOM = "random"
+NUM_ORDERS, NUM_DRAWS = 200, 2_000
+"""How many random orders of a task's rows, and samples of the bootstrap."""
+
+COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
+"""Columns of the file of finished runs."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What replaying the old tasks found.
+
+    Args:
+        table: One row for each task and model: ``task``; ``model``; ``best_1``, ``best_3``,
+            ``best_5`` and ``best_10``, the best outcome after so many evaluations; ``distance``,
+            how far it is on the average of all evaluations from the best row, in units of the
+            distance between the best and the median row, at most 1; and ``saved``, how many
+            evaluations fewer than a plain GP the model needs for what that has in the end. If it
+            never gets there, it counts as one evaluation late, and ``saved`` is negative.
+        recommended: The model to give to ``suggest(..., model=)``: the default, unless another is
+            nearer to the best rows by more than a standard error over tasks.
+        model: The model that the sentence is about.
+        needed: How many evaluations the plain GP needs for its best, on the average.
+        sample: What was replayed, in words.
+    """
+
+    table: DataFrame
+    recommended: str
+    model: str
+    needed: float
+    sample: str
+
+    @property
+    def saved(self) -> pd.Series:
+        """Evaluations that the model saves on each task, by its name."""
+        return self.table[self.table["model"] == self.model].set_index("task")["saved"]
+
+    def interval(self) -> tuple[float, float]:
+        """Computes a 90 % bootstrap interval over tasks of the mean number saved.
+
+        Returns:
+            Its ends; those of the whole line with a single task.
+        """
+        saved = self.saved.to_numpy(dtype=float)
+        if len(saved) < 2:
+            return -math.inf, math.inf
+        drawn = np.random.default_rng(0).choice(saved, (NUM_DRAWS, len(saved))).mean(axis=1)
+        low, high = np.quantile(drawn, (0.05, 0.95))
+        return float(low), float(high)
+
+    def __str__(self) -> str:
+        """The finding in a few sentences."""
+        saved, (low, high) = self.saved, self.interval()
+        mean, num = float(saved.mean()), len(saved)
+        verb = "saved" if mean >= 0 else "cost"
+        ends = sorted([low, high] if mean >= 0 else [-low, -high])
+        text = (
+            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} of "
+            f"{self.needed:.1f} evaluations [{ends[0]:.1f}, {ends[1]:.1f}]"
+        )
+        if low <= 0 <= high:
+            text += ", which may be chance"
+        worst = saved[saved < 0].sort_values()
+        if 0 < len(worst) < num:
+            text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
+        return f"{text}. Use model={self.recommended!r}. {self.sample}"
+
+
+def backtest(
+    space: SearchSpace | Mapping[str, Any],
+    history: DataFrame,
+    outcome: str = "loss",
+    goal: Goal | None = None,
+    models: Sequence[str] | None = None,
+    seed: int = 0,
+    resume: str | Path | None = None,
+    *,
+    task: str = "task",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    log: bool = False,
+    step: str | None = None,
+    run: str | None = None,
+    progress: bool | None = None,
+) -> Backtest:
+    """Replays each old task as if it were new, with the others as its history.
+
+    A model chooses among the rows of the task itself, whose outcomes are known. Runs that failed
+    are left out, and equal rows have their mean outcome. Ten tasks with a hundred rows take a
+    minute or two; of a larger history, a random sample of tasks and rows is used, and the result
+    says so.
+
+    Args:
+        space: The search space.
+        history: Old runs, one row a run.
+        outcome: The column of the outcome.
+        goal: Whether small or large outcomes are good.
+        models: Names of models that :func:`suggest` takes. By default its own default model,
+            ``"sorted"`` and ``"SingleTaskGP"``. The last one and random choice are always there to
+            compare with.
+        seed: The seed of the sample and of the models.
+        resume: A CSV file of finished runs. Each is added when it is done; when called again, only
+            what is missing is run. Runs of other data, seeds or models stay there and don't count.
+        task: The column that names the task.
+        missing: Values of parameters that old tasks do not record.
+        rename: New names of columns by their old ones.
+        log: Whether to model the outcome's logarithm.
+        step: The column of the step, if there are learning curves, as in :func:`suggest`.
+        run: The column whose value is the same in all rows of a run, likewise.
+        progress: Whether to show a progress bar; by default on a terminal.
+
+    Returns:
+        The finding; print it.
+
+    Raises:
+        InputDataError: If there are fewer than two tasks, or too few rows; or the file of finished
+            runs has other columns.
+        ValueError: If there is no model of that name.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> x = [0.1, 0.3, 0.5, 0.7, 0.9] * 3
+        >>> names = [name for name in ("monday", "tuesday", "friday") for _ in range(5)]
+        >>> old = DataFrame({"task": names, "x": x, "loss": [(v - 0.4) ** 2 for v in x]})
+        >>> found = backtest(SearchSpace([FloatParameter("x", 0, 1)]), old, models=["sorted"])
+        >>> found.recommended
+        'sorted'
+    """
+    usual = [getattr(DEFAULT_MODEL, "__name__", ""), SORTED]
+    names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
+    made = {name: named_model(name) for name in names}
+    read = read_outcomes(outcome, goal, log=log)
+    options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
+    tables = read_tables(space, read, history, task=task, **options)
+    sources, rng = tables.sources[outcome], np.random.default_rng(seed)
+    if len(sources) < 2:
+        raise InputDataError(
+            "A backtest replays each old task with the others as its history, and there is only "
+            "one: give two tasks or more."
+        )
+    kept = _some(sources, list(sources), MAX_SOURCES, rng)
+    data = {name: _thinned(sources[name], rng) for name in kept}
+    pools = {name: _pool(tables.space, each) for name, each in data.items()}
+    enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
+    if not enough:
+        raise InputDataError(
+            f"No task has {FEWEST_ROWS} different rows inside of the search space: there is "
+            "nothing to choose from."
+        )
+    replayed = _some(sources, enough, MAX_TASKS, rng)
+    file = _Finished(resume, content_key(tables.space, read, data, seed))
+    priors: dict[str, Any] = {}
+    quiet = None if progress is None else not progress
+    bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
+    curves: dict[tuple[str, str], Array] = {}
+    for left_out in replayed:
+        rows, values = pools[left_out]
+        replay = _Replay(read[0], Region(tables.space, table=rows), values, seed)
+        for name in names:
+            bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
+            found = file.recall(left_out, name, replay.length)
+            if found is None:
+                if name not in priors:
+                    priors[name] = _learned(made[name], data)
+                found = replay.run(name, _without(priors[name], data, left_out))
+                file.add(left_out, name, found)
+            curves[left_out, name] = np.maximum.accumulate(found)
+            bar.update()
+        curves[left_out, RANDOM] = replay.at_random()
+    bar.close()
+    spreads = {name: pools[name][1] for name in replayed}
+    table, needed = _tabulate(read[0], curves, spreads)
+    words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
+    words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
+    return Backtest(table, _recommended(table, names), names[0], needed, words)
+
+
+def _some(
+    sources: Mapping[str, Any], names: Sequence[str], most: int, rng: np.random.Generator
+) -> list[str]:
+    """At most so many of some tasks, in the order of all."""
+    chosen = {names[i] for i in rng.permutation(len(names))[:most]}
+    return [name for name in sources if name in chosen]
+
+
+def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDataset:
+    """At most :data:`MAX_ROWS` random rows of a task."""
+    kept = torch.zeros(len(task.Y), dtype=torch.bool)
+    kept[rng.permutation(len(task.Y))[:MAX_ROWS]] = True
+    return task.clone(mask=kept)
+
+
+def _pool(space: SearchSpace, task: SupervisedDataset) -> tuple[DataFrame, Array]:
+    """A task's different rows inside of the space, and their mean outcomes, to be maximized."""
+    inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
+    rows, Y = space.decode(task.X[inside]), task.Y[inside, 0].numpy()
+    _, first, place = np.unique(
+        space.encode(rows).numpy().round(12), axis=0, return_index=True, return_inverse=True
+    )
+    means = np.bincount(place.ravel(), Y) / np.maximum(np.bincount(place.ravel()), 1)
+    return rows.iloc[first].reset_index(drop=True), means
+
+
+def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
+    """A model's priors of all tasks, from which one can be left out; else the tasks."""
+    if not isinstance(make, type) or not takes_sources(make):
+        return data
+    first = next(iter(data.values()))
+    prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
+    parts = prior.values() if isinstance(prior, Mapping) else [prior]
+    return prior if all(isinstance(p, SourceGPs | SourcePopulation) for p in parts) else data
+
+
+def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
+    """Leaves a task out of source data or fitted priors."""
+    if prior is data:
+        return {name: task for name, task in data.items() if name != left_out}
+    if isinstance(prior, Mapping):
+        return {name: _without(part, data, left_out) for name, part in prior.items()}
+    return prior.select([i for i, name in enumerate(prior.task_names) if name != left_out])
+
+
+class _Replay:
+    """One old task as if it were new.
+
+    Args:
+        outcome: The outcome.
+        region: The rows to choose from.
+        values: Their outcomes, to be maximized.
+        seed: The seed of the models.
+    """
+
+    def __init__(self, outcome: Outcome, region: Region, values: Array, seed: int) -> None:
+        self.outcome, self.region, self.values, self.seed = outcome, region, values, seed
+        self.X, self.Y = self.region.candidates, torch.from_numpy(values).unsqueeze(-1)
+        self.length = min(CHECKPOINTS[-1], len(values))
+
+    def run(self, model: str, sources: Any) -> Array:
+        """Lets a model choose rows one by one; returns their outcomes, to be maximized."""
+        chosen: list[int] = []
+        none = self.X[:0]
+        for _ in range(self.length):
+            Y = self.Y[chosen]
+            runs = Runs(self.X[chosen], Y, torch.full_like(Y, math.nan), none, none)
+            of = (self.outcome,), {self.outcome.name: sources}
+            tables = EncodedTables(self.region.space, *of, runs, region=self.region)
+            chosen.append(int(suggest_rows(tables, 1, model, self.seed).rows.index[0]))
+        return self.values[chosen]
+
+    def at_random(self) -> Array:
+        """The expected best outcome so far of rows in random order."""
+        rng = np.random.default_rng(self.seed)
+        orders = [rng.permutation(self.values)[: self.length] for _ in range(NUM_ORDERS)]
+        return np.maximum.accumulate(orders, axis=1).mean(axis=0)
+
+
+class _Finished:
+    """The file of finished runs.
+
+    Args:
+        path: The file; ``None`` for none.
+        key: What the runs depend on; others don't count.
+
+    Raises:
+        InputDataError: If it is another table.
+    """
+
+    def __init__(self, path: str | Path | None, key: str) -> None:
+        self.path, self.key = None if path is None else Path(path), key
+        self.runs = DataFrame(columns=COLUMNS)
+        if self.path is not None and self.path.exists() and self.path.stat().st_size:
+            self.runs = pd.read_csv(self.path, dtype={"task": str}, keep_default_na=False)
+            if list(self.runs.columns) != COLUMNS:
+                raise InputDataError(
+                    f"{self.path} is no file of a backtest's finished runs, whose columns are "
+                    f"{', '.join(COLUMNS)}: name another file."
+                )
+            self.runs = self.runs[self.runs["key"] == key]
+
+    def recall(self, task: str, model: str, length: int) -> Array | None:
+        """The outcomes of a finished run; ``None`` if it is not there in full."""
+        mine = self.runs[(self.runs["task"] == str(task)) & (self.runs["model"] == model)]
+        mine = mine.drop_duplicates("evaluation", keep="last")
+        return mine["outcome"].to_numpy(dtype=float) if len(mine) == length else None
+
+    def add(self, task: str, model: str, outcomes: Array) -> None:
+        """Adds a finished run."""
+        if self.path is None:
+            return
+        numbers = range(1, len(outcomes) + 1)
+        parts = (self.key, task, model, numbers, outcomes)
+        added = DataFrame(dict(zip(COLUMNS, parts, strict=True)))
+        is_new = not self.path.exists() or not self.path.stat().st_size
+        added.to_csv(self.path, mode="a", index=False, header=is_new)
+
+
+def _tabulate(
+    outcome: Outcome,
+    curves: Mapping[tuple[str, str], Array],
+    spreads: Mapping[str, Array],
+) -> tuple[DataFrame, float]:
+    """The table of a :class:`Backtest`, and how many evaluations the plain GP needs."""
+    rows, needed = [], dict[str, int]()
+    for (task, model), best in curves.items():
+        most, middle = spreads[task].max(), np.median(spreads[task])
+        goal = curves[task, PLAIN][-1]
+        needed[task] = _reached(curves[task, PLAIN], goal)
+        distance = np.clip((most - best) / (most - middle or 1.0), 0.0, 1.0).mean()
+        values = outcome.original(torch.from_numpy(best)).tolist()
+        row = {"task": task, "model": model}
+        row |= {f"best_{n}": values[min(n, len(values)) - 1] for n in CHECKPOINTS}
+        rows.append(row | {"distance": distance, "saved": needed[task] - _reached(best, goal)})
+    return DataFrame(rows), float(np.mean(list(needed.values())))
+
+
+def _reached(best: Array, goal: float) -> int:
+    """The first evaluation with an outcome as good as the goal; one more than all if there is none.
+
+    A rounding error below it is as good.
+    """
+    there = best >= goal - 1e-9 * max(abs(goal), 1e-9)
+    return int(there.argmax()) + 1 if there.any() else len(best) + 1
+
+
+def _recommended(table: DataFrame, names: Sequence[str]) -> str:
+    """The first model, unless another is nearer by more than a standard error over tasks."""
+    distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
+    gains = distances.rsub(distances[names[0]], axis=0)
+    errors = gains.std(ddof=1).fillna(math.inf) / math.sqrt(len(gains))
+    better = distances.mean()[gains.mean() > errors]
+    return str(better.idxmin()) if len(better) else names[0]
