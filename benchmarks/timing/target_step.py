@@ -97,10 +97,8 @@ def average_rows(sizes: Sizes) -> list[Row]:
 
 def priors_of(tasks: Sequence[Task]) -> dict[str, TransferPrior]:
     """Pre-trains the average's members, source GPs from one start."""
-    return {
-        "population": SourcePopulation.fit(tasks),
-        "scaml": SourceGPs.fit(tasks, num_restarts=0),
-    }
+    population, scaml = SourcePopulation.fit(tasks), SourceGPs.fit(tasks, num_restarts=0)
+    return {"population": population, "scaml": scaml}
 
 
 def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
