@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from time import process_time
 
 import torch
 from tqdm import tqdm
@@ -22,12 +23,16 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     parser.add_argument("--repeats", type=int, help="measurements of each side")
     parser.add_argument("--many-tasks", type=int, help="source tasks of the row many-tasks")
     parser.add_argument("--threads", type=int, help="PyTorch threads; its own choice by default")
+    busy = "measure processor time, on a busy machine; with OMP_NUM_THREADS=1"
+    parser.add_argument("--processor-time", action="store_true", help=busy)
     options = parser.parse_args(arguments)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     sizes = sizes or Sizes()
     if options.repeats is not None:
         sizes = replace(sizes, repeats=options.repeats)
+    if options.processor_time:
+        sizes = replace(sizes, clock=process_time)
     if options.many_tasks is not None:
         sizes = replace(sizes, num_many_tasks=options.many_tasks)
     rows = []
@@ -39,6 +44,7 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "gpytorch", "botorch"))
     print(
         f"\nMedians of {sizes.repeats} interleaved measurements after one that does not count; "
+        f"{'processor time, ' if options.processor_time else ''}"
         f"{torch.get_num_threads()} PyTorch threads, SciPy's linear algebra on one; "
         f"{platform.machine()}, {packages}."
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, takewhile
 
 import torch
 from tqdm import tqdm
@@ -15,9 +16,9 @@ from benchmarks.markdown import markdown_table
 from benchmarks.timing import hierarchy_posterior
 from benchmarks.timing.measure import Sizes, medians, readable, threads
 from benchmarks.timing.pretraining_step import adam_step, repeated
-from benchmarks.timing.target_step import step
+from benchmarks.timing.target_step import improvement, priors_of, step, targets
 from benchmarks.timing.tasks import Task, random_tasks
-from botorch_transfer import ScaMLGP, SourceGPs
+from botorch_transfer import ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.gp.optimize import keep_freed_memory
 from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
 from botorch_transfer.pretraining import SourceHierarchy, clear_memos
@@ -37,10 +38,14 @@ class Place:
     device: str
     dtype: torch.dtype
 
-    def tasks(self, num_tasks: int, num_points: int, dim: int, seed: int = 0) -> list[Task]:
+    def tasks(self, num_tasks: int, num_points: int, dim: int) -> list[Task]:
         """The tasks of the speed table."""
-        tasks = random_tasks(num_tasks, num_points, dim, seed)
-        return [(X.to(self.device, self.dtype), Y.to(self.device, self.dtype)) for X, Y in tasks]
+        return [self.moved(task) for task in random_tasks(num_tasks, num_points, dim)]
+
+    def moved(self, task: Task) -> Task:
+        """A task's data."""
+        X, Y = (part.to(self.device, self.dtype) for part in task)
+        return X, Y
 
     def points(self, *shape: int) -> torch.Tensor:
         """Inputs."""
@@ -75,11 +80,8 @@ def source_posterior(sizes: Sizes, place: Place) -> Work:
 def scaml_step(sizes: Sizes, place: Place) -> Work:
     tasks = place.tasks(sizes.num_tasks, sizes.num_points, sizes.dim)
     sources = SourceGPs.fit(tasks, num_restarts=0)
-    targets = [
-        place.tasks(1, sizes.num_target_points, sizes.dim, seed=1 + repeat)[0]
-        for repeat in range(sizes.repeats)
-    ]
-    return lambda repeat: step(sizes, lambda X, Y: ScaMLGP(X, Y, sources), targets[repeat])
+    data = [place.moved(target) for target in targets(sizes)]
+    return lambda repeat: step(sizes, lambda X, Y: ScaMLGP(X, Y, sources), data[repeat])
 
 
 def level_posterior(
@@ -96,6 +98,25 @@ def pretraining_steps(sizes: Sizes, place: Place) -> Work:
     tasks = place.tasks(sizes.num_pretraining_tasks, sizes.num_pretraining_points, sizes.dim)
     keep_freed_memory()
     return repeated(adam_step(sizes, tasks), sizes.steps_at_once)
+
+
+def pretraining(sizes: Sizes, place: Place, num_tasks: int, num_points: int) -> Work:
+    tasks = place.tasks(num_tasks, num_points, sizes.dim)
+
+    def run(_: int) -> object:
+        clear_memos()
+        return SourcePopulation.fit(tasks), SourceGPs.fit(tasks)
+
+    return run
+
+
+def scoring(sizes: Sizes, place: Place, num_candidates: int) -> Work:
+    tasks = place.tasks(sizes.num_fit_tasks, sizes.num_fit_points, sizes.dim)
+    X, Y = place.moved(targets(sizes)[0])
+    bounds = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
+    acquisition = improvement(TransferGP(X, Y, priors_of(tasks)), bounds, X, Y)
+    candidates = place.points(num_candidates, 1, sizes.dim)
+    return torch.no_grad()(lambda _: acquisition(candidates))
 
 
 def works(sizes: Sizes) -> dict[str, Callable[[Place], Work]]:
@@ -125,16 +146,44 @@ def works(sizes: Sizes) -> dict[str, Callable[[Place], Work]]:
     }
 
 
-def cells(sizes: Sizes, work: Callable[[Place], Work], device: str) -> list[str]:
-    """Measures one row: for each precision the CPU's time, the device's, and their ratio."""
-    found = []
-    for dtype in DTYPES.values():
+def series(sizes: Sizes) -> dict[str, dict[str, Callable[[Place], Work]]]:
+    """Works of growing size, by what they are and by their sizes."""
+    return {
+        "pre-training of `TransferGP`": {
+            f"{tasks} × {points:,}": partial(pretraining, sizes, num_tasks=tasks, num_points=points)
+            for tasks, points in sizes.gpu_sources
+        },
+        "averaged improvement of `TransferGP`": {
+            f"{number:,} candidates": partial(scoring, sizes, num_candidates=number)
+            for number in sizes.gpu_candidates
+        },
+    }
+
+
+def crossover(ratios: Mapping[str, float]) -> str:
+    """Says from which size on a GPU is faster.
+
+    Args:
+        ratios: For each size, in growing order, how many times faster it is.
+
+    Returns:
+        The end of a sentence.
+    """
+    *_, first = "", *takewhile(lambda size: ratios[size] > 1, reversed(list(ratios)))
+    return f"from {first} on" if first else "at no size measured"
+
+
+def seconds(
+    sizes: Sizes, work: Callable[[Place], Work], device: str
+) -> dict[str, tuple[float, float]]:
+    """Measures one row: for each precision the CPU's time and the device's."""
+    found = {}
+    for name, dtype in DTYPES.items():
         sides = {}
         for place in (Place("cpu", dtype), Place(device, dtype)):
             sides[place.device] = _finished(work(place), place)
         times, _ = medians(sides, sizes.repeats)
-        ratio = times["cpu"] / times[device]
-        found += [readable(times["cpu"]), readable(times[device]), f"{ratio:.2g} ×"]
+        found[name] = times["cpu"], times[device]
     return found
 
 
@@ -154,13 +203,30 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
         print("There is no GPU here: nothing was measured.")
         return
     sizes = sizes or Sizes()
-    rows = []
+    growing = series(sizes)
+    everything = works(sizes) | {
+        f"{what}, {size}": work
+        for what, by_size in growing.items()
+        for size, work in by_size.items()
+    }
+    measured, rows = {}, []
     with threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # single precision, and line searches that give up
-        for what, work in tqdm(works(sizes).items(), unit="row"):
-            rows.append([what, *cells(sizes, work, device)])
+        for what, work in tqdm(everything.items(), unit="row"):
+            measured[what] = seconds(sizes, work, device)
+            cells = (
+                (readable(cpu), readable(gpu), f"{cpu / gpu:.2g} ×")
+                for cpu, gpu in measured[what].values()
+            )
+            rows.append([what, *chain(*cells)])
     header = [f"{dtype}, {side}" for dtype in DTYPES for side in ("CPU", "GPU", "faster by")]
     print(markdown_table(["what", *header], rows))
+    print()
+    for what, by_size in growing.items():
+        for dtype in DTYPES:
+            pairs = {size: measured[f"{what}, {size}"][dtype] for size in by_size}
+            found = crossover({size: cpu / gpu for size, (cpu, gpu) in pairs.items()})
+            print(f"{what}, {dtype}: faster on the GPU {found}.")
     name = torch.cuda.get_device_name() if device == "cuda" else device
     print(
         f"\nMedians of {sizes.repeats} interleaved measurements after one that does not count; "

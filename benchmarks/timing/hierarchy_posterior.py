@@ -29,7 +29,7 @@ def compare(sizes: Sizes) -> list[Row]:
     queries = torch.rand(sizes.num_level_queries, 1, sizes.dim, dtype=torch.double)
     sides = {name: moments(model.eval(), queries) for name, model in models.items()}
     with torch.no_grad():
-        times, _ = medians(sides, sizes.repeats)
+        times, _ = medians(sides, sizes.repeats, sizes.clock)
     return [_row(sizes, model_class.__name__, times) for model_class in MODELS]
 
 

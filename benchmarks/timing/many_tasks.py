@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 from benchmarks.timing.measure import Row, Sizes, in_new_process, peak_memory, readable, threads
-from benchmarks.timing.target_step import step
+from benchmarks.timing.target_step import step, targets
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs
 
@@ -54,16 +53,14 @@ def _measure(sizes: Sizes, num_tasks: int) -> tuple[float, int, float, list[floa
     sizes = replace(sizes, dim=sizes.many_dim, num_target_points=sizes.num_many_target_points)
     with threads(), TemporaryDirectory() as folder:
         tasks = random_tasks(num_tasks, sizes.num_many_points, sizes.dim)
-        start = perf_counter()
+        start = sizes.clock()
         sources = SourceGPs.fit(tasks)
-        fit, path = perf_counter() - start, Path(folder) / "prior.safetensors"
+        fit, path = sizes.clock() - start, Path(folder) / "prior.safetensors"
         sources.save(path)
-        start = perf_counter()
+        start = sizes.clock()
         sources = SourceGPs.load(path)
-        file = perf_counter() - start
-        targets = [
-            random_tasks(1, sizes.num_target_points, sizes.dim, seed=1 + repeat)[0]
-            for repeat in range(sizes.repeats)
+        file = sizes.clock() - start
+        steps = [
+            sum(step(sizes, lambda X, Y: ScaMLGP(X, Y, sources), data)) for data in targets(sizes)
         ]
-        steps = [sum(step(sizes, lambda X, Y: ScaMLGP(X, Y, sources), data)) for data in targets]
         return fit, peak_memory(), file, steps

@@ -34,6 +34,9 @@ class Sizes:
         num_fit_tasks: The number of source tasks of the target's fit.
         num_fit_points: The number of points of each of them.
         fit_dim: The number of inputs there.
+        average_sources: The numbers of source tasks, and of points of each, of an average's step.
+        histories: Large histories: the number of source tasks, that of points of each, and how many
+            seconds the default's first suggestion may take.
         num_mixed_tasks: The number of source tasks in a mixed space.
         num_mixed_rows: The number of rows of all of them.
         num_mixed_target_points: The numbers of points of the target there.
@@ -56,7 +59,10 @@ class Sizes:
         num_pretraining_points: The number of points of each of them.
         batch_size: The number of points of each in a step.
         steps_at_once: The number of steps in one measurement.
+        gpu_sources: The numbers of tasks, and of points of each, of pre-training on a GPU.
+        gpu_candidates: The numbers of candidates whose improvement is evaluated there.
         repeats: How often each side of a comparison is measured.
+        clock: What tells the time in seconds.
     """
 
     num_tasks: int = 32
@@ -67,6 +73,12 @@ class Sizes:
     num_fit_tasks: int = 10
     num_fit_points: int = 50
     fit_dim: int = 8
+    average_sources: tuple[tuple[int, int], ...] = ((10, 50), (20, 1000))
+    histories: tuple[tuple[int, int, float], ...] = (
+        (20, 200, 8.0),
+        (20, 1000, 20.0),
+        (10, 5000, 60.0),
+    )
     num_mixed_tasks: int = 7
     num_mixed_rows: int = 610
     num_mixed_target_points: tuple[int, ...] = (1, 3, 6, 9)
@@ -89,7 +101,10 @@ class Sizes:
     num_pretraining_points: int = 500
     batch_size: int = 50
     steps_at_once: int = 50
+    gpu_sources: tuple[tuple[int, int], ...] = ((4, 32), (16, 128), (20, 1000))
+    gpu_candidates: tuple[int, ...] = (100, 1000, 10_000)
     repeats: int = 5
+    clock: Callable[[], float] = perf_counter
 
 
 @dataclass(frozen=True)
@@ -121,13 +136,16 @@ def timing_table(rows: list[Row]) -> str:
 
 
 def medians(
-    sides: Mapping[str, Callable[[int], Any]], repeats: int
+    sides: Mapping[str, Callable[[int], Any]],
+    repeats: int,
+    clock: Callable[[], float] = perf_counter,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Measures several functions in turn, so that a busy moment of the machine hits all of them.
 
     Args:
         sides: The functions by name; each is called with the number of the repeat.
         repeats: How often each is measured, after one call that is not.
+        clock: What tells the time in seconds.
 
     Returns:
         Each function's median time in seconds, and what its last call returned.
@@ -136,9 +154,9 @@ def medians(
     times: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(repeats):
         for name, function in sides.items():
-            start = perf_counter()
+            start = clock()
             results[name] = function(repeat)
-            times[name].append(perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: median(values) for name, values in times.items()}, results
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.timing.measure import Row, Sizes
-from benchmarks.timing.target_step import STEP, STEP_OF_ENSEMBLES, Build, step_rows
+from benchmarks.timing.target_step import Build, step_rows
 from botorch_transfer import (
     GuardedTransferGP,
     RankWeightedGP,
@@ -37,11 +37,11 @@ def compare(sizes: Sizes) -> list[Row]:
     }
     gps = SourceGPs.fit(sources, num_restarts=0)
     levels = SourceHierarchy.fit(sources, propagate="covariance", num_restarts=0)
-    models: dict[str, tuple[Build, float]] = {
-        "ScaMLGP": (lambda X, Y: ScaMLGP(X, Y, gps), STEP),
-        "SequentialHierarchicalGP": (lambda X, Y: SequentialHierarchicalGP(X, Y, levels), STEP),
-        "RankWeightedGP": (lambda X, Y: RankWeightedGP(X, Y, gps), STEP_OF_ENSEMBLES),
-        "GuardedTransferGP": (lambda X, Y: GuardedTransferGP(X, Y, gps), STEP_OF_ENSEMBLES),
+    models: dict[str, Build] = {
+        "ScaMLGP": lambda X, Y: ScaMLGP(X, Y, gps),
+        "SequentialHierarchicalGP": lambda X, Y: SequentialHierarchicalGP(X, Y, levels),
+        "RankWeightedGP": lambda X, Y: RankWeightedGP(X, Y, gps),
+        "GuardedTransferGP": lambda X, Y: GuardedTransferGP(X, Y, gps),
     }
     target = data[names[0]]
     rows = []

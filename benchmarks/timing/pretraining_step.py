@@ -32,7 +32,7 @@ def compare(sizes: Sizes) -> list[Row]:
         "algebra": repeated(partial(linear_algebra, features), sizes.steps_at_once),
         "step": repeated(adam_step(sizes, tasks), sizes.steps_at_once),
     }
-    times, _ = medians(sides, 4 * sizes.repeats)
+    times, _ = medians(sides, 4 * sizes.repeats, sizes.clock)
     times = {name: time / sizes.steps_at_once for name, time in times.items()}
     ratio = times["step"] / times["algebra"]
     return [

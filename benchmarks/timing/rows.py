@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.timing import (
     hierarchy_posterior,
     joint_posterior,
+    large_history,
     many_tasks,
     mixed_step,
     pretraining_step,
@@ -22,6 +23,7 @@ COMPARISONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "source-growth": source_growth.compare,
     "source-posterior": source_posterior.compare,
     "target-step": target_step.compare,
+    "large-history": large_history.compare,
     "mixed-step": mixed_step.compare,
     "hierarchy-posterior": hierarchy_posterior.compare,
     "joint-posterior": joint_posterior.compare,

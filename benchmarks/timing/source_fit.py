@@ -35,7 +35,7 @@ def _row(sizes: Sizes, tasks: Sequence[Task], num_restarts: int, repeats: int) -
     def loop(_: int) -> list[float]:
         return [fit_alone(task, num_restarts) for task in tasks]
 
-    times, fitted = medians({"loop": loop, "batch": batch}, repeats)
+    times, fitted = medians({"loop": loop, "batch": batch}, repeats, sizes.clock)
     speedup = times["loop"] / times["batch"]
     pairs = zip(fitted["loop"], log_posteriors(fitted["batch"], tasks), strict=True)
     shortfall = max(0.0, *(alone - batched for alone, batched in pairs))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -35,13 +35,14 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from botorch_transfer.acquisition import AveragedImprovement
+from botorch_transfer.prior import TransferPrior
 
-FIT, STEP, STEP_OF_ENSEMBLES, STEP_OF_AVERAGES = 0.5, 1.5, 2.5, 3.0
+FIT, STEP, STEP_OF_AVERAGES = 0.5, 1.5, 1.25
 
-AVERAGE_DIM, AVERAGE_POINTS = 4, (10, 20)
-"""The number of inputs, and the numbers of target points, of a step with several models."""
+AVERAGE_POINTS = (10, 20)
+"""The numbers of target points of the default's step."""
 
-Build = Callable[[torch.Tensor, torch.Tensor], SingleTaskGP]
+Build = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
 def compare(sizes: Sizes) -> list[Row]:
@@ -60,40 +61,44 @@ def compare(sizes: Sizes) -> list[Row]:
         propagate="covariance",
         num_restarts=0,
     )
-    models: dict[str, tuple[Build, float]] = {
-        "ScaMLGP": (lambda X, Y: ScaMLGP(X, Y, sources), STEP),
-        "SequentialHierarchicalGP": (lambda X, Y: SequentialHierarchicalGP(X, Y, levels), STEP),
-        "RankWeightedGP": (lambda X, Y: RankWeightedGP(X, Y, sources), STEP_OF_ENSEMBLES),
-        "TwoStageTransferGP": (lambda X, Y: TwoStageTransferGP(X, Y, sources), STEP_OF_ENSEMBLES),
-        "GuardedTransferGP": (lambda X, Y: GuardedTransferGP(X, Y, sources), STEP_OF_ENSEMBLES),
+    models: dict[str, Build] = {
+        "ScaMLGP": lambda X, Y: ScaMLGP(X, Y, sources),
+        "SequentialHierarchicalGP": lambda X, Y: SequentialHierarchicalGP(X, Y, levels),
+        "RankWeightedGP": lambda X, Y: RankWeightedGP(X, Y, sources),
+        "TwoStageTransferGP": lambda X, Y: TwoStageTransferGP(X, Y, sources),
+        "GuardedTransferGP": lambda X, Y: GuardedTransferGP(X, Y, sources),
     }
     return [
         fit_row(few, "ScaMLGP", lambda X, Y: ScaMLGP(X, Y, few_sources), FIT),
         *step_rows(sizes, models),
-        *average_rows(few),
+        *average_rows(sizes),
     ]
 
 
 def average_rows(sizes: Sizes) -> list[Row]:
-    """Compares steps of the average of several models, in few dimensions.
+    """Compares steps of the average of several models.
 
     Args:
         sizes: The source tasks.
 
     Returns:
-        A row for each number of target points.
+        A row for each history and number of target points.
     """
-    tasks = random_tasks(sizes.num_tasks, sizes.num_points, AVERAGE_DIM)
-    priors = {
-        "population": SourcePopulation.fit(tasks),
-        "scaml": SourceGPs.fit(tasks, num_restarts=0),
-    }
-    models = {"TransferGP": (lambda X, Y: TransferGP(X, Y, priors), STEP_OF_AVERAGES)}
-    return [
-        row
-        for number in AVERAGE_POINTS
-        for row in step_rows(replace(sizes, dim=AVERAGE_DIM, num_target_points=number), models)
-    ]
+    rows = []
+    for num_tasks, num_points in sizes.average_sources:
+        priors = priors_of(random_tasks(num_tasks, num_points, sizes.dim))
+        models = {"TransferGP": partial(TransferGP, prior=priors)}
+        inputs = f", {num_tasks} sources × {num_points:,}"
+        for number in AVERAGE_POINTS:
+            here = replace(sizes, num_target_points=number)
+            rows += step_rows(here, models, inputs=inputs, slowdown=STEP_OF_AVERAGES)
+    return rows
+
+
+def priors_of(tasks: Sequence[Task]) -> dict[str, TransferPrior]:
+    """Pre-trains the average's members, source GPs from one start."""
+    population, scaml = SourcePopulation.fit(tasks), SourceGPs.fit(tasks, num_restarts=0)
+    return {"population": population, "scaml": scaml}
 
 
 def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
@@ -108,11 +113,11 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
     Returns:
         The row.
     """
-    targets = _targets(sizes)
+    data = targets(sizes)
 
     def side(build: Build) -> Callable[[int], None]:
         # Built beforehand: one model for each repeat, and one for the call that does not count.
-        models = iter([build(*target) for target in [targets[0], *targets]])
+        models = iter([build(*target) for target in [data[0], *data]])
 
         def fit(_: int) -> None:
             model = next(models)
@@ -120,7 +125,9 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
 
         return fit
 
-    times, _ = medians({"plain": side(SingleTaskGP), "ours": side(build)}, sizes.repeats)
+    times, _ = medians(
+        {"plain": side(SingleTaskGP), "ours": side(build)}, sizes.repeats, sizes.clock
+    )
     ratio = times["ours"] / times["plain"]
     return Row(
         what=(
@@ -136,32 +143,34 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
 
 def step_rows(
     sizes: Sizes,
-    models: Mapping[str, tuple[Build, float]],
-    targets: Sequence[Task] | None = None,
+    models: Mapping[str, Build],
+    given: Sequence[Task] | None = None,
     inputs: str = "",
+    slowdown: float = STEP,
 ) -> list[Row]:
     """Compares models' steps with that of BoTorch's default model.
 
     Args:
         sizes: The target's size, and how to optimize the acquisition.
-        models: By name what builds a model, and how much slower it may be.
-        targets: The target's data in each repeat; by default others in each.
+        models: By name what builds a model.
+        given: The target's data in each repeat; by default others in each.
         inputs: What there is to say of the inputs.
+        slowdown: How much slower a model may be.
 
     Returns:
         The rows; their details say where the time goes.
     """
-    targets = _targets(sizes) if targets is None else targets
+    data = targets(sizes) if given is None else given
     parts: dict[str, list[list[float]]] = defaultdict(list)
 
     def side(name: str, build: Build) -> Callable[[int], None]:
-        return lambda repeat: parts[name].append(step(sizes, build, targets[repeat]))
+        return lambda repeat: parts[name].append(step(sizes, build, data[repeat]))
 
-    builds: dict[str, Build] = {"SingleTaskGP": SingleTaskGP}
-    builds |= {name: build for name, (build, _) in models.items()}
-    times, _ = medians({name: side(name, build) for name, build in builds.items()}, sizes.repeats)
+    builds: dict[str, Build] = {"SingleTaskGP": SingleTaskGP, **models}
+    sides = {name: side(name, build) for name, build in builds.items()}
+    times, _ = medians(sides, sizes.repeats, sizes.clock)
     rows = []
-    for name, (_, slowdown) in models.items():
+    for name in models:
         ratio = times[name] / times["SingleTaskGP"]
         detail = [f"{label} {_split(parts[label][1:])}" for label in (name, "SingleTaskGP")]
         rows.append(
@@ -179,8 +188,8 @@ def step_rows(
     return rows
 
 
-def _targets(sizes: Sizes) -> list[Task]:
-    """The target's data, others in each repeat."""
+def targets(sizes: Sizes) -> list[Task]:
+    """Makes the target's data, others in each repeat."""
     return [
         random_tasks(1, sizes.num_target_points, sizes.dim, seed=1 + repeat)[0]
         for repeat in range(sizes.repeats)
@@ -191,11 +200,11 @@ def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
     """Takes one step and returns the seconds of building, fitting and optimizing."""
     X, Y = target
     bounds = torch.stack([X.new_zeros(sizes.dim), X.new_ones(sizes.dim)])
-    now = [perf_counter()]
+    now = [sizes.clock()]
     model = build(X, Y)
-    now.append(perf_counter())
+    now.append(sizes.clock())
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    now.append(perf_counter())
+    now.append(sizes.clock())
     optimize_acqf(
         improvement(model, bounds, X, Y),
         bounds=bounds,
@@ -204,7 +213,7 @@ def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
         raw_samples=sizes.raw_samples,
         options={"seed": 0},
     )
-    now.append(perf_counter())
+    now.append(sizes.clock())
     return [end - start for start, end in pairwise(now)]
 
 

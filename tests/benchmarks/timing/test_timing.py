@@ -9,6 +9,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from benchmarks.timing import (
     gpu,
     joint_posterior,
+    large_history,
     many_tasks,
     source_fit,
     source_growth,
@@ -31,6 +32,8 @@ TINY = Sizes(
     num_fit_tasks=2,
     num_fit_points=6,
     fit_dim=2,
+    average_sources=((2, 6),),
+    histories=((2, 40, 8.0),),
     num_mixed_tasks=2,
     num_mixed_rows=12,
     num_mixed_target_points=(1,),
@@ -53,6 +56,8 @@ TINY = Sizes(
     num_pretraining_points=6,
     batch_size=4,
     steps_at_once=2,
+    gpu_sources=((2, 6),),
+    gpu_candidates=(3, 6),
     repeats=1,
 )
 
@@ -60,7 +65,7 @@ TINY = Sizes(
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_every_row_can_be_measured(name, capsys, monkeypatch):
     """In this process: ``test_memory_of_a_fit_is_measured`` starts a new one, which takes long."""
-    for room in (joint_posterior, many_tasks, source_growth):
+    for room in (joint_posterior, large_history, many_tasks, source_growth):
         monkeypatch.setattr(room, "in_new_process", lambda function, *given: function(*given))
     main(["--rows", name], TINY)
     printed = capsys.readouterr().out
@@ -74,19 +79,44 @@ def test_rows_of_a_gpu_can_be_measured(capsys):
     gpu.main(["--device", "cpu"], replace(TINY, steps_at_once=1, acquisition_restarts=1))
     printed = capsys.readouterr().out
     rows = printed.split("\n\n")[0].splitlines()
-    assert len(rows) == 2 + 7
+    assert len(rows) == 2 + 7 + 3
     assert all(len(row.split("|")) == 9 for row in rows)
     assert "float32, GPU" in rows[0]
+    assert printed.count("faster on the GPU at no size measured.") == 2 * 2
 
 
 @pytest.mark.parametrize(
     ("work", "options"),
-    [("source_fit", {"num_restarts": 0}), ("source_posterior", {}), ("pretraining_steps", {})],
+    [
+        ("source_fit", {"num_restarts": 0}),
+        ("source_posterior", {}),
+        ("pretraining_steps", {}),
+        ("scoring", {"num_candidates": 3}),
+    ],
 )
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_data_of_a_row_are_on_the_device(device, work, options):
     """The steps of a target are left out: the models' contract is tested on a device, too."""
     sizes = replace(TINY, steps_at_once=1)
-    assert len(gpu.cells(sizes, partial(getattr(gpu, work), sizes, **options), device)) == 6
+    times = gpu.seconds(sizes, partial(getattr(gpu, work), sizes, **options), device)
+    assert times.keys() == {"float64", "float32"}
+
+
+@pytest.mark.parametrize(
+    ("faster", "text"),
+    [
+        ((0.5, 2.0, 3.0), "from 20 on"),
+        ((2.0, 0.5, 3.0), "from 30 on"),
+        ((2.0, 2.0, 1.0), "at no size measured"),
+    ],
+)
+def test_crossover_is_where_larger_sizes_are_faster_too(faster, text):
+    assert gpu.crossover(dict(zip(("10", "20", "30"), faster, strict=True))) == text
+
+
+def test_processor_time_is_measured_and_named(capsys):
+    main(["--rows", "source-posterior", "--processor-time"], TINY)
+    assert "processor time" in capsys.readouterr().out
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch, capsys):
