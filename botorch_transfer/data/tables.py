@@ -18,7 +18,7 @@ from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timed
 
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
-from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma
 from botorch_transfer.search_space.space import check_table
 
@@ -175,10 +175,8 @@ def from_dataframe(
             continue
         kept = rows if failed == "worst" else rows[finite]
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
-        try:
+        with errors_in(f"Task {name!r}"):
             X = space.place(runs)
-        except InputDataError as error:
-            raise InputDataError(f"Task {name!r}: {error}") from error
         if bool((lost := X.isnan().any(dim=-1)).any()):
             has_place = (~lost).numpy()
             empty += runs[~has_place].reindex(columns=choices).isna().sum()

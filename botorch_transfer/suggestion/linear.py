@@ -289,15 +289,13 @@ class Repair:
             The table; rows for which there is none are left out.
         """
         rng = np.random.default_rng(0)
-        moved = frame.astype(dict.fromkeys(self.columns, float))
-        found = [self._move(place, rng) for place in moved[self.columns].to_numpy()]
-        moved[self.columns] = [
-            np.full(len(self.columns), np.nan) if x is None else x for x in found
-        ]
-        return moved.dropna(subset=self.columns)
+        places = frame[self.columns].to_numpy(float)
+        moved = DataFrame([self._move(place, rng) for place in places], frame.index, self.columns)
+        others = frame.drop(columns=self.columns)
+        return others.join(moved.dropna(), how="inner")[frame.columns]
 
-    def _move(self, place: Array, rng: np.random.Generator) -> Array | None:
-        """The nearest place that satisfies all; the program is in the variables and the moves."""
+    def _move(self, place: Array, rng: np.random.Generator) -> Array:
+        """The nearest place that satisfies all, or NaN; the program is in the variables and the moves."""
         S, (m, p) = self._scales, self._scales.shape
         width = np.maximum(np.abs(S * self._largest).max(axis=1), 1e-300)
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m) / width])
@@ -316,7 +314,7 @@ class Repair:
                 options={"node_limit": MAX_NODES},
             ).x
             if found is None:
-                return None
+                return np.full(m, np.nan)
             exact = np.where(whole, np.rint(found), found)
             if (exact == found).all():
                 break

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.utils.datasets import SupervisedDataset
 from linear_operator.utils.warnings import NumericalWarning
@@ -26,6 +25,7 @@ from torch import Tensor
 from botorch_transfer.progress import showing
 from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import errors_in
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
@@ -306,10 +306,8 @@ def predict_rows(
         >>> len(predict_rows(tables, DataFrame({"C": [1.0, 2.0]})))
         2
     """
-    try:
+    with errors_in("In the rows to predict"):
         X = tables.space.encode(rows)
-    except InputDataError as error:
-        raise InputDataError(f"In the rows to predict: {error}") from error
     make, tables = _with_model(tables, model)
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

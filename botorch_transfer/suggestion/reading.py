@@ -34,7 +34,7 @@ from botorch_transfer.data.tables import (
 from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 
@@ -570,13 +570,11 @@ def read_runs(
 
 def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
     """Encodes runs, those slightly outside of a range at their place; refuses others."""
-    try:
+    with errors_in("In the runs"):
         X = space.place(runs)
         beyond = (-X).maximum(X - 1).amax(dim=-1)
         other = ~((beyond > 0) & (beyond <= SLIGHTLY))
         X[other] = space.encode(runs[other.numpy()])
-    except InputDataError as error:
-        raise InputDataError(f"In the runs: {error}") from error
     outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
     if outside:
         logger.info(

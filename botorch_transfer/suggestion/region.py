@@ -21,6 +21,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import errors_in
 from botorch_transfer.suggestion.linear import LinearConstraint, Repair
 
 logger = logging.getLogger(__name__)
@@ -96,10 +97,9 @@ class Region:
     @cached_property
     def candidates(self) -> Tensor:
         """The encoded table, ``c x d``."""
-        try:
-            return self.space.encode(self.table)  # type: ignore[arg-type]
-        except InputDataError as error:
-            raise InputDataError(f"In the candidates: {error}") from error
+        assert self.table is not None
+        with errors_in("In the candidates"):
+            return self.space.encode(self.table)
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
@@ -114,7 +114,8 @@ class Region:
                     f"{', '.join(self.space.columns)}; a fraction needs '{name} == {value}' among "
                     "the constraints instead."
                 )
-            unit = parameter.encode(DataFrame({name: [value]}, index=["'fixed'"]))[0]
+            with errors_in("In the fixed values"):
+                unit = parameter.encode(DataFrame({name: [value]}))[0]
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found
 
