@@ -295,8 +295,8 @@ class Repair:
         return others.join(moved.dropna(), how="inner")[frame.columns]
 
     def _move(self, place: Array, rng: np.random.Generator) -> Array:
-        """The nearest place that satisfies all, or NaN; the program is in the variables and the moves."""
-        S, (m, p) = self._scales, self._scales.shape
+        """The nearest place that satisfies all, or NaN."""
+        S, (m, p) = self._scales, self._scales.shape  # there are p variables, and m moves
         width = np.maximum(np.abs(S * self._largest).max(axis=1), 1e-300)
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m) / width])
         off, free, none = place - self._offsets, np.full(m, np.inf), np.zeros((len(self._sums), m))

@@ -88,7 +88,7 @@ def test_it_is_said(caplog):
     runs = runs.assign(n=rng.integers(1, 10, 16), **{"yield": rng.uniform(5, 95, 16)})
     from_dataframe(runs, space, "yield", "task")
     assert caplog.messages[0] == (
-        "Maybe another unit: 'T' of task 'a' and 1 other lies outside of its range: "
+        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range: "
         "less 273.15 (as Kelvin to °C) it fits"
     )
     caplog.clear()
