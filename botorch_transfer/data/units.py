@@ -40,7 +40,7 @@ if a conversion leaves less of that than the second."""
 QUANTILES = np.array([0.1, 0.9])
 """What the values of a task are summed up by."""
 
-MAX_TASKS = 300
+MAX_TASKS = 1_000
 """Of more tasks, this many are looked at."""
 
 MIN_VALUES, MIN_TASKS = 4, 3
