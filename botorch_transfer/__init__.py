@@ -35,6 +35,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
+from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.suggestion import predict, suggest
 
 __version__ = "0.1.0"
@@ -74,4 +75,5 @@ __all__ = [
     "from_dataframe",
     "predict",
     "suggest",
+    "transfer_models",
 ]

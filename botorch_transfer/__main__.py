@@ -149,6 +149,10 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
+    add.add_argument("--step", help="the column of learning curves' steps: one row a step")
+    add.add_argument(
+        "--run", dest="run_column", help="the column that names a run (same parameters: same run)"
+    )
     add.add_argument(
         "--outcome-range",
         nargs=2,
@@ -247,6 +251,8 @@ def _tables(
         fixed={name: _value(text, space, name) for name, text in fixed.items()},
         constraints=linear,
         repeats=given.get("repeats", False),
+        step=options.step,
+        run=options.run_column,
     )
     return tables, runs
 

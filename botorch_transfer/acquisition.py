@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
-from botorch_transfer.average import TransferGP, member_shares
-from botorch_transfer.model import predicted_moments
+from botorch_transfer.average.transfer import TransferGP, member_shares
+from botorch_transfer.model import TargetGP, predicted_moments
 
 PENDING_BETA = 1.0
 """The weight of the variance where something is pending, while there is no outcome."""
@@ -171,6 +171,63 @@ TOGETHER = 64
 """At how many candidates a joint posterior is evaluated; covariances among them are not used."""
 
 
+class SingleInputs:
+    """A Gaussian posterior at single inputs, and its covariances with some that stay.
+
+    Exact GPs of stationary kernels are evaluated at the cost of the arithmetic, hyperparameters and
+    data as they are when the object is made (:meth:`TargetGP.frozen`); others by ``posterior``.
+
+    Args:
+        model: The model.
+        X: An ``n x d`` tensor of the inputs that stay.
+        posterior_transform: Turns the model's outcomes into one, if there are several.
+
+    Example:
+        >>> X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
+        >>> mean, variance, covariance = SingleInputs(model, X[:1])(X)
+        >>> covariance.shape
+        torch.Size([4, 1])
+    """
+
+    def __init__(
+        self, model: Model, X: Tensor, posterior_transform: PosteriorTransform | None = None
+    ) -> None:
+        self._model, self._X, self._transform = model, X, posterior_transform
+        self._weight, self._offset = 1.0, 0.0
+        simple = posterior_transform is None
+        if isinstance(posterior_transform, ScalarizedPosteriorTransform):
+            simple = cast(Tensor, posterior_transform.weights).numel() == 1
+            self._weight = float(cast(Tensor, posterior_transform.weights)[0])
+            self._offset = posterior_transform.offset
+        self._frozen = model.frozen(X) if simple and isinstance(model, TargetGP) else None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Evaluates the posterior.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            Means and variances, two ``P`` tensors, and the ``P x n`` covariances.
+        """
+        if self._frozen is None:
+            parts = zip(*map(self._evaluate, x.split(TOGETHER)), strict=True)
+            mean, variance, covariance = map(torch.cat, parts)
+            return mean, variance, covariance
+        mean, variance, covariance = self._frozen(x)
+        square = self._weight**2
+        return self._offset + self._weight * mean, square * variance, square * covariance
+
+    def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # Together, they share what the model computes of the inputs that stay.
+        inputs, p = torch.cat([x, self._X]), len(x)
+        posterior: Any = self._model.posterior(inputs, posterior_transform=self._transform)
+        mvn = posterior.distribution
+        covariance = mvn.covariance_matrix
+        return mvn.mean[:p], covariance.diagonal()[:p], covariance[:p, p:]
+
+
 class NoiselessFantasies(Model):
     """An ensemble of a model, each member conditioned on noiseless outcomes at some inputs.
 
@@ -204,8 +261,7 @@ class NoiselessFantasies(Model):
     ) -> None:
         super().__init__()
         self.model = model
-        self.X = X
-        self.posterior_transform = posterior_transform
+        self._joint = SingleInputs(model, X, posterior_transform)
         with torch.no_grad():
             posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
             sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
@@ -228,26 +284,18 @@ class NoiselessFantasies(Model):
         Returns:
             Their posterior, of moments ``batch_shape x num_fantasies x 1 x 1``.
         """
-        parts = [self._moments(part) for part in X.reshape(-1, X.shape[-1]).split(TOGETHER)]
-        means, variances = (torch.cat(each) for each in zip(*parts, strict=True))
+        means, variances = self.moments(X.reshape(-1, X.shape[-1]))
         mean, variance = means.reshape(*X.shape[:-2], -1), variances.reshape(X.shape[:-2])
         # Below this bound GPyTorch rounds up to it as well, but warns.
         variance = variance.clamp_min(min_variance.value(variance.dtype))
         variance = variance[..., None, None, None].expand(*mean.shape, 1, 1)
         return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
 
-    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """The members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs.
-
-        Together, they share what the model computes of the conditioning inputs.
-        """
-        inputs, p = torch.cat([X, self.X]), len(X)
-        posterior: Any = self.model.posterior(inputs, posterior_transform=self.posterior_transform)
-        mvn = posterior.distribution
-        covariance = mvn.covariance_matrix
-        weights = torch.linalg.solve_triangular(self.factor, covariance[p:, :p], upper=False)
-        mean = mvn.mean[:p].unsqueeze(-1) + weights.mT @ self.whitened
-        return mean, covariance.diagonal()[:p] - weights.square().sum(dim=-2)
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs."""
+        mean, variance, covariance = self._joint(x)
+        weights = torch.linalg.solve_triangular(self.factor, covariance.mT, upper=False)
+        return mean.unsqueeze(-1) + weights.mT @ self.whitened, variance - weights.square().sum(-2)
 
 
 def _check_weights(objective_weights: Tensor) -> None:
@@ -302,7 +350,9 @@ def noisy_improvement(
             shares = member_shares(-model.train_targets, shares.shape[-1])
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
-        return AveragedImprovement(known, shares, points) if len(known) == len(each) else None
+        if len(known) < len(each):
+            return None
+        return AveragedImprovement(known, shares, points, model)
     with torch.no_grad():
         posterior = model.posterior(X_observed, posterior_transform=transform)
     if type(posterior) is not GPyTorchPosterior:
@@ -310,7 +360,7 @@ def noisy_improvement(
     sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
     best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
     fantasies = NoiselessFantasies(model, best, transform, seed=seed)
-    return LogExpectedImprovement(fantasies, best_f=fantasies.outcomes.amax(dim=-1, keepdim=True))
+    return _Improvement(fantasies, fantasies.outcomes.amax(dim=-1, keepdim=True))
 
 
 class _Improvement(LogExpectedImprovement):
@@ -319,6 +369,22 @@ class _Improvement(LogExpectedImprovement):
     def __init__(self, model: Model, best_f: float | Tensor) -> None:
         super().__init__(model, best_f=best_f)
         self._known = model, torch.as_tensor(best_f)
+        self._single: SingleInputs | None = None
+
+    def _mean_and_sigma(
+        self, X: Tensor, compute_sigma: bool = True, min_var: float = 1e-12
+    ) -> tuple[Tensor, Tensor | None]:
+        x, shape = X.reshape(-1, X.shape[-1]), tuple(X.shape[:-2])
+        if isinstance(self.model, NoiselessFantasies):
+            mean, variance = self.model.moments(x)
+            variance = variance.unsqueeze(-1).expand_as(mean)
+            shape = (*shape, mean.shape[-1])
+        else:
+            if self._single is None:
+                self._single = SingleInputs(self.model, x[:0].detach())
+            mean, variance, _ = self._single(x)
+        sigma = variance.clamp_min(min_var).sqrt()
+        return mean.reshape(*shape, 1), sigma.reshape(*shape, 1)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
@@ -341,6 +407,10 @@ NEGLIGIBLE = 200.0
 """By how much the logarithm of a part is below the largest one's if its gradient is left out."""
 
 
+BEYOND = 0.05
+"""How far beyond the sources the discount of improvements is complete; it grows up to there."""
+
+
 class AveragedImprovement(AcquisitionFunction):
     r"""The logarithm of an average of improvements, each in units of its own largest value.
 
@@ -352,10 +422,14 @@ class AveragedImprovement(AcquisitionFunction):
 
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
+    What lies beyond the sources is uncertain, and looks promising for that alone. There, each
+    ``α_k`` counts as little as the smallest share does against the largest one.
+
     Args:
         acquisitions: Logarithms of improvements, one for each model.
         shares: A tensor of one share for each; zeros are left out.
         X_reference: An ``m x d`` tensor of inputs all over the search space.
+        model: The model that knows the range of its sources' inputs; if omitted, all counts.
 
     Raises:
         ValueError: If there is not one share for each acquisition.
@@ -372,6 +446,8 @@ class AveragedImprovement(AcquisitionFunction):
     """
 
     _offsets: Tensor
+    _discount: Tensor
+    _range: Tensor | None
 
     @classmethod
     def from_model(
@@ -410,10 +486,14 @@ class AveragedImprovement(AcquisitionFunction):
                 "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
             )
         improvements = [_Improvement(each, best_f) for each in model.members.values()]
-        return cls(improvements, model.improvement_shares, X_reference)
+        return cls(improvements, model.improvement_shares, X_reference, model)
 
     def __init__(
-        self, acquisitions: Sequence[AcquisitionFunction], shares: Tensor, X_reference: Tensor
+        self,
+        acquisitions: Sequence[AcquisitionFunction],
+        shares: Tensor,
+        X_reference: Tensor,
+        model: TransferGP | None = None,
     ) -> None:
         if shares.shape != (len(acquisitions),):
             raise ValueError(
@@ -423,10 +503,15 @@ class AveragedImprovement(AcquisitionFunction):
         super().__init__(acquisitions[0].model)
         used = [index for index, share in enumerate(shares.tolist()) if share > 0]
         self.acquisitions = ModuleList(acquisitions[index] for index in used)
+        self._transform = None if model is None else model.eval().transform_inputs
+        self.register_buffer("_range", None if model is None else model.source_range())
+        logs = shares.detach()[used].log()
+        self.register_buffer("_discount", logs.min() - logs.max())
         points = X_reference.unsqueeze(-2)
         with torch.no_grad():
-            largest = torch.stack([each(points).max() for each in self.acquisitions])
-        self.register_buffer("_offsets", shares.detach()[used].log() - largest)
+            added = self._of_place(points)
+            largest = torch.stack([(each(points) + added).max() for each in self.acquisitions])
+        self.register_buffer("_offsets", logs - largest)
         self.X_pending: Any = getattr(self.acquisitions[0], "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
@@ -442,6 +527,14 @@ class AveragedImprovement(AcquisitionFunction):
             cast(AcquisitionFunction, each).set_X_pending(X_pending)
         super().set_X_pending(X_pending)
 
+    def _of_place(self, X: Tensor) -> Tensor | float:
+        """The logarithm of how much an improvement counts where the inputs are."""
+        if self._range is None or self._transform is None:
+            return 0.0
+        X, (low, high) = self._transform(X), self._range
+        distance = torch.maximum(low - X, X - high).amax(dim=(-2, -1))
+        return self._discount * (distance / BEYOND).clamp(0.0, 1.0)
+
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the average.
 
@@ -454,4 +547,5 @@ class AveragedImprovement(AcquisitionFunction):
         values = torch.stack([each(X) for each in self.acquisitions], dim=-1) + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
         # What adds nothing has no gradient: subnormal numbers slow matrix products down tenfold.
-        return torch.where(counts, values, values.detach()).logsumexp(dim=-1)
+        average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)
+        return average + self._of_place(X)

@@ -9,7 +9,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
@@ -18,7 +18,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor, arange, float32, float64
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.data.datasets import LARGEST, are_in_range
+from botorch_transfer.data.datasets import check_range
 from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -30,21 +30,28 @@ PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
+_NO_SOURCES = (
+    "The source tasks are missing: give the old runs, or what was pre-trained from them, as third "
+    "argument, prior. Without any, use SingleTaskGP."
+)
+
 MODELS: dict[str, type[ConstructedFromDatasets]] = {}
 """Every model class by its name, base classes included: a class joins when it is defined."""
 
 
-def refuse_noise(prior: Any) -> None:
-    """Refuses a tensor as the third argument, where BoTorch's models take ``train_Yvar``.
+def check_prior(prior: Any) -> None:
+    """Refuses what cannot be the third argument, as the noise that BoTorch's models have there.
 
     Args:
         prior: The argument.
 
     Raises:
-        TypeError: If it is a tensor.
+        TypeError: If it is a tensor, or ``None``.
     """
     if isinstance(prior, Tensor):
         raise TypeError("The third argument is the old runs; give train_Yvar by name.")
+    if prior is None:
+        raise TypeError(_NO_SOURCES)
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
@@ -151,8 +158,9 @@ def check_target(
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
-            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: put one "
-            "model an outcome into a ModelListGP."
+            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: "
+            "transfer_models(train_X, train_Y, sources) puts one model an outcome into a "
+            "ModelListGP."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
@@ -195,11 +203,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
     if not bool(tensor.isfinite().all()):
         raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
-    if not are_in_range(tensor):
-        raise InputDataError(
-            f"{name} has a value beyond {LARGEST:g}, whose square is no number of double "
-            "precision: give it in another unit, or as a logarithm."
-        )
+    check_range(name, tensor)
 
 
 class ConstructedFromDatasets(Model):
@@ -267,6 +271,15 @@ class ConstructedFromDatasets(Model):
             bases = [b for b in cls.__mro__[:0:-1] if issubclass(b, ConstructedFromDatasets)]
             doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names, bases)
             cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Says what is missing where a model is called as ``SingleTaskGP`` is."""
+        signature = inspect.getfullargspec(cls.__init__)
+        needed = signature.args[1 : len(signature.args) - len(signature.defaults or ())]
+        # Copies are made without arguments.
+        if (args or kwargs) and "prior" in needed[len(args) :] and "prior" not in kwargs:
+            raise TypeError(_NO_SOURCES)
+        return super().__new__(cls)
 
     @classmethod
     def construct_inputs(

@@ -20,7 +20,9 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.average import MEMBERS, PLAIN_MEMBER, GuardedTransferGP, TransferGP
+from botorch_transfer.average.base import PLAIN_MEMBER
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP

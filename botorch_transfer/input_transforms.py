@@ -6,30 +6,40 @@ one.
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from typing import cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.models.transforms.input import InputTransform, Normalize
+from botorch.models.transforms.input import AffineInputTransform, InputTransform, Normalize
 from botorch.models.utils.assorted import check_min_max_scaling
+from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
+from torch.nn import Module
+
+logger = logging.getLogger(__name__)
 
 
-def frozen_input_transform(transform: InputTransform | None) -> InputTransform | None:
-    """Checks that a transform does not depend on the data it is applied to.
+def frozen_input_transform(
+    transform: InputTransform | None, sources: Sequence[SupervisedDataset] = ()
+) -> InputTransform | None:
+    """Freezes a transform, which then does not depend on the data that it is applied to.
 
     Args:
         transform: The transform, or ``None``.
+        sources: The source tasks. A transform that learns its coefficients, as ``Normalize(d)``
+            without bounds, learns them from the inputs of all tasks together.
 
     Returns:
         A copy in evaluation mode; ``None`` for ``None``.
 
     Raises:
-        ValueError: If the transform would learn its coefficients from data, or has parameters to
-            fit.
+        ValueError: If the transform has parameters to fit, or would learn its coefficients and
+            there are no source tasks.
 
     Example:
         >>> bounds = torch.tensor([[0.0, 10.0], [1.0, 20.0]])
@@ -38,19 +48,59 @@ def frozen_input_transform(transform: InputTransform | None) -> InputTransform |
     """
     if transform is None:
         return None
-    parts = list(transform.modules())
-    if any(getattr(part, "learn_coefficients", False) for part in parts):
-        raise ValueError(
-            f"{type(transform).__name__} would learn its coefficients from the data of one task, "
-            "but all tasks need the same transform: give it bounds, for example "
-            "Normalize(d, bounds=torch.tensor([lower, upper]))."
-        )
+    name, transform = type(transform).__name__, deepcopy(transform)
     if any(parameter.requires_grad for parameter in transform.parameters()):
         raise ValueError(
-            f"{type(transform).__name__} has parameters to fit, but source and target need the "
-            "same, frozen transform: call requires_grad_(False) on it once its parameters are set."
+            f"{name} has parameters to fit, but the GPs of the source tasks are fitted already, to "
+            "inputs that must not change: leave it out, or set its parameters to known values and "
+            "call requires_grad_(False) on it."
         )
-    return deepcopy(transform).eval()
+    if learning := [part for part in transform.modules() if _learns(part)]:
+        if not sources:
+            raise ValueError(
+                f"{name} would learn its coefficients from the data of one task, but all tasks "
+                "need the same transform: pre-train the prior with it, or give it bounds, for "
+                "example Normalize(d, bounds=torch.tensor([lower, upper]))."
+            )
+        X = torch.cat([dataset.X for dataset in sources])
+        transform.to(X).train()(X)
+        _stop_learning(learning)
+        logger.info(f"{name} is fixed by the {len(X):,} inputs of the source tasks.")
+    return transform.eval()
+
+
+def _learns(part: Module) -> bool:
+    return bool(getattr(part, "learn_coefficients", False))
+
+
+def _stop_learning(parts: Iterable[Module]) -> None:
+    for part in parts:
+        cast(AffineInputTransform, part).learn_coefficients = False
+
+
+def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
+    """Freezes a model's transform; one that would learn its coefficients takes those of a prior.
+
+    Args:
+        given: The model's argument.
+        inherited: The prior's transform; the given one learns from it if it is of the same kind.
+
+    Returns:
+        A copy in evaluation mode.
+
+    Raises:
+        ValueError: If the transform is not frozen.
+    """
+    parts = list(given.modules())
+    theirs = [] if inherited is None else list(inherited.modules())
+    if [type(part) for part in parts] != [type(part) for part in theirs]:
+        return cast(InputTransform, frozen_input_transform(given))
+    given = deepcopy(given)
+    pairs = zip(given.modules(), theirs, strict=True)
+    for own, learned in [(own, learned) for own, learned in pairs if _learns(own)]:
+        own.load_state_dict(learned.state_dict())
+        _stop_learning([own])
+    return cast(InputTransform, frozen_input_transform(given))
 
 
 def warn_outside_unit_cube(X: Tensor, whose: str, stacklevel: int = 3) -> None:
@@ -79,7 +129,7 @@ def resolve_input_transform(
 
     Args:
         inherited: The prior's transform.
-        given: The model's argument.
+        given: The model's argument. One that would learn its coefficients takes the prior's.
 
     Returns:
         The transform to use, a copy in evaluation mode.
@@ -89,8 +139,8 @@ def resolve_input_transform(
     """
     if given is None:
         return deepcopy(inherited)
-    given = frozen_input_transform(given)
-    if inherited is not None and given is not None and not _equal(inherited, given):
+    given = as_learned(given, inherited)
+    if inherited is not None and not _equal(inherited, given):
         raise ValueError(
             "The input_transform is not the one that the prior was pre-trained with: leave it out, "
             "and the model inherits the prior's."

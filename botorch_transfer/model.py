@@ -7,35 +7,35 @@ leave-one-out predictions.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import gpytorch
 import torch
 from botorch.cross_validation import efficient_loo_cv
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils import gpt_posterior_settings
 from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean
+from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
+from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
@@ -44,14 +44,20 @@ from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
+from botorch_transfer.gp.frozen import Expansion, FrozenPosterior, Part
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     Hyperparameter,
     default_likelihood,
 )
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
+from botorch_transfer.gp.stationary import Stationary, evaluate
 from botorch_transfer.input_transforms import warn_outside_unit_cube
+
+if TYPE_CHECKING:
+    from botorch_transfer.modular import SourcePosteriorGP
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -100,6 +106,13 @@ MAX_JOINT_POINTS = 512
 """The joint covariance of more points is evaluated only if somebody asks for it."""
 
 
+NUM_SLOPES, _STEP = 64, 0.05
+"""At how many points slopes are evaluated, and over which distance."""
+
+MAX_LENGTHSCALE = 10.0
+"""The lengthscale of an input that has no effect in the unit cube."""
+
+
 def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Replaces inputs so far away that squared distances overflow by the farthest that are not.
 
@@ -138,11 +151,34 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     train_inputs: Any
     train_targets: Tensor
+    prediction_strategy: Any
+
+    weighs_all_sources: ClassVar[bool] = False
+    """Whether the target's data decide how much all sources together count."""
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The model with a posterior of each source task: itself, or of an average a member."""
+        return None
+
+    @property
+    def transfer_share(self) -> float:
+        """In an average, the share of all transfer models against the plain GP; else NaN."""
+        return math.nan
 
     @property
     def num_target_points(self) -> int:
         """The number of target points ``n`` (in each batch)."""
         return self.train_inputs[0].shape[-2]
+
+    @property
+    def own_units(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the model's own units, ``batch_shape x 1`` tensors."""
+        transform: Any = getattr(self, "outcome_transform", None)
+        if isinstance(transform, Standardize):
+            return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
+        zero = self.train_targets.new_zeros(1)
+        return zero, zero + 1.0
 
     def subset_output(self, idcs: list[int]) -> Self:
         """Selects outcomes: there is one only.
@@ -200,6 +236,43 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             tensors.
         """
 
+    @torch.no_grad()
+    def lengthscales(self) -> Tensor:
+        """Says how far each input has to change for the outcome to change as much as it ever does.
+
+        It is the standard deviation over the unit cube of the functions that the model thinks
+        possible, divided by the root mean square of their slopes. So it tells what the fitted
+        lengthscales of a ``SingleTaskGP`` do, for instance to shape a trust region, whatever the
+        model is made of. Inputs are measured after the input transform.
+
+        Returns:
+            A ``batch_shape x d`` tensor, at most ``MAX_LENGTHSCALE``, which an input without
+            effect has.
+
+        Example:
+            >>> model.lengthscales().shape
+            torch.Size([2])
+        """
+        *batch, _, dim = self.eval().train_inputs[0].shape
+        cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
+        X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
+        ones = [1] * len(batch)
+        half = (_STEP / 2 * torch.eye(dim).to(X)).reshape(dim, *ones, 1, dim)
+        # Differences between two points a step apart, along each input at each point.
+        ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
+        with gpt_posterior_settings():
+            function, pairs = self(X.squeeze(-2)), self(ends)
+        covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
+        level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
+        spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
+        spread = spread + function.mean.var(dim=-1, correction=0)
+        change = (pairs.mean @ sign).square() + pairs.covariance_matrix @ sign @ sign
+        change = change.mean(dim=0).movedim(0, -1)
+        if self._is_ensemble:
+            spread, change = spread.mean(dim=-1), change.mean(dim=-2)
+        relative = change / spread.unsqueeze(-1).clamp_min(torch.finfo(X.dtype).tiny)
+        return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
+
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Evaluates each source task's part of the mean, for ``report``.
 
@@ -216,6 +289,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             be of one source.
         """
         return X.new_zeros(len(names), len(X))
+
+    def _is_no_exact_gp(self) -> UnsupportedError:
+        """The error for formulas that would not be those of the model's predictions."""
+        return UnsupportedError(
+            "Marginal likelihoods and BoTorch's leave-one-out formulas are those of an exact GP, "
+            f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+        )
 
     @abstractmethod
     def custom_fit(
@@ -293,9 +373,15 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
+        if input_transform is not None:
+            input_transform.train()  # applied to data, as transform_on_train says
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
+        elif isinstance(likelihood, AddedNoiseLikelihood):
+            learned: Any = default_likelihood(train_X.shape[:-2], None, noise)
+            likelihood = likelihood.learning(learned if likelihood.is_default else likelihood)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -306,8 +392,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
+        if isinstance(likelihood, AddedNoiseLikelihood):
+            likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = train_X.shape[-1] - (task_feature is not None)
-        warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+        if not has_transform:  # what lies beyond the sources stays outside
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 
@@ -361,6 +450,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 "many."
             )
         no_data = not self.training and self.num_target_points == 0
+        if not no_data and self._predicts_at_once(X):
+            with self._as_exact_gp():
+                return self._predict_at_once(X)
         prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
         eager = gpytorch.settings.max_eager_kernel_size
         # BoTorch would evaluate joint covariances of up to 4096 points.
@@ -372,6 +464,40 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         # A prior may be the same everywhere; optimizers ask for its derivative all the same.
         mean = mvn.mean + 0.0 * X.sum(dim=-1)
         return MultivariateNormal(mean, to_linear_operator(evaluated(mvn.lazy_covariance_matrix)))
+
+    def _predicts_at_once(self, X: Tensor) -> bool:
+        """Whether predictions are evaluated without GPyTorch's lazy tensors.
+
+        It needs factors of the training data's covariance, which only ``fast_pred_var``, that
+        BoTorch's ``posterior`` sets, has for any number of these.
+        """
+        settings = gpytorch.settings
+        lazy = settings.prior_mode.on() or settings.skip_posterior_variances.on()
+        few = X.dim() > 1 and X.shape[-2] <= MAX_JOINT_POINTS
+        return few and settings.fast_pred_var.on() and not (lazy or self.training)
+
+    def _predict_at_once(self, X: Tensor) -> MultivariateNormal:
+        """Evaluates the exact GP's posterior: a few products with what is known of the data."""
+        (train_X,) = self.train_inputs
+        strategy: Any = self.prediction_strategy
+        if strategy is None:
+            prior = cast(Any, self)._get_train_prior_distribution([train_X])
+            data = self.train_targets, self.likelihood
+            self.prediction_strategy = strategy = prediction_strategy([train_X], prior, *data)
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        with self._sharing(X):
+            mean = self.mean_module(X)
+            cross = evaluate(self.covar_module, X, train_X)
+            if X.shape[-2] == 1:
+                covariance = evaluate(self.covar_module, X, X, diag=True).unsqueeze(-1)
+            else:
+                covariance = evaluate(self.covar_module, X, X)
+        strategy._last_test_train_covar = cross  # GPyTorch's factor is made with it at hand
+        explained = cross @ strategy.covar_cache
+        covariance = covariance - explained @ explained.mT
+        mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
+        return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
@@ -387,10 +513,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 for the prior at the target's points, as BoTorch's ``loo_cv`` does.
         """
         if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
-            raise UnsupportedError(
-                f"BoTorch's leave-one-out formulas are those of an exact GP, and "
-                f"{type(self).__name__} predicts otherwise: call its loo_posterior() instead."
-            )
+            raise self._is_no_exact_gp()
         return cast(MultivariateNormal, super().forward(x))
 
     _inside = False
@@ -412,12 +535,69 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         finally:
             self._inside = before
 
+    def expand(self, T: Tensor) -> Expansion | None:
+        """Writes the prior in kernel values at fixed inputs, for :meth:`frozen`.
+
+        Args:
+            T: The fixed inputs, a ``T x d`` tensor.
+
+        Returns:
+            The expansion; by default of a constant mean and a stationary kernel, and ``None`` for
+            others.
+        """
+        kernel, mean = Stationary.of(self.covar_module), self.mean_module
+        if kernel is None or not isinstance(mean, ConstantMean):
+            return None
+        return Expansion(
+            [Part.of_kernel(kernel, T)], mean.constant, kernel.scale, T.new_zeros(len(T))
+        )
+
+    @torch.no_grad()
+    def frozen(self, X: Tensor) -> FrozenPosterior | None:
+        """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
+
+        Args:
+            X: An ``r x d`` tensor of inputs whose covariances with others will be asked for.
+
+        Returns:
+            The posterior, without graph to its hyperparameters; ``None`` if the model is no exact
+            GP of stationary kernels, is a batch, has no data, or has an outcome transform that is
+            no standardization.
+        """
+        (train_X,), Y = self.eval().train_inputs, self.train_targets
+        outcomes, inputs = (
+            getattr(self, f"{kind}_transform", None) for kind in ("outcome", "input")
+        )
+        if Y.dim() > 1 or len(Y) == 0 or self._predicts_otherwise:
+            return None
+        if not isinstance(outcomes, Standardize | None) or getattr(inputs, "is_one_to_many", False):
+            return None
+
+        def transform(x: Tensor) -> Tensor:
+            return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
+
+        T = torch.cat([train_X.double(), transform(X)])
+        prior, noise = self.expand(T), self._noise_variance()
+        if prior is None:
+            return None
+        units = (part.squeeze(-1).double() for part in self.own_units)
+        data = T, Y.double(), noise.double()
+        return FrozenPosterior(prior.detached(), *data, transform, *units)
+
     @property
     def _predicts_otherwise(self) -> bool:
         """Whether predictions are not those of the exact GP."""
         own = type(self)
         same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
         return not same
+
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        """Adds the observation noise of new points to a prediction."""
+        if observation_noise is True and isinstance(self.likelihood, AddedNoiseLikelihood):
+            return self.likelihood(mvn, X, noise=torch.zeros_like(mvn.mean))
+        return super()._apply_noise(X, mvn, observation_noise)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Predicts every target point from the others, in the model's own units.
@@ -483,6 +663,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Returns:
             A model with these points among its data.
         """
+        if isinstance(self.likelihood, AddedNoiseLikelihood):
+            kwargs.setdefault("noise", torch.zeros_like(targets))
         if self.num_target_points > 0:
             return super().get_fantasy_model(inputs, targets, **kwargs)
         X = inputs[0] if isinstance(inputs, list) else inputs
@@ -597,10 +779,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             previous: An earlier model, for instance that of the last step, whose hyperparameters
                 are another start. Two starts of which one is near an optimum take a fraction of
                 the evaluations of many. The result then depends on that model, too.
-            **kwargs: Further arguments of BoTorch's own fit: ``optimizer``, ``closure``,
-                ``closure_kwargs``, ``max_attempts``, ``pick_best_of_all_attempts``,
-                ``warning_handler`` and ``caught_exception_types``. It draws from PyTorch's global
-                random numbers.
+            **kwargs: ``max_attempts``, the number of starts, the present values among them;
+                ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
+                ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
+                ``caught_exception_types``; with one of these, attempts are BoTorch's. It draws from
+                PyTorch's global random numbers.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points, or with nothing
@@ -624,6 +807,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """
         of_botorch = {name: value for name, value in kwargs.items() if value is not None}
         of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        if num_restarts is None and of_botorch.keys() <= _ATTEMPTS:
+            attempts, of_botorch = of_botorch.get("max_attempts"), {}
+            num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
         if previous is not None:
             self.check_previous(previous)
@@ -679,6 +865,9 @@ def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str,
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
 """The arguments of BoTorch's own fit."""
+
+_ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
+"""Those that say how many starts there are, whatever the algorithm."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:

@@ -21,9 +21,10 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target, refuse_noise
+from botorch_transfer.arguments import PriorOrData, check_prior, check_target
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumMean
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
@@ -32,6 +33,7 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
     target_hyperparameters,
 )
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import TargetGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.report import transfer_report
@@ -64,7 +66,7 @@ def resolve_prior(
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
-    refuse_noise(prior)
+    check_prior(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):
@@ -174,7 +176,8 @@ class SourcePosteriorGP(ModularTransferGP):
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
-        self._infers_noise = train_Yvar is None and likelihood is None
+        adds = isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default
+        self._infers_noise = train_Yvar is None and (likelihood is None or adds)
         if covar_module is None:
             covar_module = self._residual(sources, own, batch_shape)
         super().__init__(
@@ -212,6 +215,16 @@ class SourcePosteriorGP(ModularTransferGP):
     ) -> Kernel:
         """Makes the default residual kernel."""
         return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The model itself, if its prior has a posterior of each source task."""
+        return self if isinstance(self.prior.gps, ConditionedGPs) else None
+
+    @property
+    def weights(self) -> Tensor:
+        """The source tasks' weights, ``batch_shape x M``; NaN where a method has none."""
+        return torch.full((self.prior.num_tasks,), torch.nan)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Each source's weight times its posterior mean, if the mean is a weighted sum of these."""

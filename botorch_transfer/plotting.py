@@ -26,10 +26,11 @@ from torch import Tensor
 
 from botorch_transfer.arguments import MODELS
 from botorch_transfer.calibration import MODEL, Calibration
+from botorch_transfer.curves.prior import WIDTH_90, CurvePrior
+from botorch_transfer.curves.reading import full_length
 from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.report import ALL, member_on_sources
+from botorch_transfer.report import ALL_SOURCES
 from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
-from botorch_transfer.sources.prior import SourceGPs
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -179,8 +180,8 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
         >>> ax = plot_weights(model)
     """
     _check_single(model)
-    weighted: Any = member_on_sources(model)
-    if not hasattr(weighted, "weights"):
+    weighted = model.member_on_sources
+    if weighted is None:
         raise ValueError(
             f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
             "plot_slice."
@@ -480,7 +481,7 @@ def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) 
         raise TypeError(
             f"This is a {type(report).__name__}: draw the table that model.transfer_report() gives."
         )
-    tasks = report.drop(index=ALL, errors="ignore").fillna({"prediction": 0.0})
+    tasks = report.drop(index=ALL_SOURCES, errors="ignore").fillna({"prediction": 0.0})
     tasks = tasks.sort_values("prediction", ascending=False, kind="stable")[:max_tasks][::-1]
     ax = _axes(ax, figsize=(6, 1.2 + 0.3 * len(tasks)))
     colors = [_VERDICTS.get(verdict, GREY) for verdict in tasks["verdict"]]
@@ -490,8 +491,59 @@ def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) 
     ax.margins(x=0.35)
     ax.set_xlim(left=0.0)
     ax.set_xlabel("share of the prediction")
-    if ALL in report.index:
-        ax.set_title(f"{ALL}: {report['verdict'][ALL]}")
+    if ALL_SOURCES in report.index:
+        ax.set_title(f"{ALL_SOURCES}: {report['verdict'][ALL_SOURCES]}")
+    return ax
+
+
+def plot_curves(
+    prior: CurvePrior,
+    runs: DataFrame,
+    history: DataFrame | None = None,
+    ax: Axes | None = None,
+    task: str = "task",
+    max_curves: int = 60,
+) -> Axes:
+    """Draws learning curves so far with their predicted ends, and old curves behind them.
+
+    Args:
+        prior: What old curves tell.
+        runs: The runs of one task, one row a step, with the columns that the prior was fitted to.
+        history: Old runs likewise; none are drawn if omitted.
+        ax: Where to draw; new axes if omitted.
+        task: The column of ``history`` that names the task.
+        max_curves: The most old curves to draw.
+
+    Returns:
+        The axes. Bars at the full length are 90 % intervals of the final outcomes of partial runs.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        InputDataError: If a column is missing.
+
+    Example:
+        >>> rows = [("monday", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
+        >>> old = DataFrame(rows, columns=["task", "loss", "epoch"])
+        >>> prior = CurvePrior.fit(old, outcome="loss", step="epoch", goal="min")
+        >>> ax = plot_curves(prior, DataFrame({"loss": [1.2, 0.7], "epoch": [1, 2]}), old)
+        >>> ax.get_xlabel()
+        'epoch'
+    """
+    ax = _axes(ax, figsize=(5.5, 3.6))
+    sign = 1.0 if prior.config["goal"] == "max" else -1.0
+    if history is not None:
+        for curve in prior.read(history, task)[:max_curves]:
+            ax.plot(curve.steps, sign * curve.values, color=GREY, alpha=0.3, linewidth=0.8)
+    curves, found = prior.read(runs), prior.predict(runs)
+    full = full_length(curves, prior.config["length"])
+    places = np.linspace(full, 1.04 * full, len(curves))
+    for x, curve, (_, row) in zip(places, curves, found.iterrows(), strict=True):
+        ax.plot(curve.steps, sign * curve.values, color=BLUE)
+        half = WIDTH_90 * row["predicted_std"]
+        if half > 0:
+            ax.errorbar(x, row["predicted_mean"], half, fmt="o", color=VERMILLION, capsize=3)
+    ax.set_xlabel(prior.config["step"])
+    ax.set_ylabel(prior.config["outcome"])
     return ax
 
 
@@ -538,12 +590,11 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
     """Names of the source tasks to show, and their posteriors in the target's units."""
-    informed: Any = member_on_sources(model)
+    informed = model.member_on_sources
     if informed is None:
         return
-    sources: SourceGPs = informed.prior
-    weights = getattr(informed, "weights", torch.zeros(sources.num_tasks))
-    order = weights.argsort(descending=True, stable=True).tolist()
+    sources = informed.prior
+    order = informed.weights.argsort(descending=True, stable=True).tolist()
     inputs = model.transform_inputs(points)
     means, variances = sources.gps.mean(inputs), sources.gps.variance(inputs)
     transform: Any = getattr(informed, "outcome_transform", None)

@@ -408,6 +408,7 @@ class ConditionedPrior(TransferPrior):
     outcome_std: Tensor
     log_posterior: Tensor
     num_points: Tensor
+    input_range: Tensor
     pooled_moments: Tensor
     differences: Tensor
 
@@ -446,6 +447,7 @@ class ConditionedPrior(TransferPrior):
             "num_points": num_points,
             "pooled_moments": pooled,
             "differences": self._differences(),
+            "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
 
     @property

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -27,26 +27,29 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.likelihood import average_log_density
 from botorch_transfer.gp.stationary import squared_distance
 from botorch_transfer.model import TransferModel
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior
 
-CLEAR = 3.0
+if TYPE_CHECKING:
+    from botorch_transfer.modular import SourcePosteriorGP
+
+CLEAR_FACTOR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""
 
 NO_SIGN = 2.0
 """The log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
 
-ENOUGH_POINTS = 8
+POINTS_TO_JUDGE = 8
 """The number of target points by which a source that resembles the target would have shown it."""
 
 FEW_POINTS = 5
 """With fewer target points there is no verdict: a source can look like anything by chance."""
 
-SMALL = 0.05
+SMALL_SHARE = 0.05
 """A source with a smaller share of the prediction is hardly used, and cannot be why it is right."""
 
 ENOUGH_SPREAD = 0.3
@@ -58,9 +61,9 @@ SCALES = (0.03, 0.1, 0.3, 1.0)
 NOISES = (1e-4, 1e-2)
 MAX_POINTS = 100
 
-ALL = "all sources"
-USED = "used, not yet tested"
-COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inverted", "verdict"]
+ALL_SOURCES = "all sources"
+NOT_YET_TESTED = "used, not yet tested"
+REPORT_COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inverted", "verdict"]
 
 
 @torch.no_grad()
@@ -102,47 +105,28 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
     """
     if len(model.batch_shape):
         raise ValueError("The model is a batch of models: report on one at a time.")
-    informed = member_on_sources(model)
-    shares: Tensor | None = getattr(model, "shares", None)
-    weight = np.nan if shares is None else float(shares[:-1].sum())
-    if informed is not None:
-        return _report_on_sources(model, informed, weight)
-    if not hasattr(model, "transfer_weight"):
+    weight = model.transfer_share
+    if model.member_on_sources is not None:
+        return _report_on_sources(model, model.member_on_sources, weight)
+    if not model.weighs_all_sources:
         raise ValueError(
             f"{type(model).__name__} has no posterior of each source task to report on: use a "
             "model on SourceGPs, TransferGP, or GuardedTransferGP."
         )
-    if model.num_target_points < ENOUGH_POINTS:
-        verdict = USED if weight >= SMALL else "unclear"
+    if model.num_target_points < POINTS_TO_JUDGE:
+        verdict = NOT_YET_TESTED if weight >= SMALL_SHARE else "unclear"
     else:
         verdict = "helpful" if weight >= 0.5 else "misleading"
     unknown = [np.nan] * 2
     row = (*unknown, weight, np.nan, *unknown, verdict)
-    return pd.DataFrame([row], index=[ALL], columns=COLUMNS)
-
-
-def member_on_sources(model: TransferModel) -> TransferModel | None:
-    """Finds the model that has a posterior of each source task, in an average or by itself.
-
-    Args:
-        model: A model.
-
-    Returns:
-        The first of its members, or else the model, whose prior holds independent source GPs.
-    """
-    for candidate in (*getattr(model, "members", {}).values(), model):
-        prior = getattr(candidate, "prior", None)
-        if isinstance(prior, ConditionedPrior) and isinstance(prior.gps, ConditionedGPs):
-            return candidate
-    return None
+    return pd.DataFrame([row], index=[ALL_SOURCES], columns=REPORT_COLUMNS)
 
 
 def _report_on_sources(
-    model: TransferModel, informed: TransferModel, weight: float
+    model: TransferModel, informed: SourcePosteriorGP, weight: float
 ) -> pd.DataFrame:
     """The report on a model one of whose members, or which itself, is on :class:`SourceGPs`."""
-    sources = cast(ConditionedPrior, informed.prior)
-    weights = getattr(informed, "weights", torch.full((sources.num_tasks,), torch.nan))
+    sources = informed.prior
     predicted, explained = source_shares(model, sources)
     findings, factors, slopes = _findings(model, sources)
     verdicts = [
@@ -155,7 +139,7 @@ def _report_on_sources(
         {
             "prediction": predicted.tolist(),
             "variance": explained.tolist(),
-            "weight": weights.tolist(),
+            "weight": informed.weights.tolist(),
             "slope": slopes.tolist(),
             "helpful": helpful.tolist(),
             "inverted": inverted.tolist(),
@@ -165,7 +149,7 @@ def _report_on_sources(
     )
     # All sources together have no slope.
     total = [float(predicted.sum()), float(explained.sum()), weight, np.nan, np.nan, np.nan, whole]
-    return pd.concat([report, pd.DataFrame([total], index=[ALL], columns=COLUMNS)])
+    return pd.concat([report, pd.DataFrame([total], index=[ALL_SOURCES], columns=REPORT_COLUMNS)])
 
 
 def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tensor, Tensor]:
@@ -241,11 +225,11 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
     if num_points < FEW_POINTS:
         return "unclear"
     tells = spread >= ENOUGH_SPREAD
-    if max(helpful, inverted) > CLEAR:
+    if max(helpful, inverted) > CLEAR_FACTOR:
         if helpful > inverted:
             return "helpful"
         return "inverted" if tells else "unclear"
-    enough = num_points >= ENOUGH_POINTS and tells
+    enough = num_points >= POINTS_TO_JUDGE and tells
     return "irrelevant" if enough and max(helpful, inverted) <= NO_SIGN else "unclear"
 
 
@@ -264,9 +248,9 @@ def source_verdict(finding: str, share: float) -> str:
         >>> source_verdict("helpful", share=0.4), source_verdict("helpful", share=0.01)
         ('helpful', 'hardly used')
     """
-    if finding == "helpful" and share < SMALL:
+    if finding == "helpful" and share < SMALL_SHARE:
         return "hardly used"
-    return USED if finding == "unclear" and share >= SMALL else finding
+    return NOT_YET_TESTED if finding == "unclear" and share >= SMALL_SHARE else finding
 
 
 def history_verdict(
@@ -294,17 +278,17 @@ def history_verdict(
     """
     num_helpful = findings.count("helpful")
     carried = sum(s for s, finding in zip(shares, findings, strict=True) if finding == "helpful")
-    if carried >= SMALL:
+    if carried >= SMALL_SHARE:
         if 2 * num_helpful > len(findings):
             return "helpful"
-        if float(np.logaddexp.reduce(helpful)) - math.log(len(helpful)) > CLEAR:
+        if float(np.logaddexp.reduce(helpful)) - math.log(len(helpful)) > CLEAR_FACTOR:
             return "partly helpful"
     # Of many sources, one may look inverted by chance.
     if 4 * findings.count("inverted") >= len(findings):
         return "misleading"
     if 2 * findings.count("irrelevant") > len(findings):
         return "irrelevant"
-    return USED if sum(shares) >= SMALL else "unclear"
+    return NOT_YET_TESTED if sum(shares) >= SMALL_SHARE else "unclear"
 
 
 def slope_evidence(

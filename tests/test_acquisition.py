@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from botorch.acquisition import (
@@ -18,19 +20,15 @@ from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
-from botorch_transfer import (
-    FullyBayesianHyperpriorGP,
-    ScaMLGP,
-    TransferGP,
-    acquisition,
-)
+from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,
     PriorUpperConfidenceBound,
     noisy_improvement,
 )
-from botorch_transfer.average import member_shares
+from botorch_transfer.average.transfer import member_shares
+from tests.families import ShiftedSines
 
 X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
 NONE = torch.empty(0, 1, dtype=torch.double)
@@ -380,3 +378,35 @@ def test_what_cannot_be_averaged_is_refused():
     found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
     with pytest.raises(UnsupportedError, match="one candidate, but X has 2: give optimize_acqf"):
         found(TEST_X.expand(9, 2, 2))
+
+
+# ---------------------------------------------------------------------------- beyond the sources
+
+
+def test_what_lies_beyond_the_sources_counts_less():
+    """By formulas; the sources end at 0.7 of the second input."""
+    family = ShiftedSines()
+    inside = torch.tensor([1.0, 0.7], dtype=torch.double)
+    sources = {}
+    for seed in range(3):
+        X = inside * family.inputs(20, seed=seed)
+        X[:2] = torch.stack([inside, 0 * inside])
+        sources[f"task {seed}"] = (X, family.value(X, 0.1 * seed))
+    X = torch.tensor([[0.5, 0.3], [0.2, 0.6], [0.9, 0.1]], dtype=torch.double)
+    model = TransferGP(X, family.value(X), sources)
+    torch.testing.assert_close(
+        model.source_range(),
+        torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double),
+    )
+    shares = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
+    model.improvement_shares.data = shares
+    found = AveragedImprovement.from_model(model, 40.0, X)
+    each = [LogExpectedImprovement(member, best_f=40.0) for member in model.members.values()]
+    everywhere = AveragedImprovement(each, shares, X)
+    tested = torch.tensor([[[0.4, 0.65]], [[1.0, 0.725]], [[0.0, 1.0]]], dtype=torch.double)
+    discount = torch.tensor([0.0, 0.5, 1.0], dtype=torch.double) * math.log(1 / 3)
+    torch.testing.assert_close(found(tested), everywhere(tested) + discount)
+    model.improvement_shares.data = torch.full_like(shares, 1 / 3)  # no improvement for long
+    later = AveragedImprovement.from_model(model, 40.0, X)
+    evenly = AveragedImprovement(each, model.improvement_shares, X)
+    torch.testing.assert_close(later(tested), evenly(tested))

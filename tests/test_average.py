@@ -23,14 +23,8 @@ from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import SumLinearOperator
 
-from botorch_transfer import (
-    GuardedTransferGP,
-    ScaMLGP,
-    SourceGPs,
-    SourcePopulation,
-    TransferGP,
-)
-from botorch_transfer.average import PlainGP, mixed, mixed_moments
+from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopulation, TransferGP
+from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
@@ -274,6 +268,20 @@ def test_noise_of_observations_is_that_of_the_mixture(build, n):
     known = model.posterior(TEST_X, observation_noise=torch.full_like(latent.mean, 0.5))
     scale = model.outcome_transform.stdvs.square()
     torch.testing.assert_close(known.variance, latent.variance + 0.5 * scale)
+
+
+def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):
+    model = build(0, train_Yvar=torch.empty(0, 1, dtype=torch.double))
+    for number, each in enumerate(model.members.values()):
+        each.likelihood.stand_in = 0.002 * (number + 1)
+    model.update_weights()
+    latent, noisy = (model.posterior(TEST_X, observation_noise=noise) for noise in (False, True))
+    scales = [each.outcome_transform.stdvs.square() for each in model.members.values()]
+    expected = sum(
+        share * 0.002 * (number + 1) * scale
+        for number, (share, scale) in enumerate(zip(model.shares.tolist(), scales, strict=True))
+    )
+    torch.testing.assert_close(noisy.variance, latent.variance + expected)
 
 
 def test_copies_have_members_of_their_own(build):

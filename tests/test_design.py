@@ -13,18 +13,26 @@ FILES = {
     path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted(ROOT.rglob("*.py"))
 }
+BELOW_DATA = {"memo", "saving", "_botorch", "outcome_transforms", "input_transforms"}
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
-ABOVE = {"average", "plotting", "calibration", "suggestion", "ax", "optuna"}
+USING = {"acquisition", "calibration", "plotting", "suggestion", "ax", "optuna"}
+ABOVE = {"average", *USING}
+SHARED = {"arguments", "model", "modular", "report"}
 NOT_BELOW = {
-    "search_space": {"data", "gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
-    "data": {"gp", "prior", "model", "modular", "report", *METHODS, *ABOVE},
-    "gp": {"prior", "model", "modular", "report", *METHODS, *ABOVE},
-    "prior": {"model", "modular", "report", *METHODS, *ABOVE},
+    **{key: {"data", "gp", "prior", *SHARED, *METHODS, *ABOVE} for key in BELOW_DATA},
+    "search_space": {"data", "gp", "prior", *SHARED, *METHODS, *ABOVE},
+    "data": {"gp", "prior", *SHARED, *METHODS, *ABOVE},
+    "gp": {"prior", *SHARED, *METHODS, *ABOVE},
+    "prior": {*SHARED, *METHODS, *ABOVE},
+    "arguments": {"model", "modular", "report", *METHODS, *ABOVE},
     "model": {"modular", "report", *METHODS, *ABOVE},
     "report": {"modular", *METHODS, *ABOVE},
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
-    "average": {"plotting", "suggestion", "ax", "optuna"},
+    "average": USING,
+    "several_outcomes": USING,
+    "acquisition": USING - {"acquisition"},
+    "calibration": USING - {"acquisition", "calibration"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }
@@ -37,7 +45,7 @@ CONCRETE_BASES = {
 }
 """Concrete classes that have subclasses; no further ones."""
 
-HASATTR = {"ax/model_inputs", "average", "model", "plotting", "report", "sources/prior"}
+HASATTR = {"ax/model_inputs", "average/base", "model", "plotting"}
 """Files that ask objects of other packages, or of any of several kinds, for an attribute."""
 
 

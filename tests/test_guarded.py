@@ -24,9 +24,13 @@ from botorch_transfer import (
     SourceGPs,
     SourceHierarchy,
     TwoStageTransferGP,
-    average,
 )
-from botorch_transfer.average import leave_one_out_evidence, prior_evidence, weight_of_evidence
+from botorch_transfer.average import guarded
+from botorch_transfer.average.guarded import (
+    leave_one_out_evidence,
+    prior_evidence,
+    weight_of_evidence,
+)
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
 from tests.models.contract import copy_hyperparameters
@@ -113,7 +117,7 @@ def test_without_points_a_history_at_odds_with_itself_is_not_followed(monkeypatc
     assert posterior.mean.std() < 1e-6
     assert (posterior.variance > 0).all()
     with monkeypatch.context() as patched:
-        patched.setattr(average, "AGREEMENT", -torch.inf)
+        patched.setattr(guarded, "AGREEMENT", -torch.inf)
         assert GuardedTransferGP(X, Y, prior).transfer_weight == 1
     # One point is evidence, and all that counts from then on.
     assert GuardedTransferGP(*FAMILY.target(1), prior).transfer_weight > 0
@@ -181,7 +185,7 @@ def test_evidence_of_few_points_is_that_before_the_fit(n, monkeypatch):
     before = fresh.evidence()
     fitted = fit(fresh)
     torch.testing.assert_close(fitted.evidence(), before)
-    monkeypatch.setattr(average, "BLIND_POINTS", 0)
+    monkeypatch.setattr(guarded, "BLIND_POINTS", 0)
     assert not torch.equal(GuardedTransferGP(X, Y, PRIOR).evidence(), before)
 
 

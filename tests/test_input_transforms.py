@@ -78,7 +78,7 @@ def test_frozen_transforms_are_copied(transform) -> None:
 def test_transforms_that_learn_are_refused(transform) -> None:
     message = (
         f"{type(transform).__name__} would learn its coefficients from the data of one task, but "
-        "all tasks need the same transform: give it bounds, for example "
+        "all tasks need the same transform: pre-train the prior with it, or give it bounds"
     )
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(transform)

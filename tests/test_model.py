@@ -37,9 +37,9 @@ from botorch_transfer import (
     TransferGP,
     TwoStageTransferGP,
 )
-from botorch_transfer.model import LogLikelihoodTerm, TargetGP
+from botorch_transfer.model import MAX_LENGTHSCALE, LogLikelihoodTerm, TargetGP
 from tests.families import ShiftedSines
-from tests.models.contract import assert_same_posterior, copy_hyperparameters
+from tests.models.contract import MINIMAL, assert_same_posterior, copy_hyperparameters
 
 FAMILY = ShiftedSines()
 
@@ -171,10 +171,23 @@ def test_fit_takes_what_it_knows_only(n: int) -> None:
     message = "no argument 'timeout_sec'.*max_attempts.*of the optimizer into optimizer_kwargs"
     with pytest.raises(ValueError, match=message):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
-    for name in ("num_restarts", "seed"):
-        message = f"{name} is of the fit from several starts, and max_attempts of BoTorch's own"
-        with pytest.raises(ValueError, match=message):
-            fit_gpytorch_mll(mll, max_attempts=1, **{name: 0})
+    with pytest.raises(ValueError, match="num_restarts is of the fit from several starts, and max"):
+        fit_gpytorch_mll(mll, max_attempts=1, num_restarts=0)
+    with pytest.raises(ValueError, match="seed is of the fit from several starts, and optimizer"):
+        fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, seed=0)
+
+
+@pytest.mark.parametrize("model_class", [ScaMLGP, TransferGP])
+def test_attempts_are_starts(model_class: Any) -> None:
+    """One algorithm, whether their number is said in BoTorch's words or in ours."""
+    fitted = []
+    for options in ({"max_attempts": 3, "pick_best_of_all_attempts": True}, {"num_restarts": 2}):
+        model = model_class(*FAMILY.target(4), FAMILY.sources())
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll, seed=1, optimizer_kwargs={"options": {"maxiter": 5}}, **options)
+        fitted.append(dict(model.named_parameters()))
+    for name, parameter in fitted[0].items():
+        assert torch.equal(parameter, fitted[1][name]), name
 
 
 def test_arguments_reach_the_optimizer() -> None:
@@ -313,3 +326,20 @@ def test_refuses_data_whose_covariance_cannot_be_factorized() -> None:
     for predict in (partial(model.posterior, X), model.loo_posterior):
         with pytest.raises(InputDataError, match="target's data is not positive definite: give in"):
             predict()
+
+
+def test_lengthscales_by_formulas():
+    """An RBF kernel has slopes of variance ``outputscale / lengthscale²``."""
+    model = MINIMAL.target(0)
+    kernel, lengthscales = model.covar_module.base_kernel, torch.tensor([0.3, 0.6])
+    kernel.lengthscale = lengthscales
+    X = torch.rand(2000, 2, dtype=torch.double)
+    covariance = kernel(X).to_dense().detach()
+    ratio = (1 - covariance.mean()).sqrt().float()
+    torch.testing.assert_close(
+        model.lengthscales().float(), lengthscales * ratio, rtol=0.03, atol=0
+    )
+    kernel.lengthscale = torch.tensor([0.3, 1e6])
+    assert float(model.lengthscales()[1]) == pytest.approx(MAX_LENGTHSCALE)
+    model.covar_module.outputscale = 1e-300
+    assert model.lengthscales().isfinite().all()

@@ -31,12 +31,14 @@ from botorch_transfer import (
     plotting,
 )
 from botorch_transfer.calibration import Calibration
+from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.plotting import (
     PAPER,
     STYLES,
     Style,
     plot_calibration,
+    plot_curves,
     plot_report,
     plot_slice,
     plot_weights,
@@ -379,3 +381,14 @@ def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
 def test_method_without_a_style_is_refused():
     with pytest.raises(ValueError, match="Method 'mine' has no colour yet"):
         style_of("mine")
+
+
+def test_curves_are_drawn_with_the_predicted_end() -> None:
+    rows = [("old", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
+    old = pd.DataFrame(rows, columns=["task", "loss", "epoch"])
+    prior = CurvePrior.fit(old, "loss", "epoch", "min")
+    ax = plot_curves(prior, pd.DataFrame({"loss": [1.2, 0.7], "epoch": [1, 2]}), old)
+    # three old curves, the new one, and the bar's marker and caps
+    assert [len(line.get_xdata()) for line in ax.lines[:4]] == [10, 10, 10, 2]
+    assert ax.containers[0].lines[0].get_xdata().item() == 10
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "loss")

@@ -20,10 +20,10 @@ from botorch_transfer import (
     report,
 )
 from botorch_transfer.report import (
-    ALL,
-    COLUMNS,
-    SMALL,
-    USED,
+    ALL_SOURCES,
+    NOT_YET_TESTED,
+    REPORT_COLUMNS,
+    SMALL_SHARE,
     history_verdict,
     slope_evidence,
     source_finding,
@@ -57,10 +57,12 @@ def test_names_what_each_source_is(model_class, known_noise):
     prior = {"population": POPULATION, "scaml": PRIOR} if model_class is TransferGP else PRIOR
     model = model_class(X, Y, prior, torch.full_like(Y, 0.01) if known_noise else None)
     report = model.transfer_report()
-    assert report.columns.tolist() == COLUMNS
-    assert report.index.tolist() == ["like", "opposite", "other", ALL]
+    assert report.columns.tolist() == REPORT_COLUMNS
+    assert report.index.tolist() == ["like", "opposite", "other", ALL_SOURCES]
     expected = ["helpful", "inverted", "irrelevant", "partly helpful"]
-    if report.loc["like", "prediction"] < SMALL:  # an unfitted guard that prefers the plain GP
+    if (
+        report.loc["like", "prediction"] < SMALL_SHARE
+    ):  # an unfitted guard that prefers the plain GP
         assert float(model.shares[0]) < 0.1
         expected = ["hardly used", "inverted", "irrelevant", "misleading"]
     assert report["verdict"].tolist() == expected
@@ -70,17 +72,17 @@ def test_names_what_each_source_is(model_class, known_noise):
     weights = model.get_submodule(weighted).weights.tolist()
     assert report["weight"].tolist()[:3] == pytest.approx(weights)
     if weighted:
-        assert report.loc[ALL, "weight"] == pytest.approx(1 - float(model.shares[-1]))
+        assert report.loc[ALL_SOURCES, "weight"] == pytest.approx(1 - float(model.shares[-1]))
     else:
-        assert np.isnan(report.loc[ALL, "weight"])
+        assert np.isnan(report.loc[ALL_SOURCES, "weight"])
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_a_few_points_are_no_test(n):
     model = ScaMLGP(*FAMILY.target(n), PRIOR)
     report = model.transfer_report()
-    assert (report["prediction"] >= SMALL).all()
-    assert set(report["verdict"]) == {USED}
+    assert (report["prediction"] >= SMALL_SHARE).all()
+    assert set(report["verdict"]) == {NOT_YET_TESTED}
     assert report["variance"].isna().all() == (n < 2)
     model.weights = torch.tensor([0.3, 0.3, 0.001])
     assert model.transfer_report().loc["other", "verdict"] == "unclear"
@@ -101,9 +103,9 @@ def test_shares_by_hand():
     expected = both.cov(correction=0)[0, 1] / both[1].var(correction=0)
     torch.testing.assert_close(explained[0], expected)
     report = model.transfer_report()
-    assert report.loc["other", "prediction"] < SMALL < report.loc["like", "prediction"]
-    assert report.loc[ALL, "prediction"] == pytest.approx(float(predicted.sum()))
-    assert report.loc[ALL, "variance"] == pytest.approx(float(explained.sum()))
+    assert report.loc["other", "prediction"] < SMALL_SHARE < report.loc["like", "prediction"]
+    assert report.loc[ALL_SOURCES, "prediction"] == pytest.approx(float(predicted.sum()))
+    assert report.loc[ALL_SOURCES, "variance"] == pytest.approx(float(explained.sum()))
 
 
 def test_parts_of_a_population_add_up_to_its_mean():
@@ -142,7 +144,7 @@ def test_constant_outcomes_explain_nothing():
 
 @pytest.mark.parametrize(
     ("n", "weight", "verdict"),
-    [(10, 0.9, "helpful"), (10, 0.1, "misleading"), (4, 0.9, USED), (4, 0.01, "unclear")],
+    [(10, 0.9, "helpful"), (10, 0.1, "misleading"), (4, 0.9, NOT_YET_TESTED), (4, 0.01, "unclear")],
 )
 def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     model = GuardedTransferGP(
@@ -150,8 +152,11 @@ def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     )
     model.transfer_weight.data.fill_(weight)
     report = model.transfer_report()
-    assert report.index.tolist() == [ALL]
-    assert report.loc[ALL, ["weight", "verdict"]].tolist() == [pytest.approx(weight), verdict]
+    assert report.index.tolist() == [ALL_SOURCES]
+    assert report.loc[ALL_SOURCES, ["weight", "verdict"]].tolist() == [
+        pytest.approx(weight),
+        verdict,
+    ]
     with pytest.raises(ValueError, match="MeanHierarchicalGP has no posterior of each source"):
         transfer_report(model.transfer)
 
@@ -179,7 +184,7 @@ def test_findings_and_verdicts():
     assert source_finding(1.0, -1.0, num_points=8, spread=0.1) == "unclear"
     assert source_finding(-1.0, 5.0, num_points=8, spread=0.1) == "unclear"
     assert source_finding(5.0, -1.0, num_points=8, spread=0.1) == "helpful"
-    for small, large in (("hardly used", "helpful"), ("unclear", USED)):
+    for small, large in (("hardly used", "helpful"), ("unclear", NOT_YET_TESTED)):
         finding = small if small == "unclear" else large
         assert source_verdict(finding, share=0.049) == small
         assert source_verdict(finding, share=0.051) == large
@@ -197,7 +202,7 @@ def test_findings_and_verdicts():
         (["irrelevant", "irrelevant", "irrelevant", "inverted"], 0.1, "misleading"),
         (["irrelevant"] * 4 + ["inverted"], 0.1, "irrelevant"),
         (["irrelevant", "irrelevant", "unclear"], 0.1, "irrelevant"),
-        (["irrelevant", "unclear"], 0.1, USED),
+        (["irrelevant", "unclear"], 0.1, NOT_YET_TESTED),
         (["irrelevant", "unclear"], 0.01, "unclear"),
     ],
 )

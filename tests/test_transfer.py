@@ -27,7 +27,8 @@ from botorch_transfer import (
     SourcePopulation,
     TransferGP,
 )
-from botorch_transfer.average import MEMBERS, PATIENCE, PLAIN_MEMBER, PlainGP, member_shares
+from botorch_transfer.average.base import PLAIN_MEMBER, PlainGP
+from botorch_transfer.average.transfer import MEMBERS, PATIENCE, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import SCALE, ShiftedSines
@@ -173,7 +174,7 @@ RAW = {"input_transform": raw_transform()}
 
 def test_a_learned_input_transform_is_refused():
     with pytest.raises(ValueError, match="bounds"):
-        TransferGP(*target(3), SOURCES, input_transform=Normalize(2))
+        TransferGP(*target(3), PRIOR, input_transform=Normalize(2))
 
 
 # ----------------------------------------------------------------------------------- the plain GP

@@ -14,6 +14,7 @@ except ImportError as error:
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
 from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.model_inputs import locate_prior
+from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
 from botorch_transfer.ax.strategy import (
     TransferGenerators,
     register,
@@ -25,6 +26,7 @@ register()
 
 __all__ = [
     "EncodedHistory",
+    "TransferEarlyStoppingStrategy",
     "TransferGenerators",
     "attach_history",
     "domain_from_ax",

@@ -25,6 +25,7 @@ from ax.adapter.transforms.one_hot import OneHot
 from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardization_parameters
 from ax.core import Experiment, ObservationFeatures, SearchSpace
 from ax.core.search_space import SearchSpaceDigest
+from ax.core.trial_status import TrialStatus
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
@@ -39,6 +40,9 @@ from botorch_transfer.ax.model_inputs import (
     load_prior_file,
     prior_moments,
 )
+from botorch_transfer.ax.stopping import curves_of
+from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves.tables import outcomes_by_task
 
 Moments = dict[str, tuple[float, float] | None]
 """Mean and standard deviation by metric; ``None``: those of the target's own outcomes."""
@@ -226,6 +230,7 @@ class TransferAdapter(TorchAdapter):
     ) -> tuple[Any, ...]:
         """Adds the source tasks to the data of metrics with history, which may have none yet."""
         known, config = self.history_moments(), self._optimization_config
+        experiment_data, added = self._with_predicted_ends(experiment_data)
         observed = experiment_data.observation_data
         columns = observed["mean"] if not observed.empty else {}
         present = [n for n in outcomes if n in columns and columns[n].notna().any()]
@@ -245,11 +250,42 @@ class TransferAdapter(TorchAdapter):
                 Yvar=dataset.Yvar,
                 group_indices=dataset.group_indices,
                 transferred=self._transferred(name, parameters),
+                added=added.get(name),
                 **called,
             )
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]
         return [datasets[name] for name in ordered], ordered, every
+
+    def _with_predicted_ends(self, experiment_data: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Replaces the outcomes of trials that were stopped early by their predicted ends.
+
+        Returns:
+            The data, and by metric the variances of the outcomes that are left: zero for complete
+            trials. Until a trial is complete, those that were stopped have no outcome.
+        """
+        experiment, added = self._experiment, dict[str, torch.Tensor]()
+        stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]
+        observed = experiment_data.observation_data
+        if not stopped or observed.empty:
+            return experiment_data, added
+        observed = observed.copy()
+        indices = observed.index.get_level_values("trial_index")
+        t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
+        for name in observed["mean"].columns:
+            curves = curves_of(experiment, experiment.lookup_data(), name, self._sign(name))
+            if not stopped & curves.keys():
+                continue
+            found = outcomes_by_task(CurvePrior.if_complete([*curves.values()]), [*curves.values()])
+            scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)
+            for index, mean, variance in zip(curves, found.mean, found.variance, strict=True):
+                if index in stopped:
+                    end = (self._sign(name) * mean - t.Ymean.get(name, 0.0)) / scale
+                    observed.loc[indices == index, ("mean", name)] = end
+                    variances[index] = variance / scale**2
+            left = indices[observed["mean", name].notna()]
+            added[name] = torch.tensor([variances[i] for i in left], dtype=torch.double)
+        return replace(experiment_data, observation_data=observed), added
 
     def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])

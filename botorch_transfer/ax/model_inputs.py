@@ -31,9 +31,12 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.average import MEMBERS, AveragedGP, GuardedTransferGP, TransferGP
+from botorch_transfer.average.base import AveragedGP
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
 from botorch_transfer.data import SourceData, as_datasets, default_context
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.memo import Memo
@@ -74,14 +77,21 @@ class TransferDataset(SupervisedDataset):
         X: A ``n x d`` tensor of inputs; ``n`` may be zero.
         Y: A ``n x 1`` tensor of outcomes.
         transferred: What the model learns from.
+        added: A ``n`` tensor of variances that come on top of the noise.
         **kwargs: Those of ``SupervisedDataset``.
     """
 
     def __init__(
-        self, X: Tensor, Y: Tensor, *, transferred: Transferred | None = None, **kwargs: Any
+        self,
+        X: Tensor,
+        Y: Tensor,
+        *,
+        transferred: Transferred | None = None,
+        added: Tensor | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(X, Y, **kwargs)
-        self.transferred = transferred
+        self.transferred, self.added = transferred, added
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
         """Copies the data, or selects rows.
@@ -94,7 +104,9 @@ class TransferDataset(SupervisedDataset):
             The new data set, with the same source tasks.
         """
         copied = cast(TransferDataset, super().clone(deepcopy, mask))
-        copied.transferred = self.transferred
+        copied.transferred, copied.added = self.transferred, self.added
+        if mask is not None and self.added is not None:
+            copied.added = self.added[mask]
         return copied
 
 
@@ -152,6 +164,12 @@ def transfer_model_inputs(
     if Yvar is not None and not Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise is inferred.")
         Yvar = None
+    added = dataset.added if isinstance(dataset, TransferDataset) else None
+    if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
+        if Yvar is None:
+            options["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
+        else:
+            Yvar = Yvar + added.to(Yvar).unsqueeze(-1)
     target = SupervisedDataset(
         dataset.X,
         dataset.Y,

@@ -31,11 +31,12 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from ax.storage.transform_registry import register_transform
 
 from botorch_transfer import models, report
-from botorch_transfer.average import TransferGP
+from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
+from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
 from botorch_transfer.model import TransferModel
 
 Path = str | os.PathLike[str]
@@ -72,6 +73,9 @@ def register() -> None:
     for stored in (TransferHistory, AuxiliaryHistory):
         CORE_ENCODER_REGISTRY[stored] = stored.to_json
         CORE_DECODER_REGISTRY[stored.__name__] = stored
+    stopping = TransferEarlyStoppingStrategy
+    CORE_ENCODER_REGISTRY[stopping] = stopping.to_dict
+    CORE_DECODER_REGISTRY[stopping.__name__] = stopping
     CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
 
 

@@ -285,6 +285,23 @@ def are_in_range(values: Tensor) -> Tensor:
     return (values.isfinite() & (values.abs() <= LARGEST)).all()
 
 
+def check_range(what: str, values: Tensor) -> None:
+    """Refuses finite values whose variance would not be finite.
+
+    Args:
+        what: What they are, for the message.
+        values: The values.
+
+    Raises:
+        InputDataError: If a value is too large.
+    """
+    if not are_in_range(values):
+        raise InputDataError(
+            f"{what} has a value beyond {LARGEST:g}, whose square is no number of double "
+            "precision: give it in another unit, or as a logarithm."
+        )
+
+
 def _check_values(name: str, dataset: SupervisedDataset) -> None:
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
         if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
@@ -292,11 +309,7 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
                 f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
                 "failed runs, or give them a finite outcome (from_dataframe does both)."
             )
-        if not are_in_range(tensor):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} has a value beyond {LARGEST:g}, whose square is no "
-                "number of double precision: give it in another unit, or as a logarithm."
-            )
+        check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(
             f"Task {name!r}: Yvar has a value that is not positive: raise it to a small variance, "

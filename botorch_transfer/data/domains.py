@@ -22,6 +22,7 @@ from torch import Tensor
 
 from botorch_transfer.data.datasets import SourceData, as_datasets, task_names
 from botorch_transfer.data.tables import from_dataframe
+from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.search_space import SearchSpace
 
 
@@ -101,6 +102,8 @@ class Domain:
         set_field, context = object.__setattr__, self.context
         set_field(self, "datasets", as_datasets(self.source_data))
         set_field(self, "task_names", task_names(self.source_data))
+        frozen = frozen_input_transform(self.input_transform, self.datasets)
+        set_field(self, "input_transform", frozen)
         set_field(self, "discrete_dims", _as_indices(self.dim, self.discrete_dims))
         set_field(self, "has_default_context", context is None)
         X = self.datasets[0].X

@@ -116,3 +116,38 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
     # next to other spaces' rows, whole numbers were read as floats; ordinal values are integers
     whole = [p.name for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)]
     return history.astype(dict.fromkeys(whole, "int64"))
+
+
+def load_learning_curves(space: str) -> pd.DataFrame:
+    """Learning curves of scikit-learn classifiers on the tasks of the tuning history.
+
+    Use them to try what runs are worth that stop early. On each of the 18 tasks, 40 configurations
+    of the MLP were trained for 30 epochs, and 20 of the gradient boosting for 80 stages; the loss
+    is that on the half of the rows that was held out.
+
+    Args:
+        space: `"mlp"` or `"gbm"`.
+
+    Returns:
+        One row a step: `task`, `run` (its number on the task), the parameters (but for
+        `n_estimators`), `step`, and `log_loss` (nats a sample, to minimize), NaN from where
+        training diverged.
+
+    Raises:
+        ValueError: If there are no curves of that space.
+
+    Example:
+        >>> int(load_learning_curves("mlp")["step"].max())
+        30
+    """
+    if space not in ("gbm", "mlp"):
+        raise ValueError(f"There are no curves of the space {space!r}; choose 'mlp' or 'gbm'.")
+    with as_file(files(__package__) / "learning_curves.csv.gz") as path:
+        runs = pd.read_csv(path, low_memory=False).query("space == @space")
+    runs = runs.assign(log_loss=runs["losses"].str.split())
+    curves = runs.explode("log_loss").astype({"log_loss": float}).reset_index(drop=True)
+    curves["step"] = curves["every"] * (curves.groupby(["task", "run"]).cumcount() + 1)
+    parameters = [p for p in tuning_search_space(space).parameters if p.name in runs]
+    whole = [p.name for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)]
+    columns = ["task", "run", *(p.name for p in parameters), "step", "log_loss"]
+    return curves[columns].astype(dict.fromkeys(whole, "int64"))

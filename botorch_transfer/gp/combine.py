@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from gpytorch.module import Module
 from gpytorch.priors import Prior
@@ -25,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.conditioned import MAX_ELEMENTS, ConditionedBatch, ConditionedGPs, in_parts
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
+from botorch_transfer.gp.stationary import DenseKernel
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
@@ -233,7 +233,7 @@ class EnsembleWeights(SourceWeights):
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 
 
-class WeightedSumKernel(Kernel):
+class WeightedSumKernel(DenseKernel):
     r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
@@ -249,8 +249,6 @@ class WeightedSumKernel(Kernel):
         >>> WeightedSumKernel(gps, TaskWeights(num_tasks=3))(torch.rand(4, 2)).shape
         torch.Size([4, 4])
     """
-
-    has_lengthscale = False
 
     def __init__(self, gps: ConditionedBatch, task_weights: SourceWeights | None = None) -> None:
         batch_shape = torch.Size() if task_weights is None else task_weights.batch_shape

@@ -421,6 +421,11 @@ class ConditionedBatch(Conditioned, DoubleState):
         return len(self.outputscale)
 
     @property
+    def inside(self) -> Tensor:
+        """Which points are no padding, a ``G x N`` boolean tensor."""
+        return torch.ones_like(self.alpha, dtype=torch.bool)
+
+    @property
     def dim(self) -> int:
         """The dimension ``d`` of the inputs."""
         return self.lengthscale.shape[-1]
@@ -679,6 +684,11 @@ class ConditionedGPs(ConditionedBatch):
         found_in = torch.cat([chunk for chunk in chunks if len(chunk)])
         joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
         return joined if not bool(large.any()) else joined.select(found_in.argsort())
+
+    @property
+    def inside(self) -> Tensor:
+        """Which points are no padding, an ``M x N`` boolean tensor."""
+        return self.mask
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Leaves ``values`` as they are: every task has a kernel of its own."""

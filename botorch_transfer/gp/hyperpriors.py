@@ -24,6 +24,7 @@ import torch
 from botorch.utils.constraints import LogTransformedInterval
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, UniformPrior
 from scipy.special import gammaincinv
 from torch import Tensor
@@ -675,6 +676,18 @@ def residual_kernel(
         outputscale_prior=outputscale.prior(),
         outputscale_constraint=outputscale.constraint(),
     )
+
+
+def own_mean(batch_shape: torch.Size) -> ConstantMean:
+    """Builds the prior mean of the target's own GP.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Returns:
+        A constant mean with a standard normal hyperprior.
+    """
+    return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):

@@ -34,6 +34,7 @@ from torch.nn import Module
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.optimize import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
 
@@ -140,9 +141,11 @@ class ModelObjective(FitObjective, ABC):
         self._X = X.double().reshape(self._num_members, n, X.shape[-1])
         self._Y = Y.double().reshape(self._num_members, n)
         self._known_noise: Tensor | None = None
+        self._infers_noise = isinstance(model.likelihood, GaussianLikelihood)
         if n > 0 and type(model.likelihood) is not GaussianLikelihood:
-            noise = model.likelihood.noise.double()
-            self._known_noise = noise.expand(Y.shape).reshape(self._num_members, n)
+            likelihood = model.likelihood
+            known: Any = added_variance(likelihood) if self._infers_noise else likelihood.noise
+            self._known_noise = known.double().expand(Y.shape).reshape(self._num_members, n)
         self._count = torch.tensor(float(n), device=Y.device)
         self._model = _Evaluated(mll, self._read)
         self._parameters, self._bounds = get_parameters_and_bounds(mll, requires_grad=True)
@@ -327,7 +330,7 @@ def shared_parameters(mll: ExactMarginalLogLikelihood) -> set[Tensor]:
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Whether noise is Gaussian with one variance, or known, and nothing else.
+    """Whether noise is Gaussian with one variance, known, or the sum of both, and nothing else.
 
     Args:
         likelihood: The likelihood.
@@ -337,7 +340,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
-    return type(likelihood) is GaussianLikelihood
+    return type(likelihood) in (GaussianLikelihood, AddedNoiseLikelihood)
 
 
 class TargetObjective(ModelObjective):
@@ -407,7 +410,7 @@ class TargetObjective(ModelObjective):
             "lengthscale": in_rows(kernel.lengthscale, num_rows, 2),
             "scale": in_rows(kernel.scale, num_rows, 0),
         }
-        if self._known_noise is None:
+        if self._infers_noise:
             values["noise"] = in_rows(model.likelihood.noise, num_rows, 1)
         if type(mean) is ConstantMean:
             values["constant"] = in_rows(mean.constant, num_rows, 0)
@@ -428,12 +431,15 @@ class TargetObjective(ModelObjective):
             covariance = covariance.unflatten(-1, (n, n))
         elif self._covariance is not None:
             covariance = self._covariance[member % len(self._covariance)]
-        known, lengthscale = self._known_noise, values["lengthscale"]
+        lengthscale = values["lengthscale"]
+        noise = (
+            torch.zeros_like(residual) if self._known_noise is None else self._known_noise[member]
+        )
         value, slopes = stationary_nll_and_gradient(
             residual,
             self._X[member],
             Stationary(self._kernel, lengthscale, values["scale"]),
-            values["noise"].expand_as(residual) if known is None else known[member],
+            noise + values["noise"] if "noise" in values else noise,
             covariance=covariance,
             max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
         )

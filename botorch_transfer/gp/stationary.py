@@ -17,13 +17,14 @@ between inputs in units of their lengthscales:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator import to_dense
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -315,6 +316,26 @@ def gradient_in_inputs(H: Tensor, x: Tensor) -> Tensor:
     return (products[..., -1:] * x).sub_(products[..., :-1])
 
 
+class DenseKernel(Kernel, ABC):
+    """Base class of kernels on all inputs whose ``forward`` returns tensors."""
+
+    has_lengthscale = False
+
+    @abstractmethod
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+
+
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Evaluates a kernel at once, without GPyTorch's lazy tensors.
 
@@ -333,5 +354,10 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
     stationary = Stationary.of(kernel)
     if stationary is not None:
         return stationary.between(x1, x2, diag)
+    if isinstance(kernel, DenseKernel):
+        return kernel.forward(x1, x2, diag=diag)
+    if type(kernel) is AdditiveKernel and kernel.active_dims is None:
+        values = [evaluate(cast(Kernel, term), x1, x2, diag) for term in kernel.kernels]
+        return sum(values[1:], start=values[0])
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return to_dense(kernel(x1, x2, diag=diag))

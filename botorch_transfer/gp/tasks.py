@@ -136,7 +136,9 @@ class PaddedTasks:
         Returns:
             The padded batch, in the data's dtype and on their device.
         """
-        inputs = [dataset.X if transform is None else transform(dataset.X) for dataset in datasets]
+        # One-to-many transforms are for predictions: of data only what transform_on_train says.
+        apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
+        inputs = [apply(dataset.X) for dataset in datasets]
         outcomes = [dataset.Y.squeeze(-1) for dataset in datasets]
         noises = [
             torch.zeros_like(outcome) if dataset.Yvar is None else dataset.Yvar.squeeze(-1)
@@ -403,7 +405,7 @@ def scaled_tasks(
     names, datasets = task_names(source_data), as_datasets(source_data)
     if check_size is not None:
         check_size(names, [len(data.X) for data in datasets])
-    transform = frozen_input_transform(input_transform)
+    transform = frozen_input_transform(input_transform, datasets)
     tasks = PaddedTasks.from_datasets(datasets, transform)
     warn_outside_unit_cube(tasks.X, "the source tasks", stacklevel=4)
     mean, std = outcome_scales(tasks, outcome_scale)

@@ -28,6 +28,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.gp.paths import RescaledPath
 from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
@@ -110,7 +111,10 @@ class PretrainedGP(ModularTransferGP):
         if covar_module is not None:
             # Not `+`, which would flatten kernels that are sums themselves.
             kernel = AdditiveKernel(covar_module, kernel)
-        pretrained_noise = None if likelihood is not None else _likelihood(parts, train_Yvar)
+        if likelihood is None:
+            likelihood = _likelihood(parts, train_Yvar)
+        elif isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default:
+            likelihood = likelihood.learning(parts.likelihood)
         super().__init__(
             train_X,
             train_Y,
@@ -118,7 +122,7 @@ class PretrainedGP(ModularTransferGP):
             mean_module=parts.mean_module,
             covar_module=kernel,
             train_Yvar=train_Yvar,
-            likelihood=likelihood or pretrained_noise,
+            likelihood=likelihood,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
             task_feature=task_feature,
@@ -128,7 +132,8 @@ class PretrainedGP(ModularTransferGP):
         self._residual_path = None if covar_module is None else "kernels.0"
         if finetune:
             # Known noise, or a likelihood of the user's own, was not pre-trained.
-            fit_noise = pretrained_noise is parts.likelihood
+            added = isinstance(likelihood, AddedNoiseLikelihood)
+            fit_noise = added or likelihood is parts.likelihood
             self._fitted = [
                 name
                 for name, fit in pretrained.trainable.items()

@@ -324,8 +324,8 @@ class PretrainedPrior(TransferPrior):
         chosen = PretrainingOptions(**options)
         if max_points < 1:
             raise ValueError(f"max_points={max_points} must be positive.")
-        transform = frozen_input_transform(input_transform)
         datasets = self._checked(source_data)
+        transform = frozen_input_transform(input_transform, datasets)
         if tolerance is None:  # in the data's precision, as they are converted
             tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
         tasks = PaddedTasks.from_datasets(datasets, transform).double()

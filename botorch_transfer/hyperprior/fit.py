@@ -40,13 +40,8 @@ from botorch_transfer.gp.optimize import (
     single_threaded_scipy,
 )
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.gp.tasks import (
-    OutcomeScale,
-    PaddedTasks,
-    check_padded_size,
-    outcome_scales,
-)
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
+from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
 from botorch_transfer.progress import track
 from botorch_transfer.store import PARTS
@@ -311,8 +306,7 @@ def _prepare(
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)
-    transform = frozen_input_transform(domain.input_transform)
-    tasks = PaddedTasks.from_datasets(domain.datasets, transform).double()
+    tasks = PaddedTasks.from_datasets(domain.datasets, domain.input_transform).double()
     warn_outside_unit_cube(tasks.X, f"the domain {name!r}")
     mean, std = tasks.moments()
     typical = float(mean.mean()), float(std.square().mean().sqrt())

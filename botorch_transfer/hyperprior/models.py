@@ -272,8 +272,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     be overconfident; :class:`HyperpriorGP` is cheaper.
 
     It is one of BoTorch's ensembles, with their smaller contract: analytic and Monte Carlo
-    acquisition functions, Thompson sampling, joint entropy search, conditioning and ``loo_cv``, but
-    no other entropy search, no knowledge gradient and no batches of targets.
+    acquisition functions, knowledge gradients, Thompson sampling, joint entropy search,
+    conditioning and ``loo_cv``, but no other entropy search and no batches of targets.
 
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
@@ -365,7 +365,9 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         if outcome_transform is not None:
             transform = hyperprior.input_transform_for(dim, input_transform)
             outcome_transform = outcome_transform.to(train_X).train()
-            X = train_X if transform is None or task_feature is not None else transform(train_X)
+            X = train_X
+            if transform is not None and task_feature is None:
+                X = transform.preprocess_transform(train_X)
             Y, Yvar = outcome_transform(train_Y, train_Yvar, X=X)
         super().__init__(
             train_X.expand(*members, *train_X.shape),
@@ -456,6 +458,22 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         if not isinstance(posterior, GPyTorchPosterior):
             return posterior
         return GaussianMixturePosterior(distribution=posterior.distribution)
+
+    def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
+        """Conditions every member on draws of its own posterior.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of inputs.
+            *args: See BoTorch.
+            **kwargs: See BoTorch.
+
+        Returns:
+            A batch of models, members last. Acquisition functions see it as such, not as an
+            ensemble: knowledge gradients average over the members themselves.
+        """
+        fantasies = super().fantasize(X, *args, **kwargs)
+        fantasies._is_ensemble = False
+        return fantasies
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
         """Predicts every target point from the others, hyperparameters as they are.

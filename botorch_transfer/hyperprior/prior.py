@@ -56,7 +56,7 @@ from botorch_transfer.hyperprior.network import (
     NetworkOptions,
     fit_network,
 )
-from botorch_transfer.input_transforms import fits_dim, frozen_input_transform, shared_transform
+from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.prior import Saved, TransferPrior, with_prefix
 
@@ -540,7 +540,7 @@ class Hyperprior(TransferPrior):
             ValueError: If the argument is not frozen.
         """
         if given is not None:
-            return frozen_input_transform(given)
+            return as_learned(given, self.input_transform)
         shared = self.input_transform
         return deepcopy(shared) if shared is not None and fits_dim(shared, dim) else None
 

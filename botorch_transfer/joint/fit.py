@@ -115,7 +115,7 @@ class JointObjective(ModelObjective):
         dim = self._X.shape[-1]
         lengthscales = [each.lengthscale.squeeze(-2).expand(num_rows, dim) for each in stationary]
         noise = in_rows(model.conditional.noise.variances(points), num_rows, 1)
-        if self._known_noise is None and self._layout.sizes[-1] > 0:
+        if self._infers_noise and self._layout.sizes[-1] > 0:
             of_target = in_rows(model.likelihood.noise, num_rows, 1)
             noise = torch.cat([noise, of_target.expand(-1, self._layout.sizes[-1])], dim=-1)
         return {
@@ -133,7 +133,11 @@ class JointObjective(ModelObjective):
             own = {name: value[place] for name, value in values.items()}
             member, noise = row % self._num_members, own["noise"]
             if self._known_noise is not None:
-                noise = torch.cat([noise, self._known_noise[member]])
+                known = self._known_noise[member]
+                if self._infers_noise:
+                    noise = torch.cat([noise[: -len(known)], noise[-len(known) :] + known])
+                else:
+                    noise = torch.cat([noise, known])
             kernels = [
                 Stationary(name, lengthscale.unsqueeze(0), scale)
                 for name, lengthscale, scale in zip(

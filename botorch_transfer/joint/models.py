@@ -41,7 +41,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import check_target, refuse_noise
+from botorch_transfer.arguments import check_prior, check_target
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.data.datasets import check_joint_size, evenly_spaced, joint_bytes
 from botorch_transfer.gp.combine import TaskWeights
@@ -125,7 +125,7 @@ class JointTransferGP(TargetGP):
         max_points: int | None = None,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
-        refuse_noise(prior)
+        check_prior(prior)
         if isinstance(prior, TransferPrior):
             raise TypeError(
                 f"{type(self).__name__} is fitted together with its source tasks: give the source "
@@ -143,7 +143,7 @@ class JointTransferGP(TargetGP):
         self._check_number(len(covar_modules), num_tasks)
         kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
-        input_transform = frozen_input_transform(input_transform)
+        input_transform = frozen_input_transform(input_transform, as_datasets(prior))
         tasks = PaddedTasks.from_datasets(datasets, input_transform)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):

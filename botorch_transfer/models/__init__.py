@@ -1,6 +1,7 @@
 """BoTorch models whose prior comes from source tasks."""
 
-from botorch_transfer.average import GuardedTransferGP, TransferGP
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.hierarchy.models import (
     BoostedHierarchicalGP,
     MeanHierarchicalGP,
@@ -16,6 +17,7 @@ from botorch_transfer.joint.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.population.model import PopulationGP
+from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.sources.ensembles import RankWeightedGP, TwoStageTransferGP
 from botorch_transfer.sources.scaml import ScaMLGP
 
@@ -37,4 +39,5 @@ __all__ = [
     "TransferGP",
     "TwoStageTransferGP",
     "WeightedSourceGP",
+    "transfer_models",
 ]

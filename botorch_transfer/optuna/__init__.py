@@ -9,6 +9,7 @@ except ImportError as error:
     ) from error
 
 from botorch_transfer.optuna.history import OptunaHistory, history_from_optuna
+from botorch_transfer.optuna.pruner import TransferPruner
 from botorch_transfer.optuna.sampler import TransferSampler
 
-__all__ = ["OptunaHistory", "TransferSampler", "history_from_optuna"]
+__all__ = ["OptunaHistory", "TransferPruner", "TransferSampler", "history_from_optuna"]

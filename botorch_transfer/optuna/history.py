@@ -24,6 +24,9 @@ from optuna.study import Study, StudyDirection, load_study
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 
+from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves.reading import Curve
+from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
     MAX_LISTED_VALUES,
     CategoricalParameter,
@@ -53,6 +56,7 @@ class OptunaHistory(NamedTuple):
         space: The search space that the studies have in common.
         distributions: Optuna's distributions of its parameters.
         directions: Whether each outcome is minimized or maximized.
+        curves: The intermediate values of the studies' trials, to be maximized.
 
     Example:
         >>> import optuna
@@ -70,6 +74,7 @@ class OptunaHistory(NamedTuple):
     space: SearchSpace
     distributions: dict[str, BaseDistribution]
     directions: tuple[StudyDirection, ...]
+    curves: tuple[Curve, ...] = ()
 
     @property
     def parameters(self) -> list[str]:
@@ -89,9 +94,11 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
     """Reads old studies from one of Optuna's storages.
 
     A complete trial counts with its values. A pruned trial of a study with one objective counts
-    with its last intermediate value, or with the median of the study's complete trials if that is
-    worse: it was stopped because it was not promising. A pruned trial without an intermediate
-    value, and a failed one, have no outcome. Trials that are not finished are left out.
+    with the final value that a :class:`~botorch_transfer.curves.CurvePrior` of all studies predicts
+    from its intermediate values. If no complete trial has intermediate values, it counts with its
+    last one, or with the median of the study's complete trials if that is worse: it was stopped
+    because it was not promising. A pruned trial without an intermediate value, and a failed one,
+    have no outcome. Trials that are not finished are left out.
 
     The search space has all parameters whose kind, scale and choices are the same in all studies
     that have them. Ranges are the widest. A parameter that some trials of a study lack is
@@ -141,6 +148,11 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
     found: dict[str, list[BaseDistribution]] = {}
     parameters: set[str] = set()
     names = outcome_names(len(directions))
+    curves: list[Curve] = []
+    for study in studies if len(directions) == 1 else ():
+        trials, sign = study.get_trials(deepcopy=False, states=FINISHED), sign_of(directions[0])
+        curves += [c for c in curves_of(trials, sign, study.study_name) if c is not None]
+    prior = CurvePrior.if_complete(curves)
     for study in studies:
         if tuple(study.directions) != directions:
             raise ValueError(
@@ -149,7 +161,8 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
             )
         name = study.study_name
         trials = study.get_trials(deepcopy=False, states=FINISHED)
-        for trial, outcomes in zip(trials, outcomes_of(trials, directions), strict=True):
+        known, _ = outcomes_of(trials, directions, prior)
+        for trial, outcomes in zip(trials, known, strict=True):
             for key, distribution in trial.distributions.items():
                 seen = found.setdefault(key, [])
                 if distribution not in seen:
@@ -169,7 +182,73 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
     limits_found = sorted({key for row in rows for key in row} - {TASK, *order, *names})
     frame = DataFrame(rows, columns=[TASK, *order, *names, *limits_found])
     space, distributions = _space(frame[np.array(complete, dtype=np.bool_)], found)
-    return OptunaHistory(frame, space, distributions, directions)
+    return OptunaHistory(frame, space, distributions, directions, tuple(curves))
+
+
+def read_history(history: Any) -> Any:
+    """Reads studies from storages; leaves tables and priors as they are.
+
+    Args:
+        history: As :class:`TransferSampler` takes it.
+
+    Returns:
+        The history of studies, or the argument.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if isinstance(history, OptunaHistory | DataFrame | TransferPrior | Mapping):
+        return history
+    if isinstance(history, Study):
+        return history_of([history])
+    if isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
+        return history_from_optuna(*history)
+    if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
+        return history_of(history)
+    raise TypeError(
+        f"history is a {type(history).__name__}: give studies, a storage with the names of "
+        "studies, a table or a prior."
+    )
+
+
+def sign_of(direction: StudyDirection) -> float:
+    """The factor that makes an objective one to be maximized."""
+    return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
+
+
+def curves_of(
+    trials: Sequence[FrozenTrial], sign: float, task: str = "", log: bool = False
+) -> list[Curve | None]:
+    """The learning curves of trials of one objective.
+
+    Args:
+        trials: The trials.
+        sign: The factor that makes the objective one to be maximized.
+        task: The name of the study.
+        log: Whether to take logarithms.
+
+    Returns:
+        A curve for each trial, ``None`` for those without any value. That of a complete trial ends
+        with its value.
+    """
+    curves: list[Curve | None] = []
+    for trial in trials:
+        steps = sorted(trial.intermediate_values)
+        values = np.array([trial.intermediate_values[step] for step in steps], dtype=np.float64)
+        is_complete = trial.state == TrialState.COMPLETE
+        if is_complete and not steps:
+            steps, values = [0], np.empty(1)
+        if not steps:
+            curves.append(None)
+            continue
+        if is_complete and trial.value is not None:
+            values[-1] = trial.value
+        if log:
+            values = np.log(np.where(values > 0, values, np.nan))
+        curves.append(
+            Curve(np.array(steps, dtype=np.float64), sign * values, not is_complete, task)
+        )
+    return curves
 
 
 def outcome_names(number: int) -> list[str]:
@@ -183,8 +262,11 @@ def constraint_name(key: str) -> str:
 
 
 def outcomes_of(
-    trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]
-) -> NDArray[np.float64]:
+    trials: Sequence[FrozenTrial],
+    directions: Sequence[StudyDirection],
+    prior: CurvePrior | None = None,
+    log: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The values with which the trials of one study count.
 
     See :func:`history_from_optuna` for the rule.
@@ -192,23 +274,37 @@ def outcomes_of(
     Args:
         trials: The trials.
         directions: The directions of the study.
+        prior: What learning curves tell; by default those of the study's own complete trials.
+        log: Whether the prior and the variances are of the value's logarithm.
 
     Returns:
-        An ``n x m`` array; NaN for trials without an outcome.
+        An ``n x m`` array, NaN for trials without an outcome; and an ``n`` array of the variances
+        of predicted outcomes.
     """
-    outcomes = np.full((len(trials), len(directions)), np.nan)
+    outcomes, variances = np.full((len(trials), len(directions)), np.nan), np.zeros(len(trials))
     for row, trial in zip(outcomes, trials, strict=True):
         if trial.state == TrialState.COMPLETE:
             row[:] = trial.values
-    known = outcomes[np.isfinite(outcomes).all(axis=1)]
-    if len(directions) > 1 or len(known) == 0:
-        return outcomes
-    worse = max if directions[0] == StudyDirection.MINIMIZE else min
-    for row, trial in zip(outcomes, trials, strict=True):
-        if trial.state == TrialState.PRUNED and trial.last_step is not None:
-            last = trial.intermediate_values[trial.last_step]
-            row[:] = worse(last, float(np.median(known))) if np.isfinite(last) else np.nan
-    return outcomes
+    pruned = [i for i, trial in enumerate(trials) if trial.state == TrialState.PRUNED]
+    if len(directions) > 1 or not pruned:
+        return outcomes, variances
+    sign, known = sign_of(directions[0]), outcomes[np.isfinite(outcomes).all(axis=1)]
+    found = curves_of(trials, sign, log=log)
+    places = [i for i, curve in enumerate(found) if curve is not None]
+    curves = [curve for curve in found if curve is not None]
+    if (prior := prior or CurvePrior.if_complete(curves)) is not None:
+        forecast = prior.forecast(curves)
+        for i, mean, variance in zip(places, forecast.mean, forecast.variance, strict=True):
+            if i in pruned:
+                outcomes[i], variances[i] = np.exp(sign * mean) if log else sign * mean, variance
+    elif len(known) > 0:
+        worse = max if sign < 0 else min
+        for i in pruned:
+            step = trials[i].last_step
+            last = np.nan if step is None else trials[i].intermediate_values[step]
+            if np.isfinite(last):
+                outcomes[i] = worse(last, float(np.median(known)))
+    return outcomes, np.nan_to_num(variances)
 
 
 def _space(

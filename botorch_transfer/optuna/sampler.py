@@ -22,12 +22,13 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 # Optuna's own way of storing what a constraints_func returns; all its samplers use it.
 from optuna.samplers._base import _process_constraints_after_trial
-from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves.tables import variance_column
 from botorch_transfer.data.tables import failed_inputs
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
@@ -36,12 +37,11 @@ from botorch_transfer.optuna.history import (
     constraint_name,
     distribution_of,
     has_value,
-    history_from_optuna,
-    history_of,
     label,
     outcome_names,
     outcomes_of,
     parameter_of,
+    read_history,
     value_of,
 )
 from botorch_transfer.prior import TransferPrior
@@ -146,7 +146,7 @@ class TransferSampler(BaseSampler):
         outcome: str | Sequence[str] | None = None,
         log: bool | str | Sequence[str] = False,
     ) -> None:
-        self._history = _read_history(history)
+        self._history = read_history(history)
         of_optuna = isinstance(self._history, OptunaHistory)
         self._old: DataFrame | None = None  # without a table, the history is a prior
         if not _is_prior(self._history):
@@ -281,8 +281,10 @@ class TransferSampler(BaseSampler):
         search_space: Mapping[str, BaseDistribution],
     ) -> dict[str, Any]:
         outcomes = self._outcomes(study, others)
-        rows = _rows(space, search_space, others, study.directions, outcomes)
-        runs = DataFrame(rows, columns=[*space.columns, *(o.name for o in outcomes), _STATUS])
+        rows = _rows(space, search_space, others, study.directions, outcomes, self._curves(study))
+        variances = variance_column(outcomes[0].name)
+        names = [*space.columns, *(o.name for o in outcomes), _STATUS, variances]
+        runs = DataFrame(rows, columns=names)
         old = self._old_runs(study)
         sources = self._sources(old, study, space, outcomes)
         if runs[[outcome.name for outcome in outcomes]].isna().any(axis=1).all():
@@ -376,6 +378,16 @@ class TransferSampler(BaseSampler):
             return self._old
         return self._old[self._old[TASK] != study.study_name]
 
+    def _curves(self, study: Study) -> CurvePrior | None:
+        """What the learning curves of old studies tell, if there are any."""
+        if not isinstance(self._history, OptunaHistory):
+            return None
+        log = bool(self._log)
+        curves = [c for c in self._history.curves if c.task != study.study_name]
+        curves = [c.in_logarithms() if log else c for c in curves]
+        key = repr(("curves", study.study_name, log))
+        return self._encoded.recall(key, lambda: CurvePrior.if_complete(curves))
+
     def _sources(
         self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]
     ) -> dict[str, Any]:
@@ -399,22 +411,6 @@ class TransferSampler(BaseSampler):
                 "study: name the column by outcome=, or use one of Optuna's samplers."
             )
         return encoded
-
-
-def _read_history(history: Any) -> Any:
-    """Reads studies from storages; leaves tables and priors as they are."""
-    if isinstance(history, OptunaHistory | DataFrame) or _is_prior(history):
-        return history
-    if isinstance(history, Study):
-        return history_of([history])
-    if isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
-        return history_from_optuna(*history)
-    if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
-        return history_of(history)
-    raise TypeError(
-        f"history is a {type(history).__name__}: give studies, a storage with the names of "
-        "studies, a table or a prior."
-    )
 
 
 def _is_prior(history: Any) -> bool:
@@ -447,11 +443,13 @@ def _rows(
     trials: Sequence[FrozenTrial],
     directions: Sequence[StudyDirection],
     outcomes: Sequence[Outcome],
+    prior: CurvePrior | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of trials whose parameters are in the search space."""
     rows = []
     objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
-    for trial, values in zip(trials, outcomes_of(trials, directions), strict=True):
+    found = outcomes_of(trials, directions, prior, outcomes[0].log)
+    for trial, values, variance in zip(trials, *found, strict=True):
         cells = _cells(space, search_space, trial)
         if cells is None:
             continue
@@ -459,7 +457,10 @@ def _rows(
         row |= {constraint_name(key): value for key, value in trial.constraints.items()}
         unknown = any(np.isnan(row.get(outcome.name, np.nan)) for outcome in outcomes)
         failed = trial.state == TrialState.FAIL
-        failed |= trial.state == TrialState.PRUNED and unknown
+        # Of what was stopped before any trial was complete, nothing can be said yet.
+        waits = trial.last_step is not None and np.isnan(values).any()
+        failed |= trial.state == TrialState.PRUNED and unknown and not waits
+        row[variance_column(objectives[0])] = variance
         row[_STATUS] = "failed" if failed else trial.state.name
         rows.append(row)
     return rows

@@ -40,7 +40,7 @@ from botorch_transfer.gp.conditioned import (
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.state import collapse_batch, select_batch
-from botorch_transfer.gp.stationary import Stationary, evaluate
+from botorch_transfer.gp.stationary import DenseKernel, Stationary, evaluate
 
 MAX_REFERENCE = 64
 """Over how many inputs the mean of a task's own function is taken, at most."""
@@ -400,7 +400,7 @@ class PopulationMean(Mean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
 
-class PopulationKernel(Kernel):
+class PopulationKernel(DenseKernel):
     r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
 
     With the posterior ``(μ, Σ)`` of the function that all tasks share, and the covariance ``k`` of
@@ -417,8 +417,6 @@ class PopulationKernel(Kernel):
         common_covariance: The covariance ``Σ``.
         scale: The moments of scale and level.
     """
-
-    has_lengthscale = False
 
     def __init__(
         self,

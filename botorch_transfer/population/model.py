@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -19,12 +20,14 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.frozen import Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
     residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
+from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.paths import (
     CentredPath,
     ModelPath,
@@ -33,6 +36,7 @@ from botorch_transfer.gp.paths import (
     kernel_paths,
     model_paths,
 )
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
 from botorch_transfer.population.prior import SourcePopulation
@@ -140,6 +144,38 @@ class PopulationGP(SourcePosteriorGP):
         """The moments of the target's scale and level."""
         return self.covar_module.scale
 
+    def expand(self, T: Tensor) -> Expansion | None:
+        """The common function and the task's own, times the random scale, and the level."""
+        residual, gps, scale = Stationary.of(self.residual_covar_module), self.prior.gps, self.scale
+        if residual is None:
+            return None
+        square, slope = scale.mean_square.double(), scale.variance.double().sqrt()
+        common = Part.of_sources(gps, T.new_ones(1), T)
+        alpha, mu = common.mean.unsqueeze(-1), gps.mean(T)[0]
+        common = replace(
+            common,
+            mean=scale.mean * common.mean,
+            cross=square * common.cross + (slope.square() * alpha) * mu,
+            known=square.sqrt() * common.known,
+            added=slope * alpha,
+        )
+        reference = gps.reference.to(T)
+        share = 1 / len(reference)
+        own = Part.of_kernel(residual, T, reference)
+        of_mean = residual.between(T, reference).mean(dim=-1)
+        variance = residual.between(reference, reference).mean()
+        cross, linear = own.cross.clone(), own.linear.clone()
+        cross[:, len(T) :] = -share
+        linear[:, len(T) :] = -2 * share * square
+        own = replace(own, cross=square * cross, linear=linear)
+        level = scale.level_variance
+        return Expansion(
+            [common, own],
+            gps.prior_mean[0],
+            square * (gps.outputscale[0] + residual.scale + variance) + level,
+            square * (variance - of_mean) + level,
+        )
+
     def prior_paths(
         self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
     ) -> SamplePath:
@@ -217,6 +253,7 @@ class PopulationGP(SourcePosteriorGP):
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._infers_noise:
             noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
+            noise = noise + added_variance(self.likelihood)
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
         covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)

@@ -23,18 +23,14 @@ import torch
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.means import ConstantMean, Mean
-from gpytorch.priors import NormalPrior
+from gpytorch.means import Mean
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.hyperpriors import (
-    SOURCE_HYPERPARAMETERS,
-    GPHyperparameters,
-)
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import (
     MeanPath,
     ScaledPath,
@@ -205,18 +201,6 @@ class EnsembleGP(SourcePosteriorGP):
         if self.has_source_covariance:
             variance = own.square() * variance + self.source_covar_module(X, diag=True)
         return own * mean + self.source_mean_module(X), variance, noise
-
-
-def own_mean(batch_shape: torch.Size) -> ConstantMean:
-    """Builds the prior mean of the target's own GP.
-
-    Args:
-        batch_shape: The batch shape of the target model.
-
-    Returns:
-        A constant mean with a standard normal hyperprior.
-    """
-    return ConstantMean(constant_prior=NormalPrior(0.0, 1.0), batch_shape=batch_shape)
 
 
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.frozen import Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     HyperparameterChoice,
@@ -39,6 +40,7 @@ from botorch_transfer.gp.hyperpriors import (
     weight_prior,
 )
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
+from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import typical_rows
@@ -162,6 +164,7 @@ class ScaMLGP(SourcePosteriorGP):
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
+        noise = noise + added_variance(self.likelihood)
         residual = Stationary(
             self._residual_name,
             X.new_tensor([[own.lengthscale.start]]),
@@ -206,6 +209,17 @@ class ScaMLGP(SourcePosteriorGP):
     def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
         gps, _ = self.task_weights.selected(self.prior.gps)
         return gps.sharing(X)
+
+    def expand(self, T: Tensor) -> Expansion | None:
+        """The residual kernel plus the weighted sum of the source posteriors."""
+        residual = Stationary.of(self.residual_covar_module)
+        if residual is None:
+            return None
+        gps, weights = self.task_weights.selected(self.prior.gps)
+        weights = weights.double()
+        parts = [Part.of_kernel(residual, T), Part.of_sources(gps, weights, T)]
+        variance = residual.scale + weights.square() @ gps.outputscale
+        return Expansion(parts, weights @ gps.prior_mean, variance, T.new_zeros(len(T)))
 
     @property
     def weights(self) -> Tensor:

@@ -22,8 +22,8 @@ from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
+from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
-from botorch_transfer.report import member_on_sources
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in
 from botorch_transfer.store import cached_in
@@ -112,6 +112,8 @@ def suggest(
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    step: str | None = None,
+    run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
@@ -164,6 +166,12 @@ def suggest(
         log: Outcomes to model by their logarithm, for losses whose best values are many times
             smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
             is then of the logarithm.
+        step: The column of the step, if the tables have learning curves: one row a step, empty in
+            rows without a curve. Rows of a task with the same parameters and growing steps are one
+            run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
+            says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
+            from old curves, as a noisy run.
+        run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
         cache: The folder that remembers pre-training for later calls, in other processes, too;
@@ -205,6 +213,7 @@ def suggest(
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
     options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
+    options |= {"step": step, "run": run}
     tables = read_tables(space, outcomes, history, runs, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed).rows
@@ -482,15 +491,13 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
 
     Of models without a posterior of each source task it names none.
     """
-    informed: Any = None if model is None else member_on_sources(model)
+    informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
         return [""] * len(X)
-    prior = informed.prior
+    prior: Any = informed.prior
     mean, variance = prior.moments(X)
     surety = mean / variance.clamp_min(1e-12).sqrt()
-    weights = getattr(informed, "weights", None)
-    if isinstance(weights, Tensor) and weights.shape == (prior.num_tasks,):
-        surety[weights < 0.1 * weights.max()] = -math.inf
+    surety[informed.weights < 0.1 * informed.weights.max()] = -math.inf
     names = []
     for column in surety.T:
         order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]

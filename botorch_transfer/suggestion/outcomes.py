@@ -33,10 +33,13 @@ from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
+from botorch.models.transforms import Standardize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.constraints import get_outcome_constraint_transforms
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
+from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.special import log_ndtr, ndtri
@@ -44,8 +47,10 @@ from torch.special import log_ndtr, ndtri
 from botorch_transfer import models
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
 from botorch_transfer.arguments import constructor_arguments
-from botorch_transfer.average import TransferGP
+from botorch_transfer.average.base import PlainGP
+from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.suggestion.reading import Outcome, Runs
 
@@ -144,12 +149,22 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     columns = slice(index, index + 1)
     Yvar = runs.Yvar[:, columns]
     known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
-    data, train_Yvar = (runs.X, runs.Y[:, columns]), Yvar if known else None
-    if sources is None:
-        make = SingleTaskGP if takes_sources(make) else make
-        model = make(*data, train_Yvar=train_Yvar)
+    data, noise = (runs.X, runs.Y[:, columns]), dict[str, Any](train_Yvar=Yvar if known else None)
+    added = torch.zeros(1) if runs.added is None else runs.added[:, index]
+    if bool(added.any()):
+        likelihood = {"likelihood": AddedNoiseLikelihood(added)}
+        noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood
+    takes_it = "likelihood" in constructor_arguments(make)
+    if sources is not None:
+        noise = noise if takes_it or "likelihood" not in noise else {"train_Yvar": None}
+        model = make(*data, sources, **noise)
+    elif "likelihood" in noise:
+        modules = ConstantMean(), get_covar_module_with_dim_scaled_prior(runs.X.shape[-1])
+        units = Standardize(m=1)
+        model = PlainGP(*data, None, *modules, **noise, outcome_transform=units, noise=PLAIN_NOISE)
     else:
-        model = make(*data, sources, train_Yvar=train_Yvar)
+        make = SingleTaskGP if takes_sources(make) else make
+        model = make(*data, **noise)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 

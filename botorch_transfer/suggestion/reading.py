@@ -23,6 +23,7 @@ from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
 from torch.special import ndtri
 
+from botorch_transfer.curves.tables import CurveColumns, one_row_a_run, variance_column
 from botorch_transfer.data.tables import (
     failed_inputs,
     from_dataframe,
@@ -125,6 +126,8 @@ class Runs(NamedTuple):
         Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
         waiting: A ``p x d`` tensor of inputs of pending runs.
         failed: An ``f x d`` tensor of inputs of failed runs.
+        added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
+            were stopped early are predictions.
     """
 
     X: Tensor
@@ -132,6 +135,7 @@ class Runs(NamedTuple):
     Yvar: Tensor
     waiting: Tensor
     failed: Tensor
+    added: Tensor | None = None
 
     @property
     def awaited(self) -> Tensor:
@@ -347,6 +351,8 @@ def read_tables(
     status: str = "status",
     missing: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    step: str | None = None,
+    run: str | None = None,
     candidates: DataFrame | None = None,
     fixed: Mapping[str, Any] | None = None,
     constraints: Sequence[str] = (),
@@ -364,6 +370,8 @@ def read_tables(
         status: The column that says whether a run failed.
         missing: Values of parameters that old tasks do not record.
         rename: New names of columns of ``history`` by their old ones.
+        step: The column of a learning curve's step.
+        run: The column that names a run.
         candidates: The rows to choose from.
         fixed: Values of parameters that suggestions have.
         constraints: Linear constraints between parameters.
@@ -416,6 +424,9 @@ def read_tables(
     if history is not None:
         columns = [column for o in outcomes for column in (o.name, o.noise)]
         history = with_numbers(history, [*space.number_columns, *columns])
+    if step is not None:
+        of_curves = CurveColumns(step, space.columns if run is None else [run], status)
+        history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     sources = {
         outcome.name: read_source(history, space, outcome, task, missing)
@@ -565,7 +576,9 @@ def read_runs(
     done = ~failed & ~pending
     Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
     known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
-    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed])
+    added = np.stack([_numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
+    known_added = torch.from_numpy(np.nan_to_num(added[done]))
+    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed], known_added)
 
 
 def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:

@@ -22,7 +22,7 @@ from botorch_transfer import (
     TransferGP,
 )
 from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfidenceBound
-from botorch_transfer.average import member_shares
+from botorch_transfer.average.transfer import member_shares
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.pretraining import SourceHierarchy

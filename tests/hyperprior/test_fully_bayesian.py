@@ -12,6 +12,7 @@ from botorch.acquisition import (
     LogExpectedImprovement,
     ProbabilityOfImprovement,
     UpperConfidenceBound,
+    qKnowledgeGradient,
     qLogNoisyExpectedImprovement,
 )
 from botorch.acquisition.analytic import LogProbabilityOfImprovement
@@ -373,6 +374,15 @@ def test_fantasies(n, known_noise):
     posterior = fantasies.posterior(TEST_X)
     assert posterior.mean.shape == (3, 8, 4, 1)
     assert (posterior.variance[..., :2, :] < model.posterior(TEST_X[:2]).variance).all()
+
+
+def test_knowledge_gradient_is_the_mean_over_members():
+    model, sampler = build(4), SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    gradient = qKnowledgeGradient(model, num_fantasies=3, sampler=sampler)
+    X = torch.rand(2, 4, 2, dtype=torch.double)
+    fantasies = model.fantasize(X[:, :1], sampler)
+    mean = fantasies.posterior(X[:, 1:].movedim(1, 0).unsqueeze(-2)).mean
+    torch.testing.assert_close(gradient(X), mean.mean(dim=(0, 2, 3, 4)))
 
 
 @pytest.mark.parametrize("known_noise", [False, True])

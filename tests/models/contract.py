@@ -27,7 +27,7 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_transfer.average import AveragedGP
+from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.data import Domain
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.model import TargetGP

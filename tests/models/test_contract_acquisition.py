@@ -36,7 +36,7 @@ from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_m
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
-from botorch_transfer.average import AveragedGP
+from botorch_transfer.average.base import AveragedGP
 from tests.families import ShiftedSines
 from tests.models.contract import (
     BUDGET,

@@ -24,7 +24,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
 from botorch_transfer import SourceGPs
-from botorch_transfer.average import AveragedGP
+from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines

@@ -195,7 +195,7 @@ def test_other_optimizers(representative):
 @pytest.mark.gaussian
 @where(lambda case: not case.frozen)
 def test_one_attempt_starts_at_the_present_values(case):
-    """An argument of BoTorch's own fit."""
+    """An attempt is a start."""
     steps = {"optimizer_kwargs": {"options": {"maxiter": 5}}}
     attempted, started = case.target(5), case.target(5)
     before = objective(attempted)
@@ -245,5 +245,5 @@ def test_a_model_of_another_kind_is_no_earlier_one():
         fit(model, previous=case.build(*FAMILY.target(3), sources))
     with pytest.raises(ValueError, match="previous is a MinimalGP, whose hyperparameters are not"):
         fit(model, previous=MINIMAL.target(3))
-    with pytest.raises(ValueError, match="previous is of the fit from several starts, and max_att"):
-        fit(model, previous=case.target(3), max_attempts=1)
+    with pytest.raises(ValueError, match="previous is of the fit from several starts, and optimi"):
+        fit(model, previous=case.target(3), optimizer=fit_gpytorch_mll_torch)

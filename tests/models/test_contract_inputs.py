@@ -7,8 +7,16 @@ from functools import partialmethod
 
 import pytest
 import torch
+from botorch.acquisition.objective import ExpectationPosteriorTransform
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import InputStandardize, Normalize, Warp
+from botorch.models.transforms.input import (
+    AppendFeatures,
+    InputPerturbation,
+    InputStandardize,
+    Normalize,
+    Warp,
+)
+from botorch.sampling import IIDNormalSampler
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -16,6 +24,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
 from tests.models.contract import (
+    MINIMAL,
     RAW_BOUNDS,
     assert_same_posterior,
     parts,
@@ -175,10 +184,61 @@ def test_transform_of_a_model_whose_prior_lives_in_the_cube(case):
 
 
 @pytest.mark.parametrize("transform", [Normalize(2), InputStandardize(2)], ids=["N", "S"])
-def test_a_learning_transform_is_refused(representative, transform):
+@where(lambda case: case.takes_prior and case.representative)
+def test_a_learning_transform_is_refused_with_a_prior_that_has_none(case, transform):
     X, Y = FAMILY.target(4)
     with pytest.raises(ValueError, match=r"learn its coefficients.*bounds"):
-        representative.build(X, Y, input_transform=transform)
+        case.build(X, Y, input_transform=transform)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+@where(lambda case: case is not MINIMAL)  # which has no source data to learn from
+def test_bounds_are_learned_from_the_source_data(case, n):
+    X, Y = FAMILY.target(n)
+    sources = {name: (to_raw(X), Y) for name, (X, Y) in FAMILY.sources().items()}
+    inputs = torch.cat([X for X, _ in sources.values()])
+    bounds = torch.stack([inputs.amin(dim=0), inputs.amax(dim=0)])
+    learned, known = (
+        case.build(
+            to_raw(X),
+            Y,
+            case.pretrain(sources, input_transform=transform),
+            input_transform=transform,
+        )
+        for transform in (Normalize(2), Normalize(2, bounds=bounds))
+    )
+    assert_same_posterior(learned.posterior(to_raw(TEST_X)), known.posterior(to_raw(TEST_X)))
+    torch.testing.assert_close(learned.input_transform.bounds, bounds)
+    assert not learned.input_transform.learn_coefficients  # points outside stay outside
+
+
+# A one-to-many transform is for predictions: neither sources nor target have other points by it.
+@pytest.mark.parametrize("n", [0, 4])
+def test_perturbed_inputs(case, n):
+    X, Y = FAMILY.target(n)
+    perturbations = 0.1 * FAMILY.inputs(3, seed=5)
+    transform = InputPerturbation(perturbations)
+    prior = case.pretrain(FAMILY.sources(), input_transform=transform)
+    model, plain = case.build(X, Y, prior, input_transform=transform), case.build(X, Y)
+    inputs = (TEST_X.unsqueeze(-2) + perturbations).flatten(end_dim=-2)
+    assert_same_posterior(model.posterior(TEST_X), plain.posterior(inputs))
+    assert model.train().train_inputs[0].shape[-2] == n
+    risk = ExpectationPosteriorTransform(n_w=3)
+    expectation = model.posterior(TEST_X, posterior_transform=risk).mean
+    assert expectation.shape == plain.posterior(TEST_X).mean.shape
+
+
+@pytest.mark.gaussian
+def test_appended_features(representative):
+    """The second input is one of the environment: sources and target have observed values of it."""
+    X, Y = FAMILY.target(4)
+    environment = FAMILY.inputs(3, seed=5)[:, :1]
+    model = representative.build(X, Y, input_transform=AppendFeatures(environment))
+    inputs = torch.cat([TEST_X[:, None, :1].expand(5, 3, 1), environment.expand(5, 3, 1)], dim=-1)
+    expected = representative.build(X, Y).posterior(inputs.flatten(end_dim=-2))
+    assert_same_posterior(model.posterior(TEST_X[:, :1]), expected)
+    fantasies = model.fantasize(TEST_X[:2], IIDNormalSampler(torch.Size([2]), seed=0))
+    assert fantasies.posterior(TEST_X[:, :1]).mean.shape == (2, 15, 1)
 
 
 def test_a_transform_with_parameters_is_refused(representative):
@@ -302,6 +362,14 @@ def test_disagreeing_dtypes_are_refused(representative):
     X, Y = FAMILY.target(3)
     with pytest.raises(InputDataError, match="dtype"):
         representative.build(X, Y.float())
+
+
+@where(lambda case: case is not MINIMAL)
+def test_missing_sources_are_named(case):
+    X, Y = FAMILY.target(3)
+    for call in (lambda: case.model_class(X, Y), lambda: case.model_class(X, Y, None)):
+        with pytest.raises(TypeError, match="source tasks are missing: give the old runs"):
+            call()
 
 
 def test_something_else_than_a_prior_is_refused(case):

@@ -14,7 +14,7 @@ from linear_operator.operators import DenseLinearOperator
 
 from botorch_transfer import model as target
 from tests.families import SCALE, ShiftedSines
-from tests.models.contract import noise_in_users_units, outcome_scale, variants
+from tests.models.contract import MINIMAL, noise_in_users_units, outcome_scale, variants
 
 FAMILY = ShiftedSines()
 on_few_points = variants("n", everywhere=[0, 5], representatives=[1])
@@ -209,3 +209,21 @@ def test_samples_have_the_posteriors_moments(representative):
     torch.testing.assert_close(
         torch.cov(samples.mT), covariance, atol=0.05 * float(std) ** 2, rtol=0
     )
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_lengthscales(case, n):
+    """The family's outcomes change twice as fast along the first input as along the second."""
+    first, second = case.target(n).lengthscales().tolist()
+    assert 0.1 < first < 1.0
+    assert second < 3 * first
+    if not case.any_dim and case is not MINIMAL:  # those know the inputs by the target's data only
+        assert first < second
+
+
+def test_lengthscales_of_a_batch(representative):
+    X = FAMILY.inputs(3, 4)
+    batch = representative.build(X, FAMILY.value(X))
+    single = representative.build(X[1], FAMILY.value(X[1]))
+    assert batch.lengthscales().shape == (3, 2)
+    torch.testing.assert_close(batch.lengthscales()[1], single.lengthscales(), rtol=1e-4, atol=0)

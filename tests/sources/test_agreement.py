@@ -18,8 +18,8 @@ from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
 from botorch_transfer.hierarchy import prior as hierarchy
 from botorch_transfer.hierarchy.prior import order_by_relatedness
-from botorch_transfer.sources import prior as agreement
-from botorch_transfer.sources.prior import tasks_agree
+from botorch_transfer.sources import agreement
+from botorch_transfer.sources.agreement import tasks_agree
 from tests.families import ShiftedSines
 from tests.gp.padded import points
 

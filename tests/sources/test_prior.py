@@ -170,9 +170,17 @@ def test_frozen_input_transform() -> None:
     torch.testing.assert_close(sources.variance(x), expected.variance(X), atol=1e-5, rtol=1e-5)
 
 
-def test_input_transforms_that_are_not_frozen() -> None:
-    with pytest.raises(ValueError, match="Normalize would learn its coefficients"):
-        fit(input_transform=Normalize(2))
+def test_bounds_are_learned_once_and_said(caplog) -> None:
+    caplog.set_level("INFO")
+    transform = Normalize(2)
+    prior = fit(input_transform=transform)
+    assert [r.message for r in caplog.records if "is fixed by" in r.message] == [
+        f"Normalize is fixed by the {int(prior.num_points.sum())} inputs of the source tasks."
+    ]
+    assert transform.learn_coefficients
+
+
+def test_input_transforms_with_parameters_are_refused() -> None:
     warp = Warp(d=2, indices=[0, 1], bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     with pytest.raises(ValueError, match="Warp has parameters to fit"):
         fit(input_transform=warp)

@@ -17,7 +17,7 @@ from benchmarks.studies.methods.base import with_failures_worst
 from benchmarks.studies.methods.baselines import RandomSearch
 from benchmarks.studies.problems import Problem
 from botorch_transfer import PopulationGP
-from botorch_transfer.average import AveragedGP
+from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.sources.ensembles import EnsembleGP
 
 Build = Callable[[Tensor, Tensor, Problem], SingleTaskGP]

@@ -1,0 +1,1 @@
+"""Averages of posteriors: ``TransferGP``, the default, and ``GuardedTransferGP``."""

@@ -1,0 +1,453 @@
+r"""Base class of averages of posteriors: several models of the same target, a plain GP among them.
+
+The prediction is the normal distribution with the moments of a mixture of the members' posteriors.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NoReturn, Self, cast
+
+import torch
+from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
+from botorch.models.model import FantasizeMixin
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
+from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
+from botorch.utils.context_managers import delattr_ctx
+from gpytorch.constraints import Positive
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import GP
+from gpytorch.settings import skip_posterior_variances
+from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator, RootLinearOperator
+from torch import Tensor
+from torch.nn import ModuleDict
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.paths import AveragedPath, model_paths
+from botorch_transfer.model import TargetGP, TransferModel, evaluated, register_paths
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.report import transfer_report
+
+PLAIN_MEMBER = "plain"
+"""The name of the plain GP among the members."""
+
+Moments = tuple[Tensor, Tensor]
+"""Means and variances, ``batch_shape x n`` tensors."""
+
+
+def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> MultivariateNormal:
+    """The normal distribution with the moments of a mixture.
+
+    Args:
+        members: ``K`` distributions.
+        shares: A ``batch_shape x K`` tensor that adds up to one.
+
+    Returns:
+        A distribution whose covariance also counts how far the means are apart.
+    """
+    parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
+    mean = sum(share * member.mean for member, share in parts)
+    if skip_posterior_variances.on():
+        return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
+    # A covariance may be a lazy operator. It has to stand to the left of the tensor that it is
+    # multiplied by, and the sum has to start with one of them rather than with zero.
+    first, *others = (
+        evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
+    )
+    covariance: Any = sum(others, start=first)
+    # The shares have no gradient, which the roots would make infinite at zero.
+    apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
+    between = evaluated(RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1)))
+    return MultivariateNormal(mean, to_linear_operator(covariance + between))
+
+
+def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
+    """Means and variances of a mixture, point by point.
+
+    Args:
+        members: ``K`` pairs of means and variances.
+        shares: A ``batch_shape x K`` tensor that adds up to one.
+
+    Returns:
+        Its means and variances.
+    """
+    means, variances = (torch.stack(list(each)) for each in zip(*members, strict=True))
+    weights = shares.movedim(-1, 0).unsqueeze(-1)
+    mean = (weights * means).sum(dim=0)
+    return mean, (weights * (variances + (means - mean).square())).sum(dim=0)
+
+
+class PlainGP(TargetGP):
+    """The plain GP of an average: a model of the target's data alone, without sources."""
+
+    label = "plain GP"
+
+
+class AveragedGP(  # type: ignore[misc]
+    TransferModel, BatchedMultiOutputGPyTorchModel, GP, FantasizeMixin
+):
+    """Base class of averages of posteriors.
+
+    The prediction is the normal distribution with the moments of a mixture of the members'
+    posteriors, in the plain GP's units. Each member is a model with data, likelihood and outcome
+    transform of its own; these differ from the user's units by a scale and a shift, or all in the
+    same way. A fit fits every member, then computes their shares, which are frozen in between.
+
+    There is no exact GP with these predictions, so no ``mean_module`` and no ``covar_module``.
+
+    Args:
+        members: The transfer models by name.
+        plain: The plain GP, which becomes the last member.
+        train_X: The target's inputs; its batch shape, type and device are the model's.
+    """
+
+    _num_outputs = 1
+    members: Mapping[str, TransferModel]
+    """The averaged models by name, the plain GP last."""
+
+    transfer_report = transfer_report
+
+    def __init__(
+        self, members: Mapping[str, TransferModel], plain: PlainGP, train_X: Tensor
+    ) -> None:
+        super().__init__()
+        if PLAIN_MEMBER in members:
+            raise ValueError(f"{PLAIN_MEMBER!r} is the name of the plain GP: choose another one.")
+        self.likelihood = GaussianLikelihood(
+            noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
+        ).requires_grad_(False)
+        self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
+        self._set_members({**members, PLAIN_MEMBER: plain})
+
+    def _set_members(self, members: Mapping[str, TransferModel]) -> None:
+        """Sets the members, and what the average has in common with the plain GP."""
+        self.members = cast(Any, ModuleDict(cast(Any, members)))
+        for name in ("input_transform", "outcome_transform"):
+            if hasattr(self.plain, name):
+                setattr(self, name, getattr(self.plain, name))
+        if isinstance(self.plain.likelihood, FixedNoiseGaussianLikelihood):  # the noise is known
+            self.likelihood = self.plain.likelihood
+
+    @property
+    def plain(self) -> PlainGP:
+        """The plain GP."""
+        return cast(PlainGP, self.members[PLAIN_MEMBER])
+
+    @property
+    @abstractmethod
+    def shares(self) -> Tensor:
+        """The members' shares of the prediction, a ``batch_shape x K`` tensor."""
+
+    @property
+    def member_on_sources(self) -> SourcePosteriorGP | None:
+        """The first member with a posterior of each source task."""
+        found = (member.member_on_sources for member in self.members.values())
+        return next((member for member in found if member is not None), None)
+
+    @property
+    def transfer_share(self) -> float:
+        """The share of all members but the plain GP."""
+        return float(self.shares[:-1].sum())
+
+    @abstractmethod
+    def _update_shares(self) -> None:
+        """Computes anew what depends on the target's data, as the shares."""
+
+    @torch.no_grad()
+    def update_weights(self) -> None:
+        """Computes the shares and the average's noise anew from the members and their data.
+
+        Building and fitting do so; call it after changing hyperparameters by hand.
+        """
+        self._update_shares()
+        unseen = isinstance(self.likelihood, UnseenNoiseLikelihood) and self.num_target_points == 0
+        if not unseen and not isinstance(self.likelihood, GaussianLikelihood):
+            return
+        zero = torch.zeros_like(self.likelihood.noise)
+        noiseless = MultivariateNormal(zero, DiagLinearOperator(zero))
+        noise = self._averaged(
+            [
+                self._scale_and_shift(member)[0].square()
+                * cast(Any, member)._apply_noise(zero, noiseless, True).variance
+                for member in self.members.values()
+            ]
+        )
+        if unseen:  # the plain GP shares the likelihood; its own noise counts where it has a share
+            self.likelihood.stand_in = float(noise.mean())
+        else:
+            self.likelihood.noise = noise
+
+    def _averaged(self, values: Sequence[Tensor]) -> Tensor:
+        """Averages the members' ``batch_shape x n`` tensors."""
+        shares = self.shares.unsqueeze(-2).unbind(dim=-1)
+        return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
+
+    # ------------------------------------------------------------------------------- predictions
+
+    # The training data are the plain GP's; in evaluation mode they are transformed.
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """The target's inputs, a ``batch_shape x n x d`` tensor."""
+        return self.plain.train_inputs
+
+    @property
+    def train_targets(self) -> Tensor:  # type: ignore[override]
+        """The outcomes in the plain GP's units, a ``batch_shape x n`` tensor."""
+        return self.plain.train_targets
+
+    @property
+    def num_inputs(self) -> int:  # type: ignore[override]
+        """The number of inputs, a task column left out."""
+        return self.plain.num_inputs
+
+    def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
+        """What turns a member's units into the plain GP's: ``batch_shape x 1`` tensors."""
+        (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
+        return stdv / own_stdv, (mean - own_mean) / own_stdv
+
+    def predict_by_member(self, X: Tensor, member: TransferModel) -> MultivariateNormal:
+        """Evaluates one member, in the plain GP's units.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            member: The member.
+
+        Returns:
+            Its prediction.
+        """
+        mvn, (scale, shift) = member(X), self._scale_and_shift(member)
+        # BoTorch selects rows of it, which a lazy product evaluates by way of sparse matrices.
+        covariance = evaluated(mvn.lazy_covariance_matrix) * scale.square().unsqueeze(-1)
+        return MultivariateNormal(mvn.mean * scale + shift, to_linear_operator(covariance))
+
+    def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Evaluates the average.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            The distribution in the plain GP's units.
+
+        Raises:
+            UnsupportedError: If the model is in training mode.
+        """
+        if self.training:
+            self.forward()
+        shares = self.shares
+        used = (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
+        predictions = [
+            self.predict_by_member(X, member)
+            for member, is_used in zip(self.members.values(), used, strict=True)
+            if is_used  # the others are not evaluated
+        ]
+        return predictions[0] if len(predictions) == 1 else mixed(predictions, shares[..., used])
+
+    def forward(self, *args: Any) -> NoReturn:
+        """Refuses what asks for the prior of an exact GP.
+
+        Args:
+            *args: Ignored.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise self._is_no_exact_gp()
+
+    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
+        """The members' parts times their shares."""
+        parts = [
+            self._scale_and_shift(member)[0] * member.source_parts(X, names)
+            for member in self.members.values()
+        ]
+        return torch.tensordot(self.shares, torch.stack(parts).to(self.shares), dims=1)
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        moments, noise = self._leave_one_out_by_member()
+        mean, variance = mixed_moments(moments, self.shares)
+        return mean, variance, self._averaged(noise)
+
+    def _leave_one_out_by_member(self) -> tuple[list[Moments], list[Tensor]]:
+        """Leave-one-out moments and noise variances of all members, in the plain GP's units."""
+        moments, noises = [], []
+        for member in self.members.values():
+            scale, shift = self._scale_and_shift(member)
+            mean, variance, noise = member._leave_one_out()
+            moments.append((mean * scale + shift, variance * scale.square()))
+            noises.append(noise * scale.square())
+        return moments, noises
+
+    # ------------------------------------------------------------------------------------- paths
+
+    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
+        """Draws functions from the average of the members' priors.
+
+        Args:
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        return self._averaged_paths(draw_kernel_feature_paths, sample_shape, True, **kwargs)
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions from the average, or without target points from that of the priors.
+
+        Args:
+            prior_sampler: Draws from a model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to the members.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        if self.num_target_points == 0:
+            return prior_sampler(model=self, sample_shape=sample_shape)
+        kwargs["prior_sampler"] = prior_sampler
+        return self._averaged_paths(draw_matheron_paths, sample_shape, False, **kwargs)
+
+    def _averaged_paths(
+        self,
+        draw: Callable[..., SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+        **kwargs: Any,
+    ) -> SamplePath:
+        """Draws from each member over transformed inputs, and averages."""
+        paths = []
+        for member in self.eval().members.values():
+            with delattr_ctx(member, "outcome_transform", "input_transform"):
+                paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
+        return model_paths(self, {"average": AveragedPath(self, paths, sample_shape, prior)})
+
+    # --------------------------------------------------------------------------------------- fit
+
+    def custom_fit(
+        self,
+        mll: ExactMarginalLogLikelihood,
+        *args: Any,
+        previous: TransferModel | None = None,
+        **kwargs: Any,
+    ) -> ExactMarginalLogLikelihood:
+        """Fits all members, then computes their shares; ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: The marginal log likelihood of this model.
+            *args: See :meth:`TargetGP.custom_fit`.
+            previous: An earlier model at whose members' hyperparameters the fits start, too.
+            **kwargs: See :meth:`TargetGP.custom_fit`.
+
+        Returns:
+            The marginal log likelihood in evaluation mode.
+        """
+        earlier: dict[str, TransferModel] = {}
+        if previous is not None:
+            self.check_previous(previous)
+            earlier = dict(cast(AveragedGP, previous).members.items())
+        for name, member in self.members.items():
+            own = ExactMarginalLogLikelihood(member.likelihood, cast(Any, member))
+            member.custom_fit(own, *args, **{**kwargs, "previous": earlier.get(name)})
+        self.update_weights()
+        return mll.eval()
+
+    # -------------------------------------------------------------------------------- data, state
+
+    def get_fantasy_model(
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
+    ) -> Self:
+        """Conditions all members on further points; all else stays as it is.
+
+        BoTorch's ``condition_on_observations`` and lists of models call it.
+
+        Args:
+            inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
+            targets: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes in the plain GP's
+                units.
+            **kwargs: ``noise``, the known noise variances of the new points in these units.
+
+        Returns:
+            A model with these points among its data.
+        """
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        members = {}
+        for name, member in self.members.items():
+            member(X)  # what is shared by all predictions has to be there already
+            scale, shift = self._scale_and_shift(member)
+            noise = {key: value / scale.square() for key, value in kwargs.items()}
+            theirs = (targets - shift) / scale
+            members[name] = cast(Any, member).get_fantasy_model(X, theirs, **noise)
+        fantasies = deepcopy(self, {id(self.members): ModuleDict(members)})
+        fantasies._set_members(members)
+        return fantasies
+
+    @property
+    def _original_train_inputs(self) -> Tensor | None:
+        return self.plain._original_train_inputs
+
+    @_original_train_inputs.setter
+    def _original_train_inputs(self, X: Tensor | None) -> None:
+        """BoTorch sets them where it conditions a model on further points."""
+        for member in self.members.values():
+            member._original_train_inputs = X
+
+    def set_train_data(
+        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
+    ) -> None:
+        """Replaces the data of all members.
+
+        Args:
+            inputs: The inputs.
+            targets: The outcomes in the plain GP's units.
+            strict: Whether shapes must stay as they are.
+        """
+        for member in self.members.values():
+            scale, shift = self._scale_and_shift(member)
+            theirs = None if targets is None else (targets - shift) / scale
+            cast(Any, member).set_train_data(inputs, theirs, strict)
+
+    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
+        for member in self.members.values():
+            scale, shift = (part.unsqueeze(-1) for part in self._scale_and_shift(member))
+            noise = None if Yvar is None else Yvar / scale.square()
+            cast(Any, member)._restore_targets_and_noise((Y - shift) / scale, noise, strict)
+
+    # The members transform their own inputs.
+    def _set_transformed_inputs(self) -> None:
+        """Does nothing."""
+
+    def _revert_to_original_inputs(self) -> None:
+        """Does nothing."""
+
+
+register_paths(AveragedGP)
+
+
+def given_arguments(
+    outcome_transform: OutcomeTransform | DefaultType | None, **options: Any
+) -> dict[str, Any]:
+    """The arguments that a member is to be given: members may lack others, and have defaults."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not isinstance(outcome_transform, DefaultType):
+        given["outcome_transform"] = outcome_transform
+    return given
+
+
+def refuse_mixture(model: TransferModel) -> None:
+    """An average has members of one Gaussian each."""
+    if model._is_ensemble:
+        raise ValueError(
+            f"{type(model).__name__} predicts a mixture: the members of an average have one "
+            "Gaussian each."
+        )

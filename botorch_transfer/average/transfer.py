@@ -1,0 +1,304 @@
+r"""The model to start with: an average of transfer models, with a plain GP in the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, cast
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.utils.types import DEFAULT
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+from torch.nn import Parameter
+
+from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import PriorOrData, check_options
+from botorch_transfer.average.base import (
+    PLAIN_MEMBER,
+    AveragedGP,
+    PlainGP,
+    given_arguments,
+    refuse_mixture,
+)
+from botorch_transfer.gp.hyperpriors import Hyperparameter
+from botorch_transfer.model import TransferModel
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.population.model import PopulationGP
+from botorch_transfer.prior import ConditionedPrior, TransferPrior
+from botorch_transfer.sources.scaml import ScaMLGP
+
+MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
+"""The models that are averaged by default, besides a plain GP."""
+
+PATIENCE = 5
+"""Right after an improvement, every other member counts ``1 / PATIENCE``; each further evaluation
+adds as much, up to one."""
+
+LEADING = 0.25
+"""The first model's share of predictions, as a multiple of another transfer model's."""
+
+UNTRIED = 3.0
+"""How many times the average gap between random points a range of the space may be untried."""
+
+PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
+"""The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
+
+
+def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
+    """Computes how much each model's improvement counts in the choice of the next evaluation.
+
+    The first model leads: it counts once. The others count ``1 / patience`` after an improvement,
+    and more with each evaluation that brings none, until they count once, too. So no share goes to
+    zero, and where the leading model is trapped the others take over.
+
+    Args:
+        Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
+        num_members: The number of models ``K``.
+        patience: The number of evaluations, the one that improved included, after which all count
+            alike.
+
+    Returns:
+        A ``batch_shape x K`` tensor that adds up to one.
+
+    Example:
+        >>> member_shares(torch.tensor([0.0, 1.0, 0.5, 0.2]), num_members=3, patience=6)
+        tensor([0.5000, 0.2500, 0.2500])
+    """
+    n = Y.shape[-1]
+    since = Y.new_zeros(Y.shape[:-1]) if n == 0 else n - 1 - Y.argmax(dim=-1)
+    others = ((1 + since) / patience).clamp_max(1.0).to(Y).unsqueeze(-1)
+    counts = torch.cat([torch.ones_like(others), others.expand(*Y.shape[:-1], num_members - 1)], -1)
+    return counts / counts.sum(dim=-1, keepdim=True)
+
+
+def _prediction_shares(num_members: int) -> Tensor:
+    """The leading model is overconfident: its share is smaller. The vague plain GP has none."""
+    counts = torch.ones(num_members, dtype=torch.double)
+    counts[0], counts[-1] = LEADING, 0.0
+    return counts / counts.sum()
+
+
+class TransferGP(AveragedGP):
+    r"""The average of several transfer models, with a plain GP in the search; where to start.
+
+    The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
+    posteriors ``(μ_k, Σ_k)`` of the transfer models,
+
+    .. code-block:: text
+
+        mean = Σ_k p_k μ_k
+        covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
+
+    Where the models disagree, the variance is large. The shares are constants: a quarter as much
+    for the first model, which leads the search but is often too sure of itself, as for each other.
+    The plain GP has none: with few points its variance is many times the others'. The observation
+    noise is averaged likewise.
+
+    For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
+    improvements of all models instead, the plain GP's too, each in units of its own maximum: a
+    point that one model is sure of, and one that only another finds promising, then count the same.
+    What lies beyond the sources' inputs counts as little as the models that do not lead.
+    ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
+    the model is built and again by each fit, and frozen in between: they depend on how long ago the
+    last improvement was, so the order of the target's data is taken as that of the evaluations.
+
+    Use the class for any number of source tasks, from one on, with a few up to a few hundred points
+    each. It costs as much as its models together. BoTorch's analytic noisy expected improvement
+    takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+
+    Args:
+        prior: Source data, to pre-train the models' priors from; or a mapping from the models'
+            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
+            single prior, only the models that take it are averaged with the plain GP.
+        likelihood: A likelihood; by default Gaussian. Each model gets a copy.
+        covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``. It has a say in
+            the search only, not in predictions. For the kernel of a transfer model's residual, give
+            ``members`` with ``partial(ScaMLGP, covar_module=...)``.
+        outcome_transform: By default each model's own; the plain GP's outcomes are then
+            standardized. Any other is used by all models; ``None`` if the outcomes are in the
+            priors' units already.
+        members: The models that are averaged, besides a plain GP, by name: classes, or functions
+            with the same arguments. The first one leads. By default :class:`PopulationGP` and
+            :class:`ScaMLGP`.
+
+    Raises:
+        TypeError: If a model does not accept its prior.
+        ValueError: If there are no members, one of them predicts a mixture itself or transforms
+            outcomes by more than a standardization of its own, or the names in ``prior``
+            are not those of the members.
+
+    Example:
+        >>> X = torch.rand(30, 2, dtype=torch.double)
+        >>> history = {"monday": (X, X.sum(-1, keepdim=True)), "tuesday": (X, X[:, :1])}
+        >>> train_X = torch.rand(4, 2, dtype=torch.double)
+        >>> model = TransferGP(train_X, train_X.sum(-1, keepdim=True), history)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(X).mean.shape
+        torch.Size([30, 1])
+    """
+
+    improvement_shares: Parameter
+    """How much each member's improvement counts, a ``batch_shape x K`` tensor.
+
+    Outcomes are to be maximized; where they are not, :func:`member_shares` of their negatives takes
+    the place.
+    """
+
+    _shares: Tensor
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: PriorOrData | Mapping[str, TransferPrior],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        members: Mapping[str, Callable[..., TransferModel]] | None = None,
+    ) -> None:
+        classes = _members_for(prior, MEMBERS if members is None else members)
+        priors = _priors_of(prior, list(classes))
+        options = given_arguments(
+            outcome_transform,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            input_transform=input_transform,
+            task_feature=task_feature,
+        )
+        built: dict[str, TransferModel] = {}
+        for name, member in classes.items():
+            own = deepcopy(options)
+            check_options(member, own)
+            built[name] = member(train_X, train_Y, priors[name], **own)
+            refuse_mixture(built[name])
+        first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
+        if isinstance(outcome_transform, DefaultType):
+            _refuse_other_scales(built)
+            outcome_transform = _standardize(built.values(), batch_shape)
+        if covar_module is None:
+            covar_module = get_covar_module_with_dim_scaled_prior(
+                ard_num_dims=first.num_inputs, batch_shape=batch_shape
+            )
+        plain = PlainGP(
+            train_X,
+            train_Y,
+            dim=None,
+            mean_module=ConstantMean(batch_shape=batch_shape),
+            covar_module=covar_module,
+            train_Yvar=train_Yvar,
+            likelihood=deepcopy(likelihood),
+            outcome_transform=outcome_transform,
+            input_transform=getattr(first, "input_transform", None),
+            noise=PLAIN_NOISE,
+        )
+        plain.num_inputs = first.num_inputs
+        super().__init__(built, plain, train_X)
+        start = torch.ones(*batch_shape, len(built) + 1)
+        self.improvement_shares = Parameter(start, requires_grad=False)
+        shares = _prediction_shares(len(built) + 1).expand(start.shape).clone()
+        self.register_buffer("_shares", shares, persistent=False)
+        self.to(train_X)
+        self.update_weights()
+
+    @property
+    def prior(self) -> dict[str, Any]:
+        """The models' priors by name; the argument of another model with the same sources."""
+        return {
+            name: getattr(member, "prior", None)
+            for name, member in self.members.items()
+            if name != PLAIN_MEMBER
+        }
+
+    @property
+    def shares(self) -> Tensor:
+        """The members' shares of the prediction, ``batch_shape x K``; the plain GP's is zero."""
+        return self._shares
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The plain GP's kernel, which ``covar_module`` sets; each other member has its own."""
+        return cast(Kernel, self.plain.covar_module)
+
+    def source_range(self) -> Tensor | None:
+        """Finds the range of the sources' inputs.
+
+        Returns:
+            A ``2 x d`` tensor of bounds, after the input transform. A side of the unit cube that
+            the sources miss by no more than random points would has no bound. ``None`` if no
+            member's prior has the sources' inputs.
+        """
+        priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
+        if (prior := next(priors, None)) is None:
+            return None
+        low, high = prior.input_range.to(self.train_targets)
+        gap = max(UNTRIED / int(prior.num_points.sum()), 0.05)
+        return torch.stack(
+            [low.where(low > gap, -torch.inf), high.where(high < 1 - gap, torch.inf)]
+        )
+
+    def _update_shares(self) -> None:
+        """Computes ``improvement_shares`` from the outcomes."""
+        shares = member_shares(self.train_targets, self.improvement_shares.shape[-1])
+        self.improvement_shares.data = shares.to(self.improvement_shares)
+
+
+def _members_for(
+    prior: Any, members: Mapping[str, Callable[..., TransferModel]]
+) -> Mapping[str, Callable[..., TransferModel]]:
+    """Selects the members that take a single prior; all, if there are source data."""
+    if not isinstance(prior, TransferPrior):
+        return members
+    # A member may be a function, which does not say what prior it takes.
+    kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
+    taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
+    if not taking:
+        raise TypeError(
+            f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
+            "source data, or a mapping from the members' names to their priors."
+        )
+    return taking
+
+
+def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Finds each member's prior: its own, or the same source data for all."""
+    if not names:
+        raise ValueError("There are no members: name at least one model to be averaged.")
+    own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
+    if own and set(prior) != set(names):
+        raise ValueError(
+            f"The priors are of {', '.join(map(str, prior))}, but the members are "
+            f"{', '.join(names)}: give each member its prior."
+        )
+    return {name: prior[name] if own else prior for name in names}
+
+
+def _refuse_other_scales(members: Mapping[str, TransferModel]) -> None:
+    """Members' units may differ by a scale and a shift only."""
+    for name, member in members.items():
+        transform = getattr(member, "outcome_transform", None)
+        if transform is not None and not isinstance(transform, Standardize):
+            raise ValueError(
+                f"The member {name!r} has a {type(transform).__name__} of its own: give all models "
+                "the same by outcome_transform."
+            )
+
+
+def _standardize(members: Iterable[TransferModel], batch_shape: torch.Size) -> OutcomeTransform:
+    """Standardizes the plain GP's outcomes, while there are few of them by a member's transform."""
+    transforms = (getattr(member, "outcome_transform", None) for member in members)
+    known = next((each for each in transforms if isinstance(each, Standardize)), None)
+    if known is None:  # the priors are in raw units
+        return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
+    return OwnStandardize(known.means.mean(), known.stdvs.mean(), batch_shape)

@@ -1,0 +1,146 @@
+"""Frozen posteriors, and predictions at once, against GPyTorch's machinery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import Log
+from botorch.models.utils import gpt_posterior_settings
+from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import fast_pred_var
+
+from botorch_transfer.acquisition import AveragedImprovement, SingleInputs
+from botorch_transfer.average.base import PlainGP
+from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
+from botorch_transfer.pretraining import SourceGPs, SourcePopulation
+from tests.gp.padded import points
+from tests.gp.tasks import draw_data
+
+X, FIXED = points(6, 2), points(3, 2, seed=3)
+Y = (4 * X.sum(-1, keepdim=True)).sin()
+DATA = draw_data([12, 9, 15])
+RAW = Normalize(2, bounds=torch.tensor([[0.0, -1.0], [2.0, 3.0]]).double())
+
+
+def build(kind: str, **options: Any) -> Any:
+    """A fitted model by name."""
+    if kind == "plain":
+        model: Any = PlainGP(X, Y, None, *_modules(), **options)
+    else:
+        makers = {
+            "scaml": (ScaMLGP, SourceGPs, {}),
+            "few sources": (ScaMLGP, SourceGPs, {"max_sources": 2}),
+            "distilled": (ScaMLGP, SourceGPs, {}),
+            "population": (PopulationGP, SourcePopulation, {}),
+            "distilled population": (PopulationGP, SourcePopulation, {}),
+        }
+        model_class, prior_class, own = makers[kind]
+        pretraining: dict[str, Any] = {"max_inducing": 6} if "distilled" in kind else {}
+        pretraining["max_iter"] = 10
+        transform = options.get("input_transform")
+        prior = prior_class.fit(DATA, input_transform=transform, **pretraining)
+        model = model_class(X, Y, prior, **own, **options)
+    return fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0
+    ).model
+
+
+def _modules() -> tuple[Any, Any]:
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
+    return ConstantMean().double(), kernel
+
+
+KINDS = ["plain", "scaml", "few sources", "distilled", "population", "distilled population"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise", [None, 0.01])
+def test_frozen_posterior_is_the_models(kind, noise) -> None:
+    options = {} if noise is None else {"train_Yvar": torch.full_like(Y, noise)}
+    model, x = build(kind, **options), points(5, 2, seed=8).requires_grad_()
+    mean, variance, covariance = model.frozen(FIXED)(x)
+    mvn = model.posterior(torch.cat([x, FIXED])).distribution
+    joint = mvn.covariance_matrix
+    expected = mvn.mean[:5], joint.diagonal()[:5], joint[:5, 5:]
+    weights = points(5, 5, seed=9)
+    gradients = []
+    for found in ((mean, variance, covariance), expected):
+        total = (weights[0] * found[0]).sum() + (weights[1] * found[1]).sum()
+        total = total + (weights[:, :3] * found[2]).sum()
+        gradients.append(torch.autograd.grad(total, x, retain_graph=True)[0])
+    for ours, theirs in zip((mean, variance, covariance), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["scaml", "population"])
+def test_raw_inputs(kind) -> None:
+    model = build(kind, input_transform=RAW)
+    x = 2 * points(5, 2, seed=8)
+    mean, variance, _ = model.frozen(x[:0])(x)
+    posterior = model.posterior(x.unsqueeze(-2))
+    torch.testing.assert_close(mean, posterior.mean.flatten(), atol=1e-8, rtol=0)
+    torch.testing.assert_close(variance, posterior.variance.flatten(), atol=1e-8, rtol=0)
+
+
+def test_what_cannot_be_frozen_is_evaluated_as_it_is() -> None:
+    periodic = ScaleKernel(PeriodicKernel()).double()
+    prior = SourceGPs.fit(DATA, num_restarts=0)
+    models = [
+        ScaMLGP(X, Y, prior, covar_module=periodic),
+        ScaMLGP(X, Y.exp(), prior, outcome_transform=Log()),
+        ScaMLGP(X[:0], Y[:0], prior),
+        BoostedHierarchicalGP(X, Y, DATA),
+    ]
+    x = points(4, 2, seed=8)
+    for model in models:
+        assert model.frozen(FIXED) is None
+    mean, variance, covariance = SingleInputs(models[0], FIXED)(x)
+    mvn = models[0].posterior(torch.cat([x, FIXED])).distribution
+    torch.testing.assert_close(mean, mvn.mean[:4])
+    torch.testing.assert_close(variance, mvn.covariance_matrix.diagonal()[:4])
+    torch.testing.assert_close(covariance, mvn.covariance_matrix[:4, 4:])
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_single_precision_and_far_inputs() -> None:
+    data = {name: tuple(part.float() for part in parts) for name, parts in DATA.items()}
+    model = ScaMLGP(X.float(), Y.float(), SourceGPs.fit(data, num_restarts=0))
+    x = torch.cat([points(3, 2, seed=8), torch.tensor([[1e200, 0.0]]).double()]).float()
+    mean, variance, _ = model.frozen(x[:0])(x)
+    assert mean.dtype is torch.float32
+    posterior = model.posterior(x.unsqueeze(-2))
+    torch.testing.assert_close(mean, posterior.mean.flatten(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(variance, posterior.variance.flatten(), atol=1e-3, rtol=1e-3)
+
+
+def test_averaged_improvement_is_that_of_the_posteriors() -> None:
+    model = TransferGP(X, Y, DATA)
+    improvement = AveragedImprovement.from_model(model, Y.max(), points(20, 2, seed=4))
+    x = points(5, 1, 2, seed=8).requires_grad_()
+    for own, member in zip(improvement.acquisitions, model.members.values(), strict=True):
+        expected = LogExpectedImprovement(member, best_f=Y.max())(x)
+        torch.testing.assert_close(own(x), expected, atol=1e-6, rtol=1e-6)
+        first, second = (torch.autograd.grad(v.sum(), x)[0] for v in (own(x), expected))
+        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(4, 2), (3, 1, 2), (2, 3, 4, 2)])
+def test_predictions_at_once_are_gpytorchs(kind, shape) -> None:
+    model, x = build(kind).eval(), points(*shape, seed=8).requires_grad_()
+    found = []
+    for fast in (True, False):
+        with gpt_posterior_settings(), fast_pred_var(fast):
+            mvn = model(x)
+        total = mvn.mean.sum() + mvn.covariance_matrix.sum()
+        found.append((mvn.mean, mvn.covariance_matrix, *torch.autograd.grad(total, x)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-7)

@@ -1,0 +1,65 @@
+"""One transfer model an outcome."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.exceptions.errors import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP
+from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.mlls import SumMarginalLogLikelihood
+
+from botorch_transfer import ScaMLGP, TransferGP, transfer_models
+from tests.families import ShiftedSines
+from tests.models.contract import assert_same_posterior
+
+FAMILY = ShiftedSines()
+X, Y = FAMILY.target(4)
+BOTH = torch.cat([Y, -2.0 * Y + X[:, :1]], dim=-1)
+HISTORY = {
+    name: (x, torch.cat([y, -2.0 * y + x[:, :1]], dim=-1))
+    for name, (x, y) in FAMILY.sources().items()
+}
+TEST_X = FAMILY.inputs(5, seed=71)
+
+
+def test_each_outcome_is_learned_from_its_own_column():
+    noise = torch.full_like(BOTH, 0.1) * torch.tensor([1.0, 2.0])
+    models = transfer_models(X, BOTH, HISTORY, noise, ScaMLGP)
+    assert isinstance(models, ModelListGP)
+    for column, model in enumerate(models.models):
+        history = {name: (x, y[:, [column]]) for name, (x, y) in HISTORY.items()}
+        twin = ScaMLGP(X, BOTH[:, [column]], history, noise[:, [column]])
+        assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
+
+
+def test_data_sets_options_and_an_empty_target():
+    features, outcomes = ["a", "b"], ["y", "z"]
+    noisy = [
+        SupervisedDataset(
+            x, y, Yvar=torch.ones_like(y), feature_names=features, outcome_names=outcomes
+        )
+        for x, y in HISTORY.values()
+    ]
+    models = transfer_models(X[:0], BOTH[:0], noisy, input_transform=Normalize(2))
+    assert all(isinstance(model, TransferGP) for model in models.models)
+    assert models.posterior(TEST_X).mean.isfinite().all()
+
+
+def test_hypervolume_improvement():
+    models = transfer_models(X, BOTH, HISTORY, model_class=ScaMLGP)
+    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models), num_restarts=0)
+    improvement = qLogNoisyExpectedHypervolumeImprovement(models, BOTH.amin(dim=0), X)
+    assert improvement(TEST_X.unsqueeze(1)).isfinite().all()
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(InputDataError, match="Task 'task 1' has 1 outcomes, but train_Y has 2"):
+        transfer_models(X, BOTH, {**HISTORY, "task 1": (X, Y)})
+    with pytest.raises(ValueError, match="TransferGP has no option 'kernel'"):
+        transfer_models(X, BOTH, HISTORY, kernel=None)
+    with pytest.raises(InputDataError, match=r"transfer_models\(train_X, train_Y, sources\)"):
+        TransferGP(X, BOTH, FAMILY.sources())
