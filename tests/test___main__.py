@@ -264,7 +264,7 @@ def test_options(folder, capsys):
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
-        (["suggest", "list.json", "old.csv"], "holds a list"),
+        (["suggest", "list.json", "old.csv"], "search space is a list"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing one by --task."),
         (
             ["space", "old.csv"],

@@ -732,7 +732,7 @@ class CategoricalParameter(_ListedParameter):
         """The places of the values, and of others that have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
-        levels, *columns = self.descriptors.values()
+        levels, *columns = {**self.descriptors}.values()
         numbers = np.array(columns, dtype=np.float64)
         above = numbers - numbers.min(axis=1, keepdims=True)
         points = _ratio(above, above.max(axis=1, keepdims=True)).T

@@ -11,6 +11,7 @@ from botorch_transfer.suggestion.reading import (
     EncodedTables,
     Outcome,
     read_outcomes,
+    read_study,
     read_tables,
     split_constraints,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "predict",
     "predict_rows",
     "read_outcomes",
+    "read_study",
     "read_tables",
     "split_constraints",
     "suggest",

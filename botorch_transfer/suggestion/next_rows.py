@@ -44,9 +44,7 @@ from botorch_transfer.suggestion.reading import (
     Outcome,
     Range,
     Runs,
-    read_outcomes,
-    read_tables,
-    split_constraints,
+    read_study,
 )
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import maximize, not_taken, spread_out
@@ -208,38 +206,31 @@ def suggest(
         >>> list(rows.columns)
         ['C', 'predicted_mean', 'predicted_std', 'acquisition', 'sources']
     """
-    limits, linear = split_constraints(constraints, space, candidates)
-    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
+    options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
-    options |= {"step": step, "run": run}
-    tables = read_tables(space, outcomes, history, runs, **options)
+    options |= {"step": step, "run": run, "noise": noise, "log": log}
+    options |= {"outcome_range": outcome_range}
+    tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed).rows
 
 
 def predict(
-    space: SearchSpace | Mapping[str, Any],
+    space: SearchSpace | Mapping[str, Any] | None,
     history: DataFrame | None,
     runs: DataFrame | None,
     rows: DataFrame,
     outcome: str | Sequence[str] = "loss",
     goal: Goal | Sequence[Goal] | None = None,
     *,
-    task: str = "task",
-    constraints: Mapping[str, str] | Sequence[str] | None = None,
     model: str | Callable[..., Any] | None = None,
-    prior: Any = None,
-    noise: str | Mapping[str, str] | None = None,
-    status: str = "status",
-    missing: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
-    log: bool | str | Sequence[str] = False,
-    outcome_range: Range | Mapping[str, Range] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> DataFrame:
-    """Predicts the outcomes of given rows; the other arguments are those of :func:`suggest`.
+    """Predicts the outcomes of given rows; all other arguments are those of :func:`suggest`.
 
     Args:
         space: The search space.
@@ -248,17 +239,12 @@ def predict(
         rows: The table of rows to predict, with a column for each parameter.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
-        task: The column of ``history`` that names the task.
-        constraints: Limits of further outcomes, which are predicted, too.
-        model: The model.
-        prior: The prior, in place of ``history``.
-        noise: The column with the outcome's standard errors.
-        status: The column that says whether a run failed.
-        missing: Values of parameters that old tasks do not record.
-        rename: New names of columns of ``history`` by their old ones.
-        log: Outcomes to model by their logarithm.
-        outcome_range: The least and the largest value that the objectives can have.
+        model: The model; not ``"sorted"``, which predicts nothing.
+        cache: The folder that remembers pre-training.
+        progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
+        options: What else :func:`suggest` is told of tables and outcomes: ``task``, ``prior``,
+            ``missing``, ``outcome_range`` and so on. Outcomes with limits are predicted, too.
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``
@@ -278,11 +264,9 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
-    limits, _ = split_constraints(constraints, space)
-    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
-    options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    tables = read_tables(space, outcomes, history, runs, missing=missing, rename=rename, **options)
-    return predict_rows(tables, rows, model, seed)
+    tables = read_study(space, history, runs, outcome, goal, **options)
+    with cached_in(cache), showing(progress):
+        return predict_rows(tables, rows, model, seed)
 
 
 def predict_rows(
