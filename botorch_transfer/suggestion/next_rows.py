@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -301,10 +301,7 @@ def predict_rows(
     """
     with errors_in("In the rows to predict"):
         X = tables.space.encode(rows)
-    make, tables = _with_model(tables, model)
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        models = _fit_models(tables, make)
+    with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(
                 "There is nothing to predict from: give a history, or runs with outcomes, and a "
@@ -345,10 +342,7 @@ def suggest_rows(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
-    make, tables = _with_model(tables, model)
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        models = _fit_models(tables, make)
+    with _fitted(tables, model, seed) as (make, tables, models):
         X, values = _search(tables, make, list(models.values()), n, seed)
         rows = _region(tables).decode(X).assign(**_predictions(tables.outcomes, models, X))
         rows["acquisition"] = values
@@ -356,36 +350,39 @@ def suggest_rows(
     return Suggestion(rows, models, X, tables)
 
 
-def _with_model(
-    tables: EncodedTables, model: str | Callable[..., Any] | None
-) -> tuple[Callable[..., Any], EncodedTables]:
-    """The model, and the tables without sources if it takes none."""
+@contextmanager
+def _fitted(
+    tables: EncodedTables, model: str | Callable[..., Any] | None, seed: int
+) -> Iterator[tuple[Callable[..., Any], EncodedTables, dict[str, Any]]]:
+    """Finds the model, the tables without sources if it takes none, and a fit to each outcome.
+
+    There are no fits if there is nothing to fit, or ``"sorted"`` needs none. Inside, random numbers
+    depend on the seed alone, and warnings that a reader of tables cannot act on are ignored.
+    """
     make = named_model(model)
     if not takes_sources(make):
-        return make, tables._replace(sources=dict.fromkeys(tables.sources))
-    if model is not None and _has_none(tables.sources):
+        tables = tables._replace(sources=dict.fromkeys(tables.sources))
+    elif model is not None and not tables.has_sources:
         name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
         raise ValueError(
             f"{name} learns from old runs: give a history, or leave the model out for a plain GP."
         )
-    return make, tables
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        for kind in (BotorchWarning, NumericalWarning):
+            warnings.simplefilter("ignore", kind)
+        # A search that ended early is still compared with all rows that were scored.
+        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+        torch.default_generator.manual_seed(seed)
+        models: dict[str, Any] = {}
+        if make is not mean_rank and (len(tables.runs.X) or tables.has_sources):
+            for index, outcome in enumerate(tables.outcomes):
+                sources = tables.sources[outcome.name]
+                models[outcome.name] = fit_model(make, tables.runs, index, sources)
+        yield make, tables, models
 
 
 def _region(tables: EncodedTables) -> Region:
     return Region(tables.space) if tables.region is None else tables.region
-
-
-def _fit_models(tables: EncodedTables, make: Callable[..., Any]) -> dict[str, Any]:
-    """Fits a model of each outcome; none if there is nothing to fit, or ``"sorted"`` needs none."""
-    names = [outcome.name for outcome in tables.outcomes]
-    sources = tables.sources
-    if make is mean_rank or (len(tables.runs.X) == 0 and _has_none(sources)):
-        return {}
-    return {name: fit_model(make, tables.runs, i, sources[name]) for i, name in enumerate(names)}
-
-
-def _has_none(sources: Mapping[str, Any]) -> bool:
-    return all(source is None for source in sources.values())
 
 
 def _predictions(
@@ -423,7 +420,7 @@ def _search(
     anchors = _anchors(region, main_sources, runs)
     feasibility = learn_failures(runs, main_sources, old_failed)
     reference = region.sample(NUM_REFERENCE, seed=0)
-    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if _has_none(sources) else 0
+    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if not tables.has_sources else 0
     new, values = tried[:0], list[float]()
     for number in range(n):
         if not models or len(tried) + number < first_runs:
@@ -487,14 +484,3 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
         order = [i for i in column.argsort(descending=True, stable=True).tolist() if column[i] > 1]
         names.append(", ".join(prior.task_names[i] for i in order[:MAX_NAMED]))
     return names
-
-
-@contextmanager
-def _quiet() -> Any:
-    """Ignores warnings that a reader of tables cannot act on."""
-    with warnings.catch_warnings():
-        for kind in (BotorchWarning, NumericalWarning):
-            warnings.simplefilter("ignore", kind)
-        # A search that ended early is still compared with all rows that were scored.
-        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
-        yield

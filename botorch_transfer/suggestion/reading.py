@@ -178,6 +178,11 @@ class EncodedTables(NamedTuple):
     old_failed: Tensor | None = None
     region: Region | None = None
 
+    @property
+    def has_sources(self) -> bool:
+        """Whether some outcome has source data or a prior."""
+        return any(source is not None for source in self.sources.values())
+
 
 # --------------------------------------------------------------------------------------- outcomes
 
@@ -495,9 +500,7 @@ def _guess_from(
     others: Sequence[str],
 ) -> SearchSpace:
     """Guesses the space from the columns that history and candidates share."""
-    shared = (
-        candidates.columns if history is None else candidates.columns.intersection(history.columns)
-    )
+    shared = [name for name in candidates.columns if history is None or name in history]
     tables = [table for table in (history, candidates, runs) if table is not None]
     together = concat([table.filter(shared) for table in tables], ignore_index=True)
     return guess_space(together.drop(columns=others, errors="ignore"))
