@@ -19,6 +19,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -302,11 +303,8 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
         for value in getattr(parameter, "values", ()):
             if parameter.name == name and str(value) == text:
                 return value
-    for read in (int, float):
-        try:
-            return read(text)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            continue
+    with suppress(TypeError, ValueError):
+        return float(text)  # type: ignore[arg-type]
     return text
 
 

@@ -222,16 +222,14 @@ def from_dataframe(
         )
         level = logging.INFO if expected else logging.WARNING
         logger.log(level, message, len(outside), _some(outside))
-    if not datasets and displaced:
+    if not datasets:
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
             "the search space, or leave the table out."
             + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
-        )
-    if not datasets:
-        raise InputDataError(
-            f"No run has a finite outcome in the column {outcome!r}: there are no source data in "
-            "this table."
+            if displaced
+            else f"No run has a finite outcome in the column {outcome!r}: there are no source data "
+            "in this table."
         )
     return datasets
 

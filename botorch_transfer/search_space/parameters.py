@@ -280,6 +280,12 @@ class _RangeParameter(Parameter):
         start, end = self._ends
         return _ratio(self._scale(values) - start, end - start).clip(0.0, 1.0)
 
+    def unit_grid(self) -> Array:
+        """Encodings of all values, which are equally far apart in a table, ``size x 1``."""
+        if self.size is None:
+            return super().unit_grid()
+        return self._inside(np.linspace(self.lower, self.upper, self.size))[:, None]
+
     @property
     def _ends(self) -> Array:
         """What 0 and 1 are on the parameter's scale."""
@@ -352,13 +358,6 @@ class FloatParameter(_RangeParameter):
         if self.step is not None:
             values = _multiples(np.rint(values / self.step), self.step)
         return DataFrame({self.name: values.clip(self.lower, self.upper)})
-
-    def unit_grid(self) -> Array:
-        """Encodings of all multiples of the step, ``size x 1``."""
-        if self.size is None:
-            return super().unit_grid()
-        ranks = np.arange(self.size, dtype=np.float64)
-        return self._inside(self.lower + ranks * (self.step or 0.0))[:, None]
 
     def _round_range(self, step: float) -> None:
         """Lets the range begin and end with a multiple of the step."""
@@ -456,10 +455,6 @@ class IntegerParameter(_RangeParameter):
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
         snapped = np.where(distances.min(axis=0) <= 1e-7, nearest, integers)
         return DataFrame({self.name: snapped.astype(np.int64)})
-
-    def unit_grid(self) -> Array:
-        """Encodings of all integers of the range, ``size x 1``."""
-        return self._inside(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
 
     def contains(self, value: Hashable) -> bool:
         """Whether ``value`` is an integer of the range."""

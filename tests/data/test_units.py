@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer import suggest
+from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.search_space import (
@@ -94,7 +94,7 @@ def test_it_is_said(caplog):
     caplog.clear()
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})
     with brief_search():
-        suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max")
+        suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max", model=ScaMLGP)
     assert caplog.messages == [
         "Maybe another unit: 'yield' is in fractions in this study and in per cent in old runs: "
         "multiply it by 100"

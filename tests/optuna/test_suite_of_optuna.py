@@ -30,8 +30,8 @@ def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the best of few rows: these tests are about values being valid, not good."""
     monkeypatch.setattr(search, "POOL", 32)
     monkeypatch.setattr(next_rows, "NUM_REFERENCE", 16)
-    monkeypatch.setattr(search, "_move_to_middle", lambda acquisition, space, x, most: x)
-    monkeypatch.setattr(search, "_climb", lambda acquisition, space, best: best[0])
+    monkeypatch.setattr(search, "_move_to_middle", lambda acquisition, region, x, *_: x)
+    monkeypatch.setattr(search, "_climb", lambda acquisition, region, best: best[0])
 
 
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:

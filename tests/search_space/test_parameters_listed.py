@@ -8,7 +8,7 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer import suggest
+from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -197,5 +197,5 @@ def test_a_new_solvent_is_near_to_known_ones():
     history["loss"] = (history["s"].map(points["d"]) - 0.7) ** 2
     choices = CategoricalParameter("s", ("a", "c", "f", "h"), descriptors=points)
     with brief_search():
-        row = suggest(SearchSpace([choices]), history)
+        row = suggest(SearchSpace([choices]), history, model=ScaMLGP)
     assert row["s"].tolist() == ["f"]  # no old run has it
