@@ -79,6 +79,7 @@ def test_files_with_semicolons_and_decimal_commas(folder, capsys):
 @pytest.mark.usefixtures("_brief_search")
 def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
     command = [*COMMAND, *LOSS, "--cache", "kept"]
+    clear_memos()  # of earlier tests, which kept nothing in this folder
     assert main(command) == 0
     first = capsys.readouterr().out
     clear_memos()
