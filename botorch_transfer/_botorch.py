@@ -5,6 +5,10 @@ names may change in any release: ``pyproject.toml`` bounds the versions, and a t
 rely on.
 """
 
+# Log expected improvement of a standardized improvement, as LogExpectedImprovement computes it. Its
+# forward is of one model; ours evaluates several models at once.
+from botorch.acquisition.analytic import _log_ei_helper as log_ei_helper
+
 # Fits with the optimizer that the user names. The public fit_gpytorch_mll would call the model's
 # custom_fit again.
 from botorch.fit import _fit_fallback as fit_fallback
@@ -36,4 +40,5 @@ __all__ = [
     "draw_matheron_paths_exact_gp",
     "fit_fallback",
     "gaussian_update_exact",
+    "log_ei_helper",
 ]

@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
 
+from botorch_transfer._botorch import log_ei_helper
 from botorch_transfer.average.transfer import TransferGP, member_shares
 from botorch_transfer.model import TargetGP, predicted_moments
 
@@ -371,20 +372,16 @@ class _Improvement(LogExpectedImprovement):
         self._known = model, torch.as_tensor(best_f)
         self._single: SingleInputs | None = None
 
-    def _mean_and_sigma(
-        self, X: Tensor, compute_sigma: bool = True, min_var: float = 1e-12
-    ) -> tuple[Tensor, Tensor | None]:
-        x, shape = X.reshape(-1, X.shape[-1]), tuple(X.shape[:-2])
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates means and variances at ``P x d`` inputs: ``P x F`` tensors, ``F`` fantasies."""
         if isinstance(self.model, NoiselessFantasies):
             mean, variance = self.model.moments(x)
-            variance = variance.unsqueeze(-1).expand_as(mean)
-            shape = (*shape, mean.shape[-1])
         else:
             if self._single is None:
                 self._single = SingleInputs(self.model, x[:0].detach())
             mean, variance, _ = self._single(x)
-        sigma = variance.clamp_min(min_var).sqrt()
-        return mean.reshape(*shape, 1), sigma.reshape(*shape, 1)
+            mean = mean.unsqueeze(-1)
+        return mean, variance.unsqueeze(-1).expand_as(mean)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
@@ -400,7 +397,31 @@ class _Improvement(LogExpectedImprovement):
                 f"This acquisition is of one candidate, but X has {X.shape[-2]}: give "
                 "optimize_acqf the argument sequential=True."
             )
-        return super().forward(X)
+        (value,) = log_improvements([self], X)
+        return value
+
+
+def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
+    """Evaluates log expected improvements of several models at once, the means over fantasies.
+
+    Args:
+        each: ``K`` improvements.
+        X: A ``batch_shape x 1 x d`` tensor of inputs.
+
+    Returns:
+        A ``K x batch_shape`` tensor.
+    """
+    X = X.unsqueeze(0) if X.dim() == 2 else X
+    x = X.reshape(-1, X.shape[-1])
+    parts = [improvement.moments(x) for improvement in each]
+    sizes = [mean.shape[-1] for mean, _ in parts]
+    mean, variance = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+    pairs = zip(each, sizes, strict=True)
+    best = [i.best_f.to(x).reshape(-1).expand(size) for i, size in pairs]
+    sigma = variance.clamp_min(1e-12).sqrt()
+    values = log_ei_helper((mean - torch.cat(best)) / sigma) + sigma.log()
+    means = [part.logsumexp(dim=-1) - math.log(part.shape[-1]) for part in values.split(sizes, -1)]
+    return torch.stack(means).reshape(len(each), *X.shape[:-2])
 
 
 NEGLIGIBLE = 200.0
@@ -544,7 +565,11 @@ class AveragedImprovement(AcquisitionFunction):
         Returns:
             A ``batch_shape`` tensor of values.
         """
-        values = torch.stack([each(X) for each in self.acquisitions], dim=-1) + self._offsets
+        if X.shape[-2] == 1 and all(isinstance(each, _Improvement) for each in self.acquisitions):
+            values = log_improvements(cast(Any, self.acquisitions), X).movedim(0, -1)
+        else:
+            values = torch.stack([each(X) for each in self.acquisitions], dim=-1)
+        values = values + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
         # What adds nothing has no gradient: subnormal numbers slow matrix products down tenfold.
         average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)

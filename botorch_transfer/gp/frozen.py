@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts, inverse_cholesky
-from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.stationary import FixedPoints, Stationary, stationary_function
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,10 @@ class Part:
         return Part(Stationary(kernel.name, lengthscale, scale), **tensors)
 
     @cached_property
+    def _fixed(self) -> FixedPoints:
+        return FixedPoints(self.points / self.kernel.lengthscale)
+
+    @cached_property
     def _columns(self) -> Tensor:
         vectors = torch.stack([self.mean, self.linear], dim=-1)
         return torch.cat([vectors, self.cross, self.known, self.added], dim=-1)
@@ -125,7 +129,9 @@ class Part:
             ``P`` tensor of the variance's squares.
         """
         sizes = [2 + self.cross.shape[-1], self.known.shape[-1], self.added.shape[-1]]
-        values = self.kernel.between(x, self.points) @ self._columns
+        r2 = self._fixed.squared_distance(x / self.kernel.lengthscale)
+        log_scale = self.kernel.scale.log()[:, None, None]
+        values = stationary_function(self.kernel.name).value(r2, log_scale) @ self._columns
         linear, known, added = values.split(sizes, dim=-1)
         squares = added.square().sum(dim=(0, -1)) - known.square().sum(dim=(0, -1))
         return linear.sum(dim=0), squares

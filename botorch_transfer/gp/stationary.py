@@ -152,19 +152,34 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
         A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable in both
         inputs. The diagonal is exactly zero where ``x1 is x2``.
     """
-    # Distances do not change under a shift, and their rounding error grows with the norms.
-    shift = x2.detach().mean(dim=-2, keepdim=True)
-    a = x1 - shift
-    b = a if x1 is x2 else x2 - shift
-    a2 = a.square().sum(dim=-1, keepdim=True)
-    b2 = a2 if x1 is x2 else b.square().sum(dim=-1, keepdim=True)
-    # The squares go into the product, too: every pass over its large result costs as much.
-    left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
-    right = torch.cat([b, torch.ones_like(b2), b2], dim=-1)
-    r2 = left @ right.mT
+    others = FixedPoints(x2)
+    r2 = others.squared_distance(x1)
     if x1 is x2:
         r2.diagonal(dim1=-2, dim2=-1).zero_()
-    return r2.clamp_min_(0.0)
+    return r2
+
+
+class FixedPoints:
+    """Inputs that others are compared with: what their distances need of them alone.
+
+    Args:
+        x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
+    """
+
+    def __init__(self, x2: Tensor) -> None:
+        # Distances do not change under a shift, and their rounding error grows with the norms.
+        self._shift = x2.detach().mean(dim=-2, keepdim=True)
+        b = x2 - self._shift
+        b2 = b.square().sum(dim=-1, keepdim=True)
+        # The squares go into the product, too: every pass over its large result costs as much.
+        self._right = torch.cat([b, torch.ones_like(b2), b2], dim=-1).mT
+
+    def squared_distance(self, x1: Tensor) -> Tensor:
+        """Computes the ``batch_shape x n1 x n2`` squared distances to further inputs."""
+        a = x1 - self._shift
+        a2 = a.square().sum(dim=-1, keepdim=True)
+        left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
+        return (left @ self._right).clamp_min_(0.0)
 
 
 _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}

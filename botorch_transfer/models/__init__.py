@@ -17,7 +17,6 @@ from botorch_transfer.joint.models import (
     WeightedSourceGP,
 )
 from botorch_transfer.population.model import PopulationGP
-from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.sources.ensembles import RankWeightedGP, TwoStageTransferGP
 from botorch_transfer.sources.scaml import ScaMLGP
 
@@ -39,5 +38,4 @@ __all__ = [
     "TransferGP",
     "TwoStageTransferGP",
     "WeightedSourceGP",
-    "transfer_models",
 ]
