@@ -80,14 +80,15 @@ def random_problem(seed: int) -> tuple[SearchSpace, list[str]]:
     return space, texts
 
 
-def num_infeasible(seed: int) -> int:
-    """Searches two rows of a random problem, and draws two of a first design.
+def num_infeasible(seed: int, num_rows: int = 2) -> int:
+    """Searches rows of a random problem, and draws as many of a first design.
 
     Args:
         seed: The seed of the problem.
+        num_rows: How many to search.
 
     Returns:
-        How many of up to four rows are not valid, or violate a constraint.
+        How many rows are not valid, or violate a constraint.
     """
     space, texts = random_problem(seed)
     constraints = [part for text in texts for part in read_constraint(text, space)]
@@ -95,7 +96,7 @@ def num_infeasible(seed: int) -> int:
     x = torch.rand(space.dim, generator=torch.Generator().manual_seed(seed)).double()
     rows = torch.empty(0, space.dim, dtype=torch.double)
     with suppress(ExhaustedSpaceError):  # of some problems few rows are left
-        for number in range(2):
+        for number in range(num_rows):
             found, _ = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
             rows = torch.cat([rows, found[None]])
             rows = torch.cat([rows, spread_out(region, number, rows, seed)[None]])

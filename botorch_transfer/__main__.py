@@ -20,6 +20,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,12 @@ from botorch_transfer.suggestion import (
     Suggestion,
     backtest,
     predict_rows,
-    read_outcomes,
-    read_tables,
+    read_study,
     reading,
-    split_constraints,
     suggest_rows,
 )
 from botorch_transfer.suggestion.page import suggestion_page
+from botorch_transfer.suggestion.region import Region
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,12 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--candidates", type=Path, metavar="stock.csv", help="rows to choose from")
     add.add_argument("--repeats", action="store_true", help="suggest rows of the runs again")
     fixed = "today's value of a parameter; may be repeated"
-    add.add_argument("--fixed", nargs="+", action="extend", metavar="name=value", help=fixed)
+    add.add_argument(
+        "--fixed", nargs="+", action="extend", default=[], metavar="name=value", help=fixed
+    )
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
     add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
 
     add = commands.add_parser("predict", help="print what to expect of given rows")
-    add.set_defaults(run=_predict, program=add.prog)
+    add.set_defaults(run=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
 
@@ -228,7 +230,7 @@ def _predict(options: argparse.Namespace) -> None:
 def _backtest(options: argparse.Namespace) -> None:
     if len(options.outcome) > 1:
         raise ValueError("A backtest is of one outcome: name one by --outcome.")
-    space = _read_space(options.space)
+    space = SearchSpace.from_json(options.space)
     found = backtest(
         space,
         read_table(options.history, _choices(space)),
@@ -238,8 +240,8 @@ def _backtest(options: argparse.Namespace) -> None:
         options.seed,
         options.resume,
         task=options.task,
-        missing=_missing(options, space),
-        rename=_renamed(options),
+        missing=_values(options.missing, "--missing", space),
+        rename=_pairs(options.rename, "--rename"),
         log=options.log is not None,
         step=options.step,
         run=options.run_column,
@@ -253,8 +255,7 @@ def _tables(
     options: argparse.Namespace, may_start: bool = False
 ) -> tuple[EncodedTables, pd.DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
-    given = vars(options)
-    space = None if options.space is None else _read_space(options.space)
+    space = None if options.space is None else SearchSpace.from_json(options.space)
     choices, old = _choices(space), options.old or options.history
     history, runs = None if old is None else read_table(old, choices), None
     if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
@@ -263,59 +264,28 @@ def _tables(
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
-    stock = given.get("candidates")
-    candidates = None if stock is None else read_table(stock, choices)
-    goals = options.goal[0] if options.goal and len(options.goal) == 1 else options.goal
-    noise = _pairs(options.noise, "--noise", options.outcome[0])
-    fixed = _pairs(given.get("fixed") or [], "--fixed")
-    limits, linear = split_constraints(options.constraint, space, candidates)
-    outcomes = read_outcomes(
-        options.outcome,
-        goals,
-        constraints=limits,
-        noise={name: str(column) for name, column in noise.items()},
-        log=options.log is not None and (options.log or True),
-        outcome_range=options.outcome_range,
-    )
-    tables = read_tables(
+    stock = options.candidates
+    tables = read_study(
         space,
-        outcomes,
         history,
         runs,
+        options.outcome,
+        options.goal[0] if options.goal and len(options.goal) == 1 else options.goal,
+        constraints=options.constraint,
+        noise=_pairs(options.noise, "--noise", options.outcome[0]),
+        log=options.log is not None and (options.log or True),
+        outcome_range=options.outcome_range,
         task=options.task,
         status=options.status,
-        missing=_missing(options, space),
-        rename=_renamed(options),
-        candidates=candidates,
-        fixed={name: _value(text, space, name) for name, text in fixed.items()},
-        constraints=linear,
-        repeats=given.get("repeats", False),
+        missing=_values(options.missing, "--missing", space),
+        rename=_pairs(options.rename, "--rename"),
         step=options.step,
         run=options.run_column,
+        candidates=None if stock is None else read_table(stock, choices),
+        fixed=_values(options.fixed, "--fixed", space),
+        repeats=options.repeats,
     )
     return tables, runs
-
-
-def _missing(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
-    given = _pairs(options.missing, "--missing").items()
-    return {name: _value(text, space, name) for name, text in given}
-
-
-def _renamed(options: argparse.Namespace) -> dict[str, str]:
-    return {old: str(new) for old, new in _pairs(options.rename, "--rename").items()}
-
-
-def _read_space(path: Path) -> SearchSpace:
-    try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON file: {error}.") from error
-    if not isinstance(spec, dict):
-        raise ValueError(
-            f"{path} holds a {type(spec).__name__} instead of parameters: start "
-            "from the one that 'python -m botorch_transfer space' guesses."
-        )
-    return SearchSpace.from_dict(spec)
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
@@ -331,9 +301,9 @@ def _append(path: Path, suggestion: Suggestion) -> None:
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
-    kept = tables.space.columns if tables.region is None else tables.region.columns
-    added = suggestion.rows.reindex(columns=[*kept, *(n for n in names if n not in kept)])
-    digits = 12 if tables.region is not None and tables.region.constraints else 6
+    region = tables.region or Region(tables.space)
+    added = suggestion.rows.reindex(columns=[*region.columns, *names])
+    digits = 12 if region.constraints else 6
     for parameter in tables.space.parameters:
         if isinstance(parameter, FloatParameter) and parameter.size is None:
             added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))
@@ -349,9 +319,9 @@ def _append(path: Path, suggestion: Suggestion) -> None:
     part.replace(path)
 
 
-def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, str | None]:
+def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
     """Reads ``name=value``; a bare word is the value of ``first``, or a name without a value."""
-    pairs: dict[str, str | None] = {}
+    pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals and first is not None:
@@ -362,17 +332,19 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
     return pairs
 
 
+def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
+    """Reads ``name=value``, with values as parameters have them."""
+    return {name: _value(text, space, name) for name, text in _pairs(texts, option).items()}
+
+
 def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
     """One of the parameter's values where the text is one, else a number where it is one."""
     for parameter in () if space is None else space.parameters:
         for value in getattr(parameter, "values", ()):
             if parameter.name == name and str(value) == text:
                 return value
-    for read in (int, float):
-        try:
-            return read(text)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            continue
+    with suppress(TypeError, ValueError):
+        return float(text)  # type: ignore[arg-type]
     return text
 
 

@@ -53,7 +53,7 @@ def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
     assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS]) == 0
     found = capsys.readouterr()
-    assert f"{caplog.messages[-1]}\n" == GOAL
+    assert GOAL.strip() in caplog.messages
     assert len(found.out.splitlines()) == 4
 
 
@@ -79,6 +79,7 @@ def test_files_with_semicolons_and_decimal_commas(folder, capsys):
 @pytest.mark.usefixtures("_brief_search")
 def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
     command = [*COMMAND, *LOSS, "--cache", "kept"]
+    clear_memos()  # of earlier tests, which kept nothing in this folder
     assert main(command) == 0
     first = capsys.readouterr().out
     clear_memos()
@@ -100,16 +101,6 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
     assert main([*COMMAND, *LOSS]) == 130
     message = "python -m botorch_transfer suggest: Interrupted. Finished old tasks are kept.\n"
     assert capsys.readouterr().err.endswith(message)
-
-
-def test_errors_end_the_program_with_2():
-    wrong = run(*COMMAND, "--outcome", "logloss")
-    assert wrong.returncode == 2
-    assert wrong.stdout == ""
-    assert wrong.stderr.splitlines()[1:] == [
-        "python -m botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): "
-        "name an existing one by --outcome."
-    ]
 
 
 @pytest.mark.usefixtures("_brief_search")
@@ -155,7 +146,7 @@ def test_nothing_is_appended_after_an_error(folder, capsys):
 def test_a_report_is_one_page(folder):
     pytest.importorskip("plotly")
     (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,0.1,0.3\n1,1,inf\n2,0.1,\n")
-    assert main([*COMMAND, "runs.csv", "--report", "out.html", *LOSS]) == 0
+    assert main([*COMMAND, "runs.csv", "--report", "out.html", *LOSS, "--model", "ScaMLGP"]) == 0
     page = (folder / "out.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert "mong themselves, 3 old tasks predict one another" in page
@@ -166,7 +157,8 @@ def test_a_report_is_one_page(folder):
 
 
 @pytest.mark.usefixtures("_brief_search")
-def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys):
+def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys, monkeypatch):
+    monkeypatch.setattr("botorch_transfer.__main__.suggestion_page", lambda *_: "page")
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
     assert "nowhere" in capsys.readouterr().err
@@ -213,7 +205,7 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
 def test_log(folder, capsys):
     arguments = [*COMMAND, *LOSS, "--model", "ScaMLGP"]
     outputs = []
-    for option in (["--log", "--report", "page.html"], ["--log", "log_loss"], []):
+    for option in (["--log"], ["--log", "log_loss"], []):
         assert main([*arguments, *option]) == 0
         outputs.append(capsys.readouterr().out.splitlines()[:2])
     assert outputs[0] == outputs[1] != outputs[2]
@@ -224,7 +216,9 @@ def test_what_the_history_lacks_is_told(folder):
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
     found = run(*COMMAND, *LOSS, "--model", "ScaMLGP")
-    assert found.stderr == f"{GOAL}No old run records 'decay': sources say nothing of it\n"
+    # A busy machine is told how long pre-training takes.
+    said = [text for text in found.stderr.splitlines() if not text.startswith("Pre-training takes")]
+    assert said == [GOAL.strip(), "No old run records 'decay': sources say nothing of it"]
     assert found.returncode == 0
     assert len(found.stdout.splitlines()) == 2
 
@@ -245,13 +239,19 @@ def test_options(folder, capsys):
     assert float(found["decay"]) == pytest.approx(0.25, abs=0.1)
     assert main([*COMMAND, *LOSS, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]) == 0
     outcomes = ["--outcome", "log_loss", "accuracy", "--goal", "min", "max"]
-    assert main([*COMMAND, *outcomes, *options[:2], "--missing", "decay"]) == 0
+    several = [*COMMAND, *outcomes, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]
+    assert main(several) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
+        (
+            [*COMMAND, "--outcome", "logloss"],
+            "botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): name an "
+            "existing one by --outcome.\n",
+        ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
         ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
@@ -265,7 +265,7 @@ def test_options(folder, capsys):
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
-        (["suggest", "list.json", "old.csv"], "holds a list"),
+        (["suggest", "list.json", "old.csv"], "search space is a list"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing one by --task."),
         (
             ["space", "old.csv"],

@@ -18,7 +18,7 @@ from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timed
 
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
-from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma
 from botorch_transfer.search_space.space import check_table
 
@@ -175,10 +175,8 @@ def from_dataframe(
             continue
         kept = rows if failed == "worst" else rows[finite]
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
-        try:
+        with errors_in(f"Task {name!r}"):
             X = space.place(runs)
-        except InputDataError as error:
-            raise InputDataError(f"Task {name!r}: {error}") from error
         if bool((lost := X.isnan().any(dim=-1)).any()):
             has_place = (~lost).numpy()
             empty += runs[~has_place].reindex(columns=choices).isna().sum()
@@ -224,16 +222,14 @@ def from_dataframe(
         )
         level = logging.INFO if expected else logging.WARNING
         logger.log(level, message, len(outside), _some(outside))
-    if not datasets and displaced:
+    if not datasets:
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
             "the search space, or leave the table out."
             + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
-        )
-    if not datasets:
-        raise InputDataError(
-            f"No run has a finite outcome in the column {outcome!r}: there are no source data in "
-            "this table."
+            if displaced
+            else f"No run has a finite outcome in the column {outcome!r}: there are no source data "
+            "in this table."
         )
     return datasets
 

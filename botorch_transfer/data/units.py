@@ -2,9 +2,9 @@
 
 The rule: a task is named if more than a third of its values lie outside of a parameter's range, or
 if they differ much from those of most tasks and one of the usual conversions makes them alike. The
-values of a task are summed up by their 10 % and 90 % quantiles. These are compared, in
-widths of the reference, with the reference: the medians of such quantiles
-over tasks within the range, or those of the range if there are fewer than three such tasks.
+values of a task are summed up by their 10 % and 90 % quantiles. The reference are the medians of
+these over the tasks within the range, or the quantiles of the range itself if there are fewer than
+three such tasks. Differences from it are in units of its width.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import DataFrame, factorize, to_numeric
 
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import SearchSpace
 
 Array = NDArray[np.float64]
@@ -38,6 +39,9 @@ if a conversion leaves less of that than the second."""
 
 QUANTILES = np.array([0.1, 0.9])
 """What the values of a task are summed up by."""
+
+MAX_TASKS = 1_000
+"""Of more tasks, this many are looked at."""
 
 MIN_VALUES, MIN_TASKS = 4, 3
 """Fewer values of a task, or fewer tasks, say too little to be compared."""
@@ -64,23 +68,25 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
         ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
     """
+    codes, names = factorize(frame[task])
+    kept = np.isin(codes, evenly_spaced(len(names), MAX_TASKS))
+    frame, codes = frame[kept], codes[kept]
     found: dict[tuple[str, str], list[str]] = {}
-    tasks = frame[task].astype(str)
     for parameter in space.parameters:
-        if not parameter.is_numeric or parameter.columns != (parameter.name,):
+        column = parameter.name
+        if not parameter.is_numeric or column not in frame or column not in parameter.columns:
             continue
         # The ends of the range, and the quantiles of values that are spread over it.
         unit = np.array([[0.0], [1.0], [0.1], [0.9]])
-        marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
-        column = frame.get(parameter.name, Series(np.nan, frame.index))
-        values = to_numeric(column, errors="coerce").astype(float)
-        if not (kept := np.isfinite(values)).any():
-            continue
-        for name, problem in _of_column(values[kept], tasks[kept], marks[:2], marks[2:]):
-            found.setdefault((parameter.name, problem), []).append(name)
+        marks = parameter.decode(unit)[column].to_numpy(dtype=np.float64)
+        values = to_numeric(frame[column], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        known = np.isfinite(values)
+        for code, problem in _of_column(values[known], codes[known], marks[:2], marks[2:]):
+            found.setdefault((column, problem), []).append(str(names[code]))
     return [
-        f"{column!r} of task {names[0]!r}{_others(len(names) - 1)} {problem}"
-        for (column, problem), names in found.items()
+        f"{column!r} of task {tasks[0]!r}"
+        f"{f' and {len(tasks) - 1:,} more' if len(tasks) > 1 else ''} {problem}"
+        for (column, problem), tasks in found.items()
     ]
 
 
@@ -114,34 +120,33 @@ def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None
     return None
 
 
-def _others(number: int) -> str:
-    return "" if number == 0 else f" and {number:,} other{'s' if number > 1 else ''}"
-
-
 def _of_column(
-    values: Series, tasks: Series, bounds: Array, reference: Array
-) -> Iterator[tuple[str, str]]:
+    values: Array, codes: NDArray[np.intp], bounds: Array, reference: Array
+) -> Iterator[tuple[int, str]]:
     """Finds the tasks whose values are likely in another unit, and says what is wrong."""
+    order = np.lexsort((values, codes))
+    values, codes = values[order], codes[order]
+    tasks, starts, counts = np.unique(codes, return_index=True, return_counts=True)
+    places = starts[:, None] + QUANTILES * (counts[:, None] - 1)
+    ends = np.interp(places, np.arange(len(values)), values) if len(values) else places
     rounding = 1e-6 * np.abs(bounds).max()
     beyond = (values < bounds[0] - rounding) | (values > bounds[1] + rounding)
-    outside = beyond.groupby(tasks, sort=False).mean()
-    ends = values.groupby(tasks, sort=False).quantile(QUANTILES).unstack()
-    counts = values.groupby(tasks, sort=False).size()
-    usual = ends[(outside <= MAX_OUTSIDE) & (counts >= MIN_VALUES)]
-    many = len(usual) >= MIN_TASKS
-    reference = usual.median().to_numpy(np.float64) if many else reference
-    strange = outside.index[outside > MAX_OUTSIDE]
+    outside = np.add.reduceat(beyond, starts, dtype=np.float64) / counts
+    strange = outside > MAX_OUTSIDE
+    usual = ~strange & (counts >= MIN_VALUES)
+    many = usual.sum() >= MIN_TASKS
+    reference = np.median(ends[usual], axis=0) if many else reference
     if counts[strange].sum() >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
-        together = np.quantile(values[tasks.isin(strange)].to_numpy(), QUANTILES)
+        together = np.quantile(values[np.isin(codes, tasks[strange])], QUANTILES)
         likely = _likely_conversions(together[None], reference, 0.0, 0.6)[0]
         remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
-        yield from ((name, f"lies outside of its range: {remedy}") for name in strange)
+        yield from ((code, f"lies outside of its range: {remedy}") for code in tasks[strange])
     if many:
-        found = _likely_conversions(usual.to_numpy(np.float64), reference, DIFFERENT, ALIKE)
-        for name, likely in zip(usual.index, found, strict=True):
+        found = _likely_conversions(ends[usual], reference, DIFFERENT, ALIKE)
+        for code, likely in zip(tasks[usual], found, strict=True):
             if likely is not None:
-                yield name, f"differs from that of most tasks: {likely} it is alike"
+                yield code, f"differs from that of most tasks: {likely} it is alike"
 
 
 def _likely_conversions(

@@ -6,7 +6,8 @@ Read this for what is accepted in a table besides plain numbers and text.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,26 @@ NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit
 
 DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
 """The same with a comma for the point; what is before and after it."""
+
+
+@contextmanager
+def errors_in(place: str) -> Iterator[None]:
+    """Lets an error about a table's cells begin with which table it is.
+
+    Args:
+        place: Where the cells are.
+
+    Raises:
+        InputDataError: If one is raised inside, with the place before its message.
+
+    Example:
+        >>> with errors_in("In the runs"):
+        ...     frame = DataFrame({"x": [1, 2]})
+    """
+    try:
+        yield
+    except InputDataError as error:
+        raise InputDataError(f"{place}: {error}") from error
 
 
 def separator(path: Path) -> str:

@@ -280,6 +280,12 @@ class _RangeParameter(Parameter):
         start, end = self._ends
         return _ratio(self._scale(values) - start, end - start).clip(0.0, 1.0)
 
+    def unit_grid(self) -> Array:
+        """Encodings of all values, which are equally far apart in a table, ``size x 1``."""
+        if self.size is None:
+            return super().unit_grid()
+        return self._inside(np.linspace(self.lower, self.upper, self.size))[:, None]
+
     @property
     def _ends(self) -> Array:
         """What 0 and 1 are on the parameter's scale."""
@@ -352,13 +358,6 @@ class FloatParameter(_RangeParameter):
         if self.step is not None:
             values = _multiples(np.rint(values / self.step), self.step)
         return DataFrame({self.name: values.clip(self.lower, self.upper)})
-
-    def unit_grid(self) -> Array:
-        """Encodings of all multiples of the step, ``size x 1``."""
-        if self.size is None:
-            return super().unit_grid()
-        ranks = np.arange(self.size, dtype=np.float64)
-        return self._inside(self.lower + ranks * (self.step or 0.0))[:, None]
 
     def _round_range(self, step: float) -> None:
         """Lets the range begin and end with a multiple of the step."""
@@ -456,10 +455,6 @@ class IntegerParameter(_RangeParameter):
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
         snapped = np.where(distances.min(axis=0) <= 1e-7, nearest, integers)
         return DataFrame({self.name: snapped.astype(np.int64)})
-
-    def unit_grid(self) -> Array:
-        """Encodings of all integers of the range, ``size x 1``."""
-        return self._inside(np.arange(self.lower, self.upper + 1, dtype=np.float64))[:, None]
 
     def contains(self, value: Hashable) -> bool:
         """Whether ``value`` is an integer of the range."""
@@ -672,40 +667,25 @@ class CategoricalParameter(_ListedParameter):
 
     def __post_init__(self) -> None:
         if self.descriptors is not None:
-            table = _read_descriptors(self.name, self.descriptors)
-            object.__setattr__(self, "descriptors", table)
-            if not isinstance(self.values, str) and not len(tuple(self.values)):
-                object.__setattr__(self, "values", table[self.name])
+            table = DataFrame(self.descriptors)
+            table = table.set_index(self.name) if self.name in table else table
+            values = self.values if len(self.values) else table.index.tolist()
+            described = _read_descriptors(self.name, table, values)
+            object.__setattr__(self, "values", values)
+            object.__setattr__(self, "descriptors", described)
         super().__post_init__()
-        if self.descriptors is None:
-            return
-        if unknown := [value for value in self.values if value not in self._points]:
-            raise ValueError(
-                f"Parameter {self.name!r} has no descriptors of the value {unknown[0]!r}: add its "
-                "row to the table."
-            )
-        points = [tuple(self._points[value]) for value in self.values]
-        for rank, point in enumerate(points):
-            if point in points[:rank]:
-                raise ValueError(
-                    f"Parameter {self.name!r} has the same descriptors for "
-                    f"{self.values[points.index(point)]!r} and {self.values[rank]!r}: add one that "
-                    "tells them apart."
-                )
 
     @property
     def feature_names(self) -> list[str]:
         """One name a value, or a descriptor."""
         if self.descriptors is None:
             return [f"{self.name}={value}" for value in self.values]
-        return [f"{self.name}: {column}" for column in self.descriptors if column != self.name]
+        return [f"{self.name}: {column}" for column in list(self.descriptors)[1:]]
 
     @property
     def neutral(self) -> Array:
-        """Equal shares, or the middle of descriptors."""
-        if self.descriptors is None:
-            return np.full(self.size, 1 / self.size)
-        return np.full(len(self.feature_names), 0.5)
+        """The mean of all places: equal shares."""
+        return np.asarray(self.unit_grid().mean(axis=0))
 
     @property
     def is_numeric(self) -> bool:
@@ -725,39 +705,30 @@ class CategoricalParameter(_ListedParameter):
 
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
-        if self.descriptors is None:
-            return super().place(frame)
         nowhere = np.full(len(self.feature_names), np.nan)
-        cells = self._cells(frame[self.name])
-        return np.array([self._points.get(cell, nowhere) for cell in cells]).reshape(
-            len(cells), len(nowhere)
-        )
+        found = [self._points.get(cell, nowhere) for cell in self._cells(frame[self.name])]
+        return np.array(found).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
-        """Takes the value with the largest share, or the nearest one; see ``Parameter.decode``."""
-        if self.descriptors is None:
-            return self._take(unit.argmax(axis=1))
-        gaps = unit[:, None] - self.unit_grid()
-        return self._take(np.square(gaps).sum(axis=-1).argmin(axis=1))
+        """Takes the nearest value: that with the largest share; see ``Parameter.decode``."""
+        grid = self.unit_grid()
+        return self._take((unit @ grid.T - np.square(grid).sum(axis=1) / 2).argmax(axis=1))
 
     def unit_grid(self) -> Array:
         """Encodings of all values, ``size x w``."""
-        if self.descriptors is None:
-            return np.eye(self.size)
         return np.array([self._points[value] for value in self.values])
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draws ``n`` of the values, each as often; see ``Parameter.sample``."""
-        if self.descriptors is None:
-            return super().sample(n, rng)
-        return self.unit_grid()[rng.integers(self.size, size=n)]
+        return self.unit_grid()[rng.random((n, self.size)).argmax(axis=1)]
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """The place of each value that has descriptors."""
-        table = {**(self.descriptors or {})}
-        levels = table.pop(self.name)
-        numbers = np.array(list(table.values()), dtype=np.float64)
+        """The places of the values, and of others that have descriptors."""
+        if self.descriptors is None:
+            return dict(zip(self.values, np.eye(self.size), strict=True))
+        levels, *columns = {**self.descriptors}.values()
+        numbers = np.array(columns, dtype=np.float64)
         above = numbers - numbers.min(axis=1, keepdims=True)
         points = _ratio(above, above.max(axis=1, keepdims=True)).T
         return dict(zip(levels, points, strict=True))
@@ -773,28 +744,22 @@ class CategoricalParameter(_ListedParameter):
 
 
 def _read_descriptors(
-    name: str, descriptors: DataFrame | Mapping[str, Sequence[Any]]
+    name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """The columns of a table of descriptors, that of the values first."""
-    try:
-        table = DataFrame(descriptors)
-        if name not in table.columns:
-            if not isinstance(descriptors, DataFrame):
-                raise ValueError(f"there is no column {name!r} with the values")
-            table = table.rename_axis(name).reset_index()
-        levels = table.pop(name)
-        if levels.duplicated().any():
-            raise ValueError(f"the value {levels[levels.duplicated()].iloc[0]!r} has two rows")
-        if table.empty:
-            raise ValueError("there is no column of numbers, or no row")
-        for column in table.columns:
-            numbers = to_numeric(table[column], errors="coerce")
-            if len(wrong := levels[~np.isfinite(numbers.astype(float))]):
-                raise ValueError(f"{column!r} of {wrong.iloc[0]!r} is no finite number")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"Parameter {name!r} has wrong descriptors: {error}.") from error
-    numbers_of = {str(column): tuple(table[column].astype(float)) for column in table.columns}
-    return {name: tuple(levels.tolist()), **numbers_of}
+    """The columns of a table whose index has the values, these first; refuses wrong numbers."""
+    numbers = table.apply(to_numeric, errors="coerce").astype(np.float64)
+    missing = [value for value in values if value not in table.index]
+    wrong = table.index[~np.isfinite(numbers.to_numpy()).all(axis=1)]
+    own = numbers[table.index.isin(values)]
+    for bad, problem in (
+        (table.index[table.index.duplicated()], "two rows of descriptors"),
+        ([*missing, *wrong], "a descriptor that is no finite number, or none"),
+        (own.index[own.duplicated()], "the same descriptors as another value"),
+    ):
+        if len(bad):
+            raise ValueError(f"Parameter {name!r}: the value {bad[0]!r} has {problem}.")
+    columns = {str(column): tuple(numbers[column].tolist()) for column in numbers}
+    return {name: tuple(table.index.tolist()), **columns}
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class SearchSpace:
         if not isinstance(spec, Mapping):
             raise TypeError(
                 f"The description of a search space is a {type(spec).__name__}: give a dictionary "
-                "of parameters by name."
+                "of parameters by name, as 'python -m botorch_transfer space' guesses it."
             )
         parameters: dict[str, Parameter] = {}
         for name, entries in _with_composition(spec.get("params", spec)).items():
@@ -171,7 +171,10 @@ class SearchSpace:
             ['C']
         """
         with open(path, encoding="utf-8") as file:
-            return cls.from_dict(json.load(file))
+            try:
+                return cls.from_dict(json.load(file))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path} is no JSON file: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Writes the space as nested dictionaries, for JSON; the inverse of ``from_dict``.

@@ -12,6 +12,7 @@ from botorch_transfer.suggestion.reading import (
     EncodedTables,
     Outcome,
     read_outcomes,
+    read_study,
     read_tables,
     split_constraints,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "predict",
     "predict_rows",
     "read_outcomes",
+    "read_study",
     "read_tables",
     "split_constraints",
     "suggest",

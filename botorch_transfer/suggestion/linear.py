@@ -21,12 +21,7 @@ from scipy import optimize
 from scipy.linalg import block_diag
 from torch import Tensor
 
-from botorch_transfer.search_space import (
-    CategoricalParameter,
-    Parameter,
-    SearchSpace,
-    SimplexParameter,
-)
+from botorch_transfer.search_space import SearchSpace, SimplexParameter
 
 Array = NDArray[np.float64]
 
@@ -35,6 +30,9 @@ TOLERANCE = 1e-9
 
 MAX_NODES = 100
 """The most nodes of a branch and bound: any feasible row will do, the nearest or not."""
+
+CONSTANT = ""
+"""Stands for the constant among the names of columns."""
 
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
 """By comparison the sign that turns it into one with ``>=``; 0 of an equality."""
@@ -98,78 +96,69 @@ def read_constraint(text: str, space: SearchSpace) -> list[LinearConstraint]:
         >>> read_constraint("a >= 2 * b", space)[0].weights
         {'a': 1.0, 'b': -2.0}
     """
-    code, columns = str(text).strip(), {name: name for name in space.columns}
-    for rank, name in enumerate(re.findall("`([^`]*)`", code)):
-        code = code.replace(f"`{name}`", f"quoted_{rank}_")
-        columns[f"quoted_{rank}_"] = name
+    names, units = space.columns, np.eye(len(space.columns) + 1)
+    sums = dict(zip([*names, CONSTANT], units, strict=True))
+    sums |= {f"_{place}_": unit for place, unit in enumerate(units)}
     try:
+        code = re.sub("`([^`]*)`", lambda name: f"_{names.index(name[1])}_", str(text).strip())
         tree = ast.parse(code, mode="eval").body
         if not isinstance(tree, ast.Compare):
             raise ValueError
-        sides = [_read_sum(side, columns) for side in (tree.left, *tree.comparators)]
+        sides = [_read_sum(side, sums) for side in (tree.left, *tree.comparators)]
         signs = [SIGNS[type(comparison)] for comparison in tree.ops]
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError) as error:
         raise ValueError(
             f"The constraint {text!r} is not a linear one of parameters: write it as "
             f"'a + 2 * b <= 1', with <=, >= or ==, names with spaces in backticks; there are "
-            f"{', '.join(space.columns)}."
+            f"{', '.join(names)}."
         ) from error
     found = []
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        total = {
-            name: (sign or 1) * (left.get(name, 0.0) - right.get(name, 0.0))
-            for name in left | right
-        }
-        bound = -total.pop("", 0.0)
-        weights = {name: weight for name, weight in total.items() if weight}
-        _check_columns(text, weights, space)
-        found.append(LinearConstraint(text, weights, bound, sign == 0))
+        *weights, constant = ((sign or 1) * (left - right)).tolist()
+        used = {name: weight for name, weight in zip(names, weights, strict=True) if weight}
+        _check_columns(text, used, space)
+        found.append(LinearConstraint(text, used, -constant, sign == 0))
     return found
 
 
-def _read_sum(node: ast.AST, columns: Mapping[str, str]) -> dict[str, float]:
-    """Reads weights by column, and the constant under ``""``; nothing is executed."""
+def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
+    """Reads the weights of the columns, the constant last; nothing is executed."""
     match node:
         case ast.Constant(value=int() | float() as number):
-            return {"": float(number)}
+            return number * columns[CONSTANT]
         case ast.Name(id=name):
-            return {columns[name]: 1.0}
+            return columns[name]
         case ast.UnaryOp(op=ast.USub(), operand=part):
-            return _times(-1.0, _read_sum(part, columns))
+            return -_read_sum(part, columns)
         case ast.BinOp(left=left, op=sign, right=right):
             a, b = _read_sum(left, columns), _read_sum(right, columns)
             match sign:
-                case ast.Mult() if b.keys() == {""}:
-                    return _times(b[""], a)
-                case ast.Mult() if a.keys() == {""}:
-                    return _times(a[""], b)
-                case ast.Div() if b.keys() == {""}:
-                    return _times(1 / b[""], a)
-                case ast.Add() | ast.Sub():
-                    b = b if isinstance(sign, ast.Add) else _times(-1.0, b)
-                    return {name: a.get(name, 0.0) + b.get(name, 0.0) for name in a | b}
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult() if not a[:-1].any():
+                    return np.asarray(a[-1] * b)
+                case ast.Mult() if not b[:-1].any():
+                    return np.asarray(a * b[-1])
+                case ast.Div() if not b[:-1].any():
+                    return a * (1 / float(b[-1]))
     raise ValueError
-
-
-def _times(factor: float, terms: Mapping[str, float]) -> dict[str, float]:
-    return {name: factor * weight for name, weight in terms.items()}
 
 
 def _check_columns(text: str, columns: Collection[str], space: SearchSpace) -> None:
     if not columns:
         raise ValueError(f"The constraint {text!r} names no parameter: leave it out.")
     for name in columns:
-        parameter: Any = _parameter_of(name, space)
-        values = getattr(parameter, "values", ())
-        has_text = any(isinstance(value, bool | str) for value in values)
-        if parameter.active_if or has_text or isinstance(parameter, CategoricalParameter):
+        parameter = _parameter_of(name, space)
+        if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
                 f"The constraint {text!r} names {name!r}, which does not have a number in each "
                 "row: constraints are between numbers that are always active."
             )
 
 
-def _parameter_of(column: str, space: SearchSpace) -> Parameter:
+def _parameter_of(column: str, space: SearchSpace) -> Any:
     return next(parameter for parameter in space.parameters if column in parameter.columns)
 
 
@@ -190,18 +179,19 @@ class _Variable(NamedTuple):
     is_linear: bool  # whether the column's encoding is linear in it
 
     @classmethod
-    def of(cls, parameter: Any, column: str) -> _Variable:
-        """The variable of one of a parameter's columns."""
+    def of(cls, column: str, space: SearchSpace) -> _Variable:
+        """The variable of one of a space's columns."""
+        parameter = _parameter_of(column, space)
         if isinstance(parameter, SimplexParameter):
             step = parameter.step or 1.0
             return cls(0.0, np.array([step]), round(1 / step), parameter.step is not None, True)
         if parameter.size is None:
             width = parameter.upper - parameter.lower
-            return cls(parameter.lower, np.array([width]), 1.0, False, True)
+            return cls(parameter.lower, np.array([width]), 1.0, False, not parameter.log)
         values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)
         gaps = np.diff(values)
-        step = gaps[0] if len(gaps) else 0.0
-        if np.allclose(gaps, step, rtol=1e-9, atol=0.0):
+        if np.allclose(gaps, gaps[:1], rtol=1e-9, atol=0.0):
+            step = gaps[:1].sum()  # 0 of a single value
             return cls(values[0], np.array([step]), len(gaps), True, not parameter.log)
         return cls(0.0, values, 1.0, True, False)
 
@@ -232,36 +222,35 @@ class Repair:
         constraints: Sequence[LinearConstraint],
         fixed: Collection[str] = (),
     ) -> None:
-        self.rows = list(constraints)
-        self._features = space.feature_names
+        self._features, self._constraints, rows = space.feature_names, constraints, [*constraints]
         named = {column for constraint in constraints for column in constraint.weights}
         for parameter in space.parameters:
-            if not named.intersection(parameter.columns):
-                continue
-            if isinstance(parameter, SimplexParameter):
+            if isinstance(parameter, SimplexParameter) and named.intersection(parameter.columns):
                 whole = dict.fromkeys(parameter.columns, 1.0)
-                self.rows.append(LinearConstraint("their sum is 1", whole, 1.0, True))
+                rows.append(LinearConstraint("their sum is 1", whole, 1.0, True))
                 named |= whole.keys()
-            elif parameter.size is None and getattr(parameter, "log", False):
-                text = next(c.text for c in constraints if parameter.name in c.weights)
-                raise ValueError(
-                    f"The constraint {text!r} is not linear in the logarithm of "
-                    f"{parameter.name!r}: leave log out, or narrow its range instead."
-                )
         self.columns = [column for column in space.columns if column in named]
-        self.variables = [_Variable.of(_parameter_of(c, space), c) for c in self.columns]
-        self._fixed = np.array([column in fixed for column in self.columns])
-        self._offsets = np.array([v.offset for v in self.variables])
-        self._scales = block_diag(*[v.scales for v in self.variables])
-        self._largest, self._is_whole = (
-            np.repeat(values, [len(v.scales) for v in self.variables])
-            for values in zip(*[(v.largest, v.is_whole) for v in self.variables], strict=True)
-        )
-        A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in self.rows])
-        least = np.array([row.bound for row in self.rows]) - A @ self._offsets
-        most = np.where([row.is_equality for row in self.rows], least, np.inf)
+        variables = [_Variable.of(column, space) for column in self.columns]
+        self._variables = dict(zip(self.columns, variables, strict=True))
+        for constraint in constraints:
+            for column in constraint.weights:
+                variable = self._variables[column]
+                if not (variable.is_linear or variable.is_whole):
+                    raise ValueError(
+                        f"The constraint {constraint.text!r} is not linear in the logarithm of "
+                        f"{column!r}: leave log out, or narrow its range instead."
+                    )
+        self._fixed = np.isin(self.columns, list(fixed))
+        self._offsets = np.array([v.offset for v in variables])
+        self._scales = block_diag(*[v.scales for v in variables])
+        counts = [len(v.scales) for v in variables]
+        self._largest = np.repeat([v.largest for v in variables], counts)
+        self._is_whole = np.repeat([v.is_whole for v in variables], counts)
+        A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in rows])
+        least = np.array([row.bound for row in rows]) - A @ self._offsets
+        most = np.where([row.is_equality for row in rows], least, np.inf)
         # Of a list of values one is chosen.
-        lists = (self._scales != 0)[[len(v.scales) > 1 for v in self.variables]]
+        lists = (self._scales != 0)[np.array(counts) > 1]
         one = np.ones(len(lists))
         self._sums = np.vstack([A @ self._scales, lists])
         self._least, self._most = np.concatenate([least, one]), np.concatenate([most, one])
@@ -276,9 +265,9 @@ class Repair:
             Columns, weights and least sums. Constraints on lists of values that are not equally
             spaced, or on logarithms of whole numbers, are left out.
         """
-        found, variables = [], dict(zip(self.columns, self.variables, strict=True))
-        for row in self.rows:
-            parts = [(variables[column], weight) for column, weight in row.weights.items()]
+        found = []
+        for row in self._constraints:
+            parts = [(self._variables[column], weight) for column, weight in row.weights.items()]
             if row.is_equality == is_equality and all(v.is_linear for v, _ in parts):
                 columns = [self._features.index(column) for column in row.weights]
                 widths = [weight * v.scales[0] * v.largest for v, weight in parts]
@@ -300,41 +289,32 @@ class Repair:
             The table; rows for which there is none are left out.
         """
         rng = np.random.default_rng(0)
-        moved = frame.astype(dict.fromkeys(self.columns, float))
-        found = [self._move(place, rng) for place in moved[self.columns].to_numpy()]
-        kept = np.array([place is not None for place in found], dtype=np.bool_)
-        moved = moved[kept].copy()
-        moved[self.columns] = np.array([place for place in found if place is not None]).reshape(
-            -1, len(self.columns)
-        )
-        return moved
+        places = frame[self.columns].to_numpy(float)
+        moved = DataFrame([self._move(place, rng) for place in places], frame.index, self.columns)
+        others = frame.drop(columns=self.columns)
+        return others.join(moved.dropna(), how="inner")[frame.columns]
 
-    def _move(self, place: Array, rng: np.random.Generator) -> Array | None:
-        """The nearest place that satisfies all; the program is in the variables and the moves."""
-        S, (m, p) = self._scales, self._scales.shape
+    def _move(self, place: Array, rng: np.random.Generator) -> Array:
+        """The nearest place that satisfies all, or NaN."""
+        S, (m, p) = self._scales, self._scales.shape  # there are p variables, and m moves
         width = np.maximum(np.abs(S * self._largest).max(axis=1), 1e-300)
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m) / width])
-        off = place - self._offsets
-        rows = [
-            optimize.LinearConstraint(
-                np.pad(self._sums, ((0, 0), (0, m))), self._least, self._most
-            ),
-            optimize.LinearConstraint(np.hstack([S, np.eye(m)]), off, np.inf),
-            optimize.LinearConstraint(np.hstack([-S, np.eye(m)]), -off, np.inf),
-        ]
+        off, free, none = place - self._offsets, np.full(m, np.inf), np.zeros((len(self._sums), m))
+        A = np.block([[self._sums, none], [S, np.eye(m)], [-S, np.eye(m)]])
+        least, most = np.r_[self._least, off, -off], np.r_[self._most, free, free]
         lower = np.zeros(p + m)
-        upper = np.concatenate([self._largest, np.where(self._fixed, TOLERANCE * width, np.inf)])
+        upper = np.r_[self._largest, np.where(self._fixed, TOLERANCE * width, np.inf)]
         whole = np.pad(self._is_whole, (0, m))
         for _ in range(2):  # again if whole numbers are not exact, which adapts the others
             found = optimize.milp(
                 cost,
                 integrality=whole,
                 bounds=optimize.Bounds(lower, upper),
-                constraints=rows,
+                constraints=optimize.LinearConstraint(A, least, most),
                 options={"node_limit": MAX_NODES},
             ).x
             if found is None:
-                return None
+                return np.full(m, np.nan)
             exact = np.where(whole, np.rint(found), found)
             if (exact == found).all():
                 break

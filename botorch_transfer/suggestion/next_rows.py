@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.utils.datasets import SupervisedDataset
 from linear_operator.utils.warnings import NumericalWarning
@@ -26,6 +25,7 @@ from torch import Tensor
 from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import errors_in
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
@@ -44,9 +44,7 @@ from botorch_transfer.suggestion.reading import (
     Outcome,
     Range,
     Runs,
-    read_outcomes,
-    read_tables,
-    split_constraints,
+    read_study,
 )
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import maximize, not_taken, spread_out
@@ -203,38 +201,31 @@ def suggest(
         >>> list(rows.columns)
         ['C', 'predicted_mean', 'predicted_std', 'expected_improvement', 'sources']
     """
-    limits, linear = split_constraints(constraints, space, candidates)
-    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    options |= {"candidates": candidates, "fixed": fixed, "constraints": linear}
+    options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
-    options |= {"step": step, "run": run}
-    tables = read_tables(space, outcomes, history, runs, **options)
+    options |= {"step": step, "run": run, "noise": noise, "log": log}
+    options |= {"outcome_range": outcome_range}
+    tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed).rows
 
 
 def predict(
-    space: SearchSpace | Mapping[str, Any],
+    space: SearchSpace | Mapping[str, Any] | None,
     history: DataFrame | None,
     runs: DataFrame | None,
     rows: DataFrame,
     outcome: str | Sequence[str] = "loss",
     goal: Goal | Sequence[Goal] | None = None,
     *,
-    task: str = "task",
-    constraints: Mapping[str, str] | Sequence[str] | None = None,
     model: str | Callable[..., Any] | None = None,
-    prior: Any = None,
-    noise: str | Mapping[str, str] | None = None,
-    status: str = "status",
-    missing: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
-    log: bool | str | Sequence[str] = False,
-    outcome_range: Range | Mapping[str, Range] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> DataFrame:
-    """Predicts the outcomes of given rows; the other arguments are those of :func:`suggest`.
+    """Predicts the outcomes of given rows; all other arguments are those of :func:`suggest`.
 
     Args:
         space: The search space.
@@ -243,17 +234,12 @@ def predict(
         rows: The table of rows to predict, with a column for each parameter.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
-        task: The column of ``history`` that names the task.
-        constraints: Limits of further outcomes, which are predicted, too.
-        model: The model.
-        prior: The prior, in place of ``history``.
-        noise: The column with the outcome's standard errors.
-        status: The column that says whether a run failed.
-        missing: Values of parameters that old tasks do not record.
-        rename: New names of columns of ``history`` by their old ones.
-        log: Outcomes to model by their logarithm.
-        outcome_range: The least and the largest value that the objectives can have.
+        model: The model; not ``"sorted"``, which predicts nothing.
+        cache: The folder that remembers pre-training.
+        progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
+        options: What else :func:`suggest` is told of tables and outcomes: ``task``, ``prior``,
+            ``missing``, ``outcome_range`` and so on. Outcomes with limits are predicted, too.
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``
@@ -273,11 +259,9 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
-    limits, _ = split_constraints(constraints, space)
-    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
-    options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    tables = read_tables(space, outcomes, history, runs, missing=missing, rename=rename, **options)
-    return predict_rows(tables, rows, model, seed)
+    tables = read_study(space, history, runs, outcome, goal, **options)
+    with cached_in(cache), showing(progress):
+        return predict_rows(tables, rows, model, seed)
 
 
 def predict_rows(
@@ -310,14 +294,9 @@ def predict_rows(
         >>> len(predict_rows(tables, DataFrame({"C": [1.0, 2.0]})))
         2
     """
-    try:
+    with errors_in("In the rows to predict"):
         X = tables.space.encode(rows)
-    except InputDataError as error:
-        raise InputDataError(f"In the rows to predict: {error}") from error
-    make, tables = _with_model(tables, model)
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        models = _fit_models(tables, make)
+    with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(
                 "There is nothing to predict from: give a history, or runs with outcomes, and a "
@@ -358,10 +337,7 @@ def suggest_rows(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
-    make, tables = _with_model(tables, model)
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        models = _fit_models(tables, make)
+    with _fitted(tables, model, seed) as (make, tables, models):
         X = _search(tables, make, list(models.values()), n, seed)
         rows = _region(tables).decode(X).assign(**_predictions(tables.outcomes, models, X))
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
@@ -370,36 +346,39 @@ def suggest_rows(
     return Suggestion(rows, models, X, tables)
 
 
-def _with_model(
-    tables: EncodedTables, model: str | Callable[..., Any] | None
-) -> tuple[Callable[..., Any], EncodedTables]:
-    """The model, and the tables without sources if it takes none."""
+@contextmanager
+def _fitted(
+    tables: EncodedTables, model: str | Callable[..., Any] | None, seed: int
+) -> Iterator[tuple[Callable[..., Any], EncodedTables, dict[str, Any]]]:
+    """Finds the model, the tables without sources if it takes none, and a fit to each outcome.
+
+    There are no fits if there is nothing to fit, or ``"sorted"`` needs none. Inside, random numbers
+    depend on the seed alone, and warnings that a reader of tables cannot act on are ignored.
+    """
     make = named_model(model)
     if not takes_sources(make):
-        return make, tables._replace(sources=dict.fromkeys(tables.sources))
-    if model is not None and _has_none(tables.sources):
+        tables = tables._replace(sources=dict.fromkeys(tables.sources))
+    elif model is not None and not tables.has_sources:
         name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
         raise ValueError(
             f"{name} learns from old runs: give a history, or leave the model out for a plain GP."
         )
-    return make, tables
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        for kind in (BotorchWarning, NumericalWarning):
+            warnings.simplefilter("ignore", kind)
+        # A search that ended early is still compared with all rows that were scored.
+        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+        torch.default_generator.manual_seed(seed)
+        models: dict[str, Any] = {}
+        if make is not mean_rank and (len(tables.runs.X) or tables.has_sources):
+            for index, outcome in enumerate(tables.outcomes):
+                sources = tables.sources[outcome.name]
+                models[outcome.name] = fit_model(make, tables.runs, index, sources)
+        yield make, tables, models
 
 
 def _region(tables: EncodedTables) -> Region:
     return Region(tables.space) if tables.region is None else tables.region
-
-
-def _fit_models(tables: EncodedTables, make: Callable[..., Any]) -> dict[str, Any]:
-    """Fits a model of each outcome; none if there is nothing to fit, or ``"sorted"`` needs none."""
-    names = [outcome.name for outcome in tables.outcomes]
-    sources = tables.sources
-    if make is mean_rank or (len(tables.runs.X) == 0 and _has_none(sources)):
-        return {}
-    return {name: fit_model(make, tables.runs, i, sources[name]) for i, name in enumerate(names)}
-
-
-def _has_none(sources: Mapping[str, Any]) -> bool:
-    return all(source is None for source in sources.values())
 
 
 def _predictions(
@@ -447,7 +426,7 @@ def _search(
     anchors = _anchors(region, main_sources, runs)
     feasibility = learn_failures(runs, main_sources, old_failed)
     reference = region.sample(NUM_REFERENCE, seed=0)
-    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if _has_none(sources) else 0
+    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if not tables.has_sources else 0
     new = tried[:0]
     for number in range(n):
         if not models or len(tried) + number < first_runs:
@@ -522,14 +501,3 @@ def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
             found.T, found.T.argsort(descending=True, stable=True), strict=True
         )
     ]
-
-
-@contextmanager
-def _quiet() -> Any:
-    """Ignores warnings that a reader of tables cannot act on."""
-    with warnings.catch_warnings():
-        for kind in (BotorchWarning, NumericalWarning):
-            warnings.simplefilter("ignore", kind)
-        # A search that ended early is still compared with all rows that were scored.
-        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
-        yield

@@ -35,7 +35,7 @@ from botorch_transfer.data.tables import (
 from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 
@@ -85,6 +85,11 @@ class Outcome:
     def goal(self) -> Goal:
         """Whether small or large outcomes are good."""
         return "max" if self.sign > 0 else "min"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of its numbers."""
+        return [column for column in (self.name, self.noise) if column is not None]
 
     @property
     def is_objective(self) -> bool:
@@ -191,6 +196,11 @@ class EncodedTables(NamedTuple):
     runs: Runs
     old_failed: Tensor | None = None
     region: Region | None = None
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether some outcome has source data or a prior."""
+        return any(source is not None for source in self.sources.values())
 
 
 # --------------------------------------------------------------------------------------- outcomes
@@ -359,6 +369,48 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
 # ----------------------------------------------------------------------------------------- tables
 
 
+def read_study(
+    space: SearchSpace | Mapping[str, Any] | None,
+    history: DataFrame | None,
+    runs: DataFrame | None = None,
+    outcome: str | Sequence[str] = "loss",
+    goal: Goal | Sequence[Goal] | None = None,
+    *,
+    constraints: Mapping[str, str] | Sequence[str] | None = None,
+    noise: str | Mapping[str, str] | None = None,
+    log: bool | str | Sequence[str] = False,
+    outcome_range: Range | Mapping[str, Range] | None = None,
+    **options: Any,
+) -> EncodedTables:
+    """Reads all that :func:`suggest` is told of tables and outcomes; so are its arguments.
+
+    Args:
+        space: The search space.
+        history: Old runs of other tasks.
+        runs: The runs of this study.
+        outcome: The columns of the objectives.
+        goal: Whether small or large ones are good.
+        constraints: Limits of further outcomes, and linear constraints between parameters.
+        noise: The columns of standard errors.
+        log: Outcomes to model by their logarithm.
+        outcome_range: The values that outcomes can have.
+        options: What else :func:`read_tables` takes.
+
+    Returns:
+        What the tables say.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
+        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0)])
+        >>> read_study(space, old.assign(hours=1.0), constraints=["hours <= 2"]).outcomes[1].name
+        'hours'
+    """
+    limits, linear = split_constraints(constraints, space, options.get("candidates"))
+    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
+    return read_tables(space, outcomes, history, runs, constraints=linear, **options)
+
+
 def read_tables(
     space: SearchSpace | Mapping[str, Any] | None,
     outcomes: Sequence[Outcome],
@@ -418,6 +470,7 @@ def read_tables(
             raise TypeError(
                 f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
             )
+    columns = [column for outcome in outcomes for column in outcome.columns]
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
     if history is not None:
@@ -425,8 +478,7 @@ def read_tables(
     if isinstance(space, Mapping):
         space = SearchSpace.from_dict(space)
     if space is None and candidates is not None:
-        known = [outcome.name for outcome in outcomes] + [o.noise for o in outcomes if o.noise]
-        space = _guess_from(history, candidates, runs, [status, *known], task)
+        space = _guess_from(history, candidates, runs, [task, status, *columns])
     if not isinstance(space, SearchSpace):
         raise TypeError(
             f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
@@ -435,29 +487,23 @@ def read_tables(
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
     linear = [constraint for text in constraints for constraint in read_constraint(text, space)]
-    if candidates is not None:  # what a suggestion adds is none of its further columns
-        added = [*ADDED, *(outcome.name for outcome in outcomes)]
+    if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
-        candidates = candidates.drop(columns=added, errors="ignore")
+        # What a suggestion adds is none of its further columns.
+        candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
     if history is not None:
-        columns = [column for o in outcomes for column in (o.name, o.noise)]
         history = with_numbers(history, [*space.number_columns, *columns])
     if step is not None:
         of_curves = CurveColumns(step, space.columns if run is None else [run], status)
         history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
-    sources = {
-        outcome.name: read_source(history, space, outcome, task, missing)
-        if history is not None
-        else None
-        if prior is None
-        else _read_prior(outcome.name, prior, len(outcomes))
-        for outcome in outcomes
-    }
-    old_failed = None
+    names = [outcome.name for outcome in outcomes]
+    sources, old_failed = dict[str, Any].fromkeys(names), None
+    if prior is not None:
+        sources = {name: _read_prior(name, prior, len(names)) for name in names}
     if history is not None:
-        names = [outcome.name for outcome in outcomes]
+        sources = {o.name: read_source(history, space, o, task, missing) for o in outcomes}
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
         for name in names:
             if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
@@ -471,16 +517,12 @@ def _guess_from(
     candidates: DataFrame,
     runs: DataFrame | None,
     others: Sequence[str],
-    task: str,
 ) -> SearchSpace:
     """Guesses the space from the columns that history and candidates share."""
-    tables = [table for table in (history, candidates) if table is not None]
-    shared = [name for name in candidates.columns if all(name in table for table in tables)]
-    parts = [table.reindex(columns=shared) for table in tables]
-    if runs is not None:
-        parts.append(runs[[name for name in runs.columns if name in shared]])
-    left_out = [name for name in [*others, task] if name in shared]
-    return guess_space(concat(parts, ignore_index=True), left_out)
+    shared = [name for name in candidates.columns if history is None or name in history]
+    tables = [table for table in (history, candidates, runs) if table is not None]
+    together = concat([table.filter(shared) for table in tables], ignore_index=True)
+    return guess_space(together.drop(columns=others, errors="ignore"))
 
 
 def _check_names(
@@ -574,8 +616,8 @@ def read_runs(
     """
     if runs is None or runs.empty:
         runs = DataFrame(columns=space.columns)
-    used = {*space.columns, status, *(o.name for o in outcomes), *(o.noise for o in outcomes)}
-    spare = [column for column in runs.columns if column not in used]
+    columns = [column for outcome in outcomes for column in outcome.columns]
+    spare = [name for name in runs.columns if name not in {*space.columns, status, *columns}]
     for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
             of, kind = ("of parameter ", "parameter") if name in space.columns else ("", "outcome")
@@ -583,7 +625,6 @@ def read_runs(
                 f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
                 f"is the {kind}, or drop it."
             )
-    columns = [column for o in outcomes for column in (o.name, o.noise)]
     runs = with_numbers(runs, [*space.number_columns, *columns])
     X = _place_runs(space, runs)
     for outcome in outcomes:
@@ -602,13 +643,11 @@ def read_runs(
 
 def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
     """Encodes runs, those slightly outside of a range at their place; refuses others."""
-    try:
+    with errors_in("In the runs"):
         X = space.place(runs)
         beyond = (-X).maximum(X - 1).amax(dim=-1)
         other = ~((beyond > 0) & (beyond <= SLIGHTLY))
         X[other] = space.encode(runs[other.numpy()])
-    except InputDataError as error:
-        raise InputDataError(f"In the runs: {error}") from error
     outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
     if outside:
         logger.info(

@@ -20,7 +20,8 @@ from botorch.utils.sampling import draw_sobol_samples
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.search_space import SearchSpace, SimplexParameter
+from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import errors_in
 from botorch_transfer.suggestion.linear import LinearConstraint, Repair
 
 logger = logging.getLogger(__name__)
@@ -64,29 +65,27 @@ class Region:
     def __post_init__(self) -> None:
         if self.table is not None:
             X = self.candidates
-            _, first = np.unique(X.numpy().round(12), axis=0, return_index=True)
-            if len(first) < len(X):
+            is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
+            if is_repeated.any():
                 logger.warning(
                     "%d candidates have the parameters of another one: the first of them counts",
-                    len(X) - len(first),
+                    is_repeated.sum(),
                 )
-            kept = np.sort(first)[self.allows(X[np.sort(first)]).numpy()]
-            object.__setattr__(self, "table", self.table.iloc[kept])
+            kept = self.allows(X).numpy() & ~is_repeated
+            object.__setattr__(self, "table", self.table[kept])
             object.__setattr__(self, "candidates", X[kept])
-            is_empty = len(kept) == 0
+            rows = X[kept]
         else:
-            narrowed = self.fixed or self.constraints
-            middle = torch.full((1, self.space.dim), 0.5, dtype=torch.double)
-            is_empty = bool(narrowed) and len(self.nearest(middle)) == 0
-        if is_empty:
+            rows = self.nearest(torch.full((1, self.space.dim), 0.5, dtype=torch.double))
+        if len(rows) == 0:
             asked = [f"{name} = {value!r}" for name, value in (self.fixed or {}).items()]
             asked += dict.fromkeys(repr(constraint.text) for constraint in self.constraints)
             if not asked:
                 raise InputDataError("The table of candidates has no rows: fill it.")
             what = "configuration of the search space" if self.table is None else "candidate"
             raise ValueError(
-                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or the "
-                f"{'ranges are' if self.table is None else 'table is'} too narrow."
+                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or there "
+                "is too little to choose from."
             )
 
     @property
@@ -98,33 +97,26 @@ class Region:
     @cached_property
     def candidates(self) -> Tensor:
         """The encoded table, ``c x d``."""
-        try:
-            return self.space.encode(self.table)  # type: ignore[arg-type]
-        except InputDataError as error:
-            raise InputDataError(f"In the candidates: {error}") from error
+        assert self.table is not None
+        with errors_in("In the candidates"):
+            return self.space.encode(self.table)
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
         """Columns of the encoding that are fixed, with their values."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
-            parameter = next((p for p in self.space.parameters if name in p.columns), None)
-            if parameter is None:
+            # A fraction has no name of its own.
+            parameter = next((p for p in self.space.parameters if p.name == name), None)
+            if parameter is None or name not in parameter.columns:
                 raise InputDataError(
-                    f"fixed names {name!r}, which is no parameter of the search space: use some of "
-                    f"{', '.join(self.space.columns)}."
+                    f"fixed names {name!r}, which is no parameter: use some of "
+                    f"{', '.join(self.space.columns)}; a fraction needs '{name} == {value}' among "
+                    "the constraints instead."
                 )
-            if isinstance(parameter, SimplexParameter):
-                raise InputDataError(
-                    f"fixed names {name!r}, one of several fractions: give the constraint "
-                    f"'{name} == {value}' instead."
-                )
-            try:
-                unit = parameter.encode(DataFrame({name: [value]}))[0].tolist()
-            except InputDataError as error:
-                text = str(error).replace(" in row 0", "").replace(" or drop these rows", "")
-                raise InputDataError(f"In the fixed values: {text}") from error
-            found |= dict(zip(self.space.feature_indices[name], unit, strict=True))
+            with errors_in("In the fixed values"):
+                unit = parameter.encode(DataFrame({name: [value]}))[0]
+            found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found
 
     @cached_property
@@ -144,11 +136,7 @@ class Region:
             Columns, weights and least sums; ``None`` if there are none.
         """
         found = [] if self._repair is None else self._repair.for_botorch(is_equality)
-        if is_equality:
-            known = [columns.tolist() for columns, _, _ in found]
-            own = self.space.equality_constraints
-            found += [row for row in own if row[0].tolist() not in known]
-        return found or None
+        return found + self.space.equality_constraints * is_equality or None
 
     def _with_fixed(self, X: Tensor) -> Tensor:
         """Configurations near to points, with the fixed values."""

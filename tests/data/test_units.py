@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer import suggest
+from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.search_space import (
@@ -88,13 +88,13 @@ def test_it_is_said(caplog):
     runs = runs.assign(n=rng.integers(1, 10, 16), **{"yield": rng.uniform(5, 95, 16)})
     from_dataframe(runs, space, "yield", "task")
     assert caplog.messages[0] == (
-        "Maybe another unit: 'T' of task 'a' and 1 other lies outside of its range: "
+        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range: "
         "less 273.15 (as Kelvin to °C) it fits"
     )
     caplog.clear()
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})
     with brief_search():
-        suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max")
+        suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max", model=ScaMLGP)
     assert caplog.messages == [
         "Maybe another unit: 'yield' is in fractions in this study and in per cent in old runs: "
         "multiply it by 100"

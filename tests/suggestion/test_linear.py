@@ -16,6 +16,7 @@ from botorch_transfer import (
     SearchSpace,
     suggest,
 )
+from botorch_transfer.suggestion import search
 from botorch_transfer.suggestion.linear import Repair, read_constraint
 from botorch_transfer.suggestion.region import Region
 from tests.suggestion.brief_search import brief_search
@@ -86,8 +87,11 @@ def test_repair_moves_as_little_as_it_can():
 
 
 def test_random_problems_have_feasible_rows():
-    with brief_search():
-        assert sum(num_infeasible(seed) for seed in range(30)) == 0
+    with brief_search(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "POOL", 8)
+        patch.setattr(search, "NUM_CHOICES", 1)
+        patch.setattr(search, "MAX_ITER", 2)
+        assert sum(num_infeasible(seed, num_rows=1) for seed in range(30)) == 0
 
 
 def test_constraints_change_what_is_found():

@@ -161,10 +161,11 @@ def test_equal_tables_give_equal_rows_also_from_a_file():
     assert not rows.equals(suggest(SPACE, HISTORY, runs, n=2, seed=4))
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_tables_are_left_as_they_are():
     history, runs = HISTORY.copy(), SPACE.sample(2, seed=0).assign(loss=[0.2, np.nan])
     copy = runs.copy()
-    suggest(SPACE, history, runs)
+    suggest(SPACE, history, runs, model=ScaMLGP)
     pd.testing.assert_frame_equal(history, HISTORY)
     pd.testing.assert_frame_equal(runs, copy)
 
@@ -253,7 +254,7 @@ def test_several_outcomes_and_a_constraint():
     history = HISTORY.assign(
         latency=lambda f: f["depth"] + np.log10(f["lr"]), memory=lambda f: 10.0 * f["depth"]
     )
-    options = {"outcome": ["loss", "latency"], "goal": ["min", "min"]}
+    options = {"outcome": ["loss", "latency"], "goal": ["min", "min"], "model": ScaMLGP}
     constraints = {"memory": "<= 35"}
     runs = pd.DataFrame()
     for _ in range(3):
@@ -293,6 +294,7 @@ def test_random_numbers_of_devices_are_left_alone(monkeypatch):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_known_noise_is_used():
     history = HISTORY.assign(sem=0.01)
     runs = SPACE.sample(4, seed=2)
@@ -340,10 +342,11 @@ def test_a_mixed_and_conditional_space():
     assert (runs["momentum"].notna() == (runs["solver"] == "sgd")).all()
     np.testing.assert_allclose(runs["web"] + runs["books"], 1.0)
     assert runs["loss"].min() < history["loss"].min() + 0.05
-    batch = suggest(MIXED, history, runs, n=3)
+    batch = suggest(MIXED, history, runs, n=2)
     assert_new(MIXED, batch, runs)
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_every_configuration_of_a_finite_space_is_tried_once():
     space = SearchSpace([OrdinalParameter("x", (1, 2, 3)), CategoricalParameter("c", ("a", "b"))])
     history = space.grid()
@@ -358,7 +361,8 @@ def test_every_configuration_of_a_finite_space_is_tried_once():
         suggest(space, history, n=7)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.usefixtures("_brief_search")
+@pytest.mark.parametrize("n", [0, 2])
 def test_a_prior_in_place_of_the_history(n):
     data = from_dataframe(HISTORY, SPACE, "loss", "task", goal="min")
     runs = SPACE.sample(n, seed=1) if n else None
@@ -387,7 +391,7 @@ def test_first_rows_with_a_new_parameter_are_not_at_its_bounds(missing):
     def evaluate(rows):
         return loss(rows, wd=1e-3)
 
-    runs = tune(NEW, HISTORY, evaluate, 8, missing=missing, model=ScaMLGP)
+    runs = tune(NEW, HISTORY, evaluate, 6, missing=missing, model=ScaMLGP)
     u = NEW.encode(runs)[:, 2]
     first = 0.4 if missing else 0.5
     assert u[0].item() == pytest.approx(first, abs=0.05)
@@ -462,6 +466,7 @@ CELLS = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_a_choice_may_leave_nothing_to_search():
     inner = FloatParameter("inner", 0.0, 1.0, active_if={"kind": ("a", "b")})
     space = SearchSpace([CategoricalParameter("kind", ("a", "b", "c")), inner])
@@ -496,13 +501,13 @@ def tables(draw):
     return space, history, runs
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_with_the_default_model(drawn, n):
     valid_rows_or_one_sentence(drawn, n, None)

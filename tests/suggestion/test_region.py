@@ -166,9 +166,9 @@ def test_fixed_values_are_kept_and_old_runs_still_count():
     [
         (
             {"temperature": 200},
-            "fixed values: Parameter 'temperature' is 200, outside",
+            "fixed values: Parameter 'temperature' is 200 in row 0, outside",
         ),
-        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH', not one of"),
+        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH' in row 0, not one of"),
         ({"heat": 1}, "fixed names 'heat', which is no parameter"),
     ],
 )
