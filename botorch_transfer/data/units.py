@@ -159,11 +159,11 @@ def _likely_conversions(
     shares = []
     for factor, offset in CONVERSIONS.values():
         numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
-        if offset == 0:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                numbers = np.log(numbers)
-        width = np.ptp(numbers[2, 0]) or 1.0
-        off, left = np.nan_to_num(np.abs(numbers[:2] - numbers[2]).max(axis=-1) / width)
+        with np.errstate(invalid="ignore", divide="ignore"):  # zeros have no logarithm
+            numbers = np.log(numbers) if offset == 0 else numbers
+            width = np.nan_to_num(np.ptp(numbers[2, 0])) or 1.0
+            distances = np.abs(numbers[:2] - numbers[2]).max(axis=-1) / width
+        off, left = np.nan_to_num(distances)
         is_likely = (off > different) & (left < alike * off)
         shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
     best, names = np.argmin(shares, axis=0), list(CONVERSIONS)

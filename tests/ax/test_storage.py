@@ -18,7 +18,7 @@ pytest.importorskip("sqlalchemy")
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from tests.ax.conftest import FAST, plain_space
+from tests.ax.conftest import FEW, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
 
 
@@ -45,7 +45,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
         if form == "experiments":
             attach_history(client, old)
         client.set_generation_strategy(
-            transfer_generation_strategy(**options, optimizer_options=FAST)
+            transfer_generation_strategy(**options, optimizer_options=FEW)
         )
         go_on(client, 2)
         paths[name] = str(folder / "copy.sqlite")
