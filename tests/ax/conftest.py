@@ -34,7 +34,7 @@ FAST = {**FEW, "options": {"maxiter": 10}}
 """Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
 
 FORMS = ["table", "file"]
-"""How most tests give old runs. Old experiments become tables: one test says so."""
+"""How most tests give old runs. Tensors and old experiments become tables: one test says so."""
 
 Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 

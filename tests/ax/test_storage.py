@@ -22,6 +22,11 @@ from tests.ax.conftest import FEW, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
 
 
+@pytest.fixture(autouse=True)
+def _fits_from_one_start() -> None:
+    """Fits have all their starts here, as those of the fresh process."""
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory, make_client, old_clients, runs):
     """Experiments after two trials, by name: where they are, and how they go on uninterrupted."""

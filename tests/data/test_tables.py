@@ -344,7 +344,7 @@ def test_values_outside_of_a_changed_space(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
-        "Maybe another unit: 'wd' of task 'a' and 1 other lies outside of its range: divided by "
+        "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range: divided by "
         "100 it fits",
         "2 runs have a value that the search space has no place for: left out (task 'a', row 0 and "
         "others)",
