@@ -101,7 +101,6 @@ def test_all_outcomes_equal():
 
 
 def test_unfit_data_are_refused():
-    X = FAMILY.inputs(4)
     with pytest.raises(InputDataError, match="3 inputs, but the prior was built for 2"):
         PRESETS["hyperbo"]().fit([(torch.rand(4, 3), torch.rand(4, 1))])
     with pytest.raises(InputDataError, match="no source tasks"):
@@ -110,8 +109,14 @@ def test_unfit_data_are_refused():
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl")
     with pytest.raises(InputDataError, match="share no input"):
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl", groups=[[0, 1]])
-    with pytest.raises(ValueError, match="give it bounds"):
-        PRESETS["hyperbo"]().fit([(X, X[:, :1])], input_transform=Normalize(2))
+
+
+def test_bounds_of_inputs_are_learned_from_the_sources():
+    X = FAMILY.inputs(4)
+    prior = PRESETS["hyperbo"]().fit([(X, X[:, :1])], input_transform=Normalize(2), steps=2)
+    assert prior.input_transform is not None
+    expected = torch.stack([X.amin(dim=0), X.amax(dim=0)])
+    torch.testing.assert_close(prior.input_transform.bounds, expected)
 
 
 def test_known_noise_is_taken_as_it_is():
