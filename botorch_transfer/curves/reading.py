@@ -18,6 +18,9 @@ COMPLETE = ("complete", "completed", "finished", "done")
 
 Values = NDArray[np.float64]
 
+DIVERGED = 1e100
+"""Outcomes so large are those of diverged runs, as infinite ones are: their squares overflow."""
+
 
 class Curve(NamedTuple):
     """The learning curve of one run.
@@ -101,6 +104,7 @@ def read_curves(
             "is no number: correct it, or empty the cell of a run without a curve."
         )
     values = to_numeric(frame[outcome], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    values = np.where(np.abs(values) < DIVERGED, values, np.nan)
     values = values if goal == "max" else -values
     states = frame.get(status, Series("", index=frame.index)).astype(str).str.strip().str.lower()
     group: NDArray[Any] = np.zeros(len(frame), dtype=np.intp)

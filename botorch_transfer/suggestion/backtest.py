@@ -79,6 +79,11 @@ class Backtest:
         model: The model that the sentence is about.
         needed: How many evaluations the plain GP needs for its best, on the average.
         sample: What was replayed, in words.
+
+    Example:
+        >>> table = DataFrame({"task": ["monday"], "model": ["default"], "saved": [2.0]})
+        >>> Backtest(table, "default", "default", needed=7.0, sample="1 task").recommended
+        'default'
     """
 
     table: DataFrame

@@ -27,6 +27,7 @@ from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.pretraining import SourceGPs
+from botorch_transfer.prior import Observations
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -245,17 +246,19 @@ def source_gps(model: JointScaMLGP, history) -> SourceGPs:
     tasks = [tensor.split(points.sizes) for tensor in (points.X, points.Y, noise)]
     X, Y, variances = (torch.nn.utils.rnn.pad_sequence(task, batch_first=True) for task in tasks)
     sizes = torch.tensor(points.sizes).unsqueeze(-1)
-    gps = ConditionedGPs(
+    mask = torch.arange(X.shape[1]) < sizes
+    gps = ConditionedGPs.from_data(
         X,
         Y,
-        torch.arange(X.shape[1]) < sizes,
+        mask,
         torch.cat([kernel.base_kernel.lengthscale for kernel in kernels]),
         torch.stack([kernel.outputscale for kernel in kernels]),
         variances,
     )
     moments = [(task[1].mean(), task[1].std()) for task in history.values()]
     mean, std = (torch.stack(values) for values in zip(*moments, strict=True))
-    return SourceGPs(gps, TaskUnits(list(history), mean, std))
+    data = Observations(X[mask], Y[mask], variances[mask], mask.nonzero()[:, 0])
+    return SourceGPs(gps, TaskUnits(list(history), mean, std), data)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
