@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 
@@ -52,6 +53,15 @@ def _seeded_and_single_by_default() -> Iterator[None]:
     assert torch.get_default_dtype() is torch.float32
     yield
     assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.fixture(autouse=True)
+def _silent_loggers() -> Iterator[None]:
+    """Undoes what the command sets in this process: that some rooms log more than warnings."""
+    yield
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("botorch_transfer."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture
