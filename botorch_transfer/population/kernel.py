@@ -19,9 +19,9 @@ further one uncertain by ten times their range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self, cast
 
 import torch
@@ -197,7 +197,7 @@ class ConditionedPopulation(ConditionedBatch):
         if len(X) <= (max_inducing or len(X)):
             covariance = common.between(X, X) + noise.diag()
             for rows in tasks:
-                covariance[rows.unsqueeze(-1), rows] += own.covariance(X[rows])
+                covariance[rows.unsqueeze(-1), rows] += own.covariance(X[rows], X[rows])
             inverse_root = inverse_cholesky(
                 covariance.unsqueeze(0), lambda _, row: names[int(task[row])]
             )
@@ -207,22 +207,21 @@ class ConditionedPopulation(ConditionedBatch):
             inducing = InducingPoints.chosen(common, X, cast(int, max_inducing), noise)
             number = len(inducing.points)
             precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
-            prepared = [own.inducing(X[rows]) for rows in tasks]
+            blocks: dict[int, _Block] = {}
             for index, rows in enumerate(tasks):
-                columns = inducing.whiten(X[rows]).mT
                 with naming(names[index]):
-                    solved = own.solve(X[rows], noise[rows], columns, prepared[index])
-                precision += columns.mT @ solved
-                weighted += solved.mT @ Y[rows].unsqueeze(-1)
+                    block = own.block(common, X[rows], Y[rows], noise[rows])
+                if len(rows) > MAX_ROWS_OF_TASK:  # small ones take less time than memory
+                    blocks[index] = block
+                columns = inducing.whiten(block.X).mT
+                precision += columns.mT @ block.solve(columns)
+                weighted += columns.mT @ block.told
             points, alpha, inverse_root = inducing.condense(precision, weighted)
-            inverse_root, parts = (
-                inverse_root.unsqueeze(0),
-                points.new_empty(len(tasks), len(points)),
-            )
+            inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
             for index, rows in enumerate(tasks):
-                cross = common.between(points, X[rows])
-                rest = Y[rows].unsqueeze(-1) - cross.mT @ alpha
-                told = cross @ own.solve(X[rows], noise[rows], rest, prepared[index])
+                block = blocks.get(index) or own.block(common, X[rows], Y[rows], noise[rows])
+                cross = common.between(points, block.X)
+                told = cross @ (block.told - block.solve(cross.mT @ alpha))
                 parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
         return cls(
             points,
@@ -270,7 +269,7 @@ class ConditionedPopulation(ConditionedBatch):
 
 
 MAX_ROWS_OF_TASK = 1500
-"""Of a task with more rows, the own function is kept on inducing points, too."""
+"""A task with more rows is kept on inducing points of its own first."""
 
 _MAX_OWN_INDUCING = 512
 
@@ -302,42 +301,62 @@ class _OwnPart:
     def _variance_of_mean(self) -> Tensor:
         return self.function.between(self.reference, self.reference).mean()
 
-    def covariance(self, X: Tensor) -> Tensor:
-        """The ``n x n`` covariance of level and own function at inputs of one task."""
+    def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The ``n1 x n2`` covariance of level and own function at inputs of one task."""
         kernel = self.function
-        mean = kernel.between(X, self.reference).mean(dim=-1)
-        means = mean.unsqueeze(-1) + mean - self._variance_of_mean
-        return kernel.between(X, X) - means + self.level_variance
+        mean1, mean2 = (kernel.between(x, self.reference).mean(dim=-1) for x in (x1, x2))
+        means = mean1.unsqueeze(-1) + mean2 - self._variance_of_mean
+        return kernel.between(x1, x2) - means + self.level_variance
 
-    def inducing(self, X: Tensor) -> InducingPoints | None:
-        """The inducing points of the own function of a task with many rows, else ``None``."""
-        if len(X) <= MAX_ROWS_OF_TASK:
-            return None
-        # The mean at the reference must be told by the inducing points, too.
-        candidates = torch.cat([X, self.reference])
-        return InducingPoints.chosen(self.function, candidates, _MAX_OWN_INDUCING)
+    def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
+        """One task's rows as observations of the common function.
 
-    def solve(
-        self, X: Tensor, noise: Tensor, columns: Tensor, inducing: InducingPoints | None
-    ) -> Tensor:
-        """Computes ``R⁻¹ C`` for ``n x k`` columns ``C`` at one task's rows.
-
-        With inducing points, the own function is approximated on them, and what they leave of its
-        variance counts as noise.
+        Many rows are first condensed to what they say of the task's whole function at inducing
+        inputs: a precision ``Λ`` and ``Λ y``. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of
+        level and own function there, so that rows between inducing inputs do not count as
+        independent observations of the common function.
         """
-        if inducing is None:
-            root = psd_safe_cholesky(self.covariance(X) + noise.diag())
-            return torch.cholesky_solve(columns, root)
-        features = inducing.whiten(X).mT
-        left = (self.outputscale - features.square().sum(dim=-1)).clamp_min(0.0)
-        features = features - inducing.whiten(self.reference).mean(dim=-1)
-        level = self.level_variance.sqrt().expand(len(X), 1)
-        precision = (noise + left).reciprocal().unsqueeze(-1)
-        features, columns = torch.cat([features, level], dim=-1), precision * columns
-        inner = features.mT @ (precision * features)
-        inner.diagonal().add_(1.0)
-        explained = torch.cholesky_solve(features.mT @ columns, torch.linalg.cholesky(inner))
-        return columns - precision * (features @ explained)
+        if len(X) <= MAX_ROWS_OF_TASK:
+            root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
+            told = torch.cholesky_solve(Y.unsqueeze(-1), root)
+            return _Block(X, partial(_cholesky_solve, root), told)
+        Z = InducingPoints.chosen(self.function, X, _MAX_OWN_INDUCING, noise).points
+        G = self.covariance(Z, Z)
+        root = psd_safe_cholesky(common.between(Z, Z) + G)
+        between = common.between(Z, X) + self.covariance(Z, X)
+        whitened = torch.linalg.solve_triangular(root, between, upper=False)
+        weighted = whitened / noise
+        to_values = torch.linalg.solve_triangular(root, torch.eye(len(Z)).to(Z), upper=False).mT
+        precision = to_values @ (weighted @ whitened.mT) @ to_values.mT
+        told = to_values @ (weighted @ Y.unsqueeze(-1))
+        mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
+        told = told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
+        return _Block(Z, partial(_precision_solve, precision, G, mixing), told)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What one task says of the common function ``c``: ``c(X)`` plus a rest of covariance ``R``.
+
+    Args:
+        X: An ``n x d`` tensor of inputs.
+        solve: Computes ``R⁻¹ C`` for ``n x k`` columns ``C``.
+        told: The ``n x 1`` tensor ``R⁻¹ y``.
+    """
+
+    X: Tensor
+    solve: Callable[[Tensor], Tensor]
+    told: Tensor
+
+
+def _cholesky_solve(root: Tensor, columns: Tensor) -> Tensor:
+    return torch.cholesky_solve(columns, root)
+
+
+def _precision_solve(precision: Tensor, G: Tensor, mixing: Any, columns: Tensor) -> Tensor:
+    """``(G + Λ⁻¹)⁻¹ C``, for ``Λ`` without an inverse, too."""
+    seen = precision @ columns
+    return seen - precision @ torch.linalg.lu_solve(*mixing, G @ seen)
 
 
 class TargetScale(Module):
