@@ -397,7 +397,7 @@ class ConditionedPrior(TransferPrior):
     Args:
         gps: The conditioned GPs, in the prior's units.
         units: How the data of the tasks became those of the prior.
-        data: The source data; ``None`` for a prior that does without them.
+        data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
         statistics: What the prior knows of its data, tensors by name; computed if omitted.

@@ -51,7 +51,7 @@ class SourcePopulation(ConditionedPrior):
     Args:
         gps: The GP conditioned on the data of all tasks.
         units: How the data of the tasks became those of the prior.
-        data: The source data; ``None`` for a prior that does without them.
+        data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
         statistics: What the prior knows of its data, tensors by name; computed if omitted.
 
