@@ -372,7 +372,6 @@ class Observations(DoubleState):
     def select(self, tasks: Tensor) -> Self:
         """Takes the rows of some tasks, in the order of these."""
         sizes = torch.bincount(self.task)
-        tasks = tasks.remainder(len(sizes))
         own = self.task.argsort(stable=True).split(sizes.tolist())
         rows = torch.cat([own[task] for task in tasks.tolist()])
         task = torch.arange(len(tasks), device=rows.device).repeat_interleave(sizes[tasks])

@@ -191,7 +191,11 @@ class ConditionedHierarchy(ConditionedBatch):
         return self.num_tasks * self.alpha.numel()
 
     def distilled(self) -> Self:
-        """Is refused: each level's data enter by kernels of their own."""
+        """Raises an error: each level's data enter by kernels of their own.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError(
             "A SourceHierarchy needs the outcomes of its tasks: save SourceGPs or a "
             "SourcePopulation without observations instead."
