@@ -51,7 +51,7 @@ FITS = {
         SourceHierarchy.fit, propagate="covariance", order="relatedness", max_iter=4
     ),
     "SourcePopulation": partial(SourcePopulation.fit, max_iter=4),
-    "SourcePopulation, on inducing points": partial(SourcePopulation.fit, max_iter=4, max_inducing=10),
+    "SourcePopulation, distilled": partial(SourcePopulation.fit, max_iter=4, max_inducing=10),
     "HyperBO": partial(pretrained, "hyperbo", "nll"),
     "HyperBO, H-EKL": partial(pretrained, "hyperbo", "nll+ekl"),
     "HyperBO, held out": partial(pretrained, "hyperbo", "nll", hold_out=0.4),
