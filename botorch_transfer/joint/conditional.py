@@ -16,13 +16,12 @@ has the shape of an arrow. Read it for the joint models, whose mean and kernel t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
@@ -30,11 +29,11 @@ from gpytorch.means import Mean
 from gpytorch.module import Module as GPyTorchModule
 from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
-from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.nn import ModuleList, Parameter
+from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import Conditioned
+from botorch_transfer.gp.conditioned import Conditioned, naming
 from botorch_transfer.gp.likelihood import log_density
 from botorch_transfer.gp.paths import ModelPath
 from botorch_transfer.gp.state import (
@@ -307,17 +306,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
             return [root for root, _ in factors]
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
-            try:
+            names = ", ".join(self.points.names[task] for task in points.tasks)
+            with nullcontext() if self._has_graph else naming(names):
                 roots.append(psd_safe_cholesky(covariance))
-            except (NotPSDError, NanError) as error:
-                if self._has_graph:
-                    raise
-                names = ", ".join(repr(self.points.names[task]) for task in points.tasks)
-                raise InputDataError(
-                    f"The covariance matrix of the source data of {names} is not positive "
-                    "definite: check their inputs for extreme scales, or give them more "
-                    "observation noise."
-                ) from error
         return roots
 
     @property
@@ -355,7 +346,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the target's variances without source data."""
-        return self.kernel.variance(x, self.kernel.num_tasks - 1)
+        x = pad(x, (0, 1), value=self.kernel.num_tasks - 1)
+        return self.kernel.forward(x, x, diag=True)
 
     def covariance(
         self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
@@ -488,11 +480,9 @@ class JointPath(ModelPath):
     def _correct(self, loadings: Tensor) -> Tensor:
         """``K⁻¹ (y_s - f(X_s) - ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
         points, factor = self.conditional.points, self.conditional.factor()
-        sizes = torch.tensor(points.sizes, device=points.X.device)
-        tasks = torch.arange(len(points.sizes), device=points.X.device).repeat_interleave(sizes)
-        values = self._combine(points.X, loadings)  # of all tasks at all points
-        index = tasks.unsqueeze(-1).expand(*values.shape[:-1], 1)
-        values = values.gather(-1, index).squeeze(-1)
+        ((everything, _),) = points.groups(one_a_task=False)
+        of_all_tasks = self._combine(points.X, loadings)
+        values = (of_all_tasks * everything.one_hot(of_all_tasks.shape[-1])).sum(dim=-1)
         noise = self.conditional.noise.variances(points).sqrt() * torch.randn_like(values)
         residual = (points.Y - values - noise).unsqueeze(-1).double()
         solved = [

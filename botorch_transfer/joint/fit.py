@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Self, cast
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.gp.objective import (
     Hyperparameters,
@@ -39,7 +40,7 @@ from botorch_transfer.gp.objective import (
     is_gaussian_or_known,
 )
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
-from botorch_transfer.joint.kernels import rows_from_first_to_last, rows_of_tasks
+from botorch_transfer.joint.kernels import TaskPoints, rows_from_first_to_last, rows_of_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +66,8 @@ class JointObjective(ModelObjective):
         self._all_X = [torch.cat([points.X.double(), own]) for own in self._X]
         self._all_Y = [torch.cat([points.Y.double(), own]) for own in self._Y]
         self._names = [cast(Stationary, Stationary.of(each)).name for each in kernel.data_kernels]
-        self._layout = TaskLayout(
-            (*points.sizes, n), kernel.support, kernel.sources_are_independent, self._X.device
-        )
+        sizes = (*points.sizes, n)
+        self._layout = TaskLayout(sizes, kernel.support, kernel.sources_are_independent)
         if n == 0:
             self._count.fill_(sum(points.sizes))
 
@@ -115,14 +115,13 @@ class JointObjective(ModelObjective):
         dim = self._X.shape[-1]
         lengthscales = [each.lengthscale.squeeze(-2).expand(num_rows, dim) for each in stationary]
         noise = in_rows(model.conditional.noise.variances(points), num_rows, 1)
-        if self._infers_noise and self._layout.sizes[-1] > 0:
-            of_target = in_rows(model.likelihood.noise, num_rows, 1)
-            noise = torch.cat([noise, of_target.expand(-1, self._layout.sizes[-1])], dim=-1)
+        inferred = model.likelihood.noise if self._infers_noise else noise.new_zeros(1)
+        of_target = in_rows(inferred, num_rows, 1).expand(-1, self._layout.sizes[-1])
         return {
             "covariances": in_rows(kernel.task_covariances(), num_rows, 3),
             "lengthscale": torch.stack(lengthscales, dim=-2).double(),
             "scale": torch.stack([in_rows(each.scale, num_rows, 0) for each in stationary], -1),
-            "noise": noise,
+            "noise": torch.cat([noise, of_target], dim=-1),
         }
 
     def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
@@ -134,10 +133,7 @@ class JointObjective(ModelObjective):
             member, noise = row % self._num_members, own["noise"]
             if self._known_noise is not None:
                 known = self._known_noise[member]
-                if self._infers_noise:
-                    noise = torch.cat([noise[: -len(known)], noise[-len(known) :] + known])
-                else:
-                    noise = torch.cat([noise, known])
+                noise = noise + pad(known, (len(noise) - len(known), 0))
             kernels = [
                 Stationary(name, lengthscale.unsqueeze(0), scale)
                 for name, lengthscale, scale in zip(
@@ -153,7 +149,7 @@ class JointObjective(ModelObjective):
                 kernels,
             )
             found.append(value)
-            slopes.append(slope._replace(noise=slope.noise[: len(own["noise"])]))
+            slopes.append(slope)
         stacked = map(torch.stack, zip(*slopes, strict=True))
         return torch.stack(found), dict(zip(JointGradient._fields, stacked, strict=True))
 
@@ -166,13 +162,11 @@ class TaskLayout:
         sizes: The number of points of each of the ``T`` tasks, target last.
         support: ``Q x T`` flags: whether a task has a part with data kernel ``k_ν``.
         independent: Whether no two source tasks share a kernel.
-        device: Where the points are.
     """
 
     sizes: tuple[int, ...]
     support: list[list[bool]]
     independent: bool
-    device: torch.device
 
     @property
     def groups(self) -> list[slice]:
@@ -184,13 +178,6 @@ class TaskLayout:
         """The rows of all other points: of the target, or of all tasks."""
         total = sum(self.sizes)
         return slice(total - self.sizes[-1] if self.independent else 0, total)
-
-    def one_hot(self) -> Tensor:
-        """Which task each point is of, an ``N x T`` tensor."""
-        tasks = torch.arange(len(self.sizes), device=self.device)
-        sizes = torch.tensor(self.sizes, device=self.device)
-        tasks = tasks.repeat_interleave(sizes, output_size=sum(self.sizes))
-        return torch.nn.functional.one_hot(tasks, len(self.sizes)).double()
 
     def parts(self, support: Sequence[bool]) -> tuple[int | None, slice]:
         """Finds the points that a data kernel is of.
@@ -248,7 +235,7 @@ def joint_nll_and_gradient(
         The value, a scalar, and the gradient. NaN where the covariance is not positive definite.
 
     Example:
-        >>> layout = TaskLayout((2, 1), [[True, True]], False, torch.device("cpu"))
+        >>> layout = TaskLayout((2, 1), [[True, True]], False)
         >>> kernel = Stationary("rbf", torch.ones(1, 2).double(), torch.ones(()).double())
         >>> X, ones = torch.rand(3, 2).double(), torch.ones(3).double()
         >>> matrix = torch.eye(2).double().unsqueeze(0)
@@ -256,7 +243,8 @@ def joint_nll_and_gradient(
         >>> gradient.covariances.shape
         torch.Size([1, 2, 2])
     """
-    one_hot, rest, groups = layout.one_hot(), layout.rest, layout.groups
+    rest, groups, num_tasks = layout.rest, layout.groups, len(layout.sizes)
+    one_hot = TaskPoints(X, tuple(range(num_tasks)), layout.sizes).one_hot(num_tasks)
     size = rest.stop - rest.start
     D = [noise[rows].diag() for rows in groups]
     C = [noise.new_zeros(len(block), size) for block in D]

@@ -66,26 +66,11 @@ class TaskPoints:
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
         return rows_from_first_to_last([own for task, own in rows if support[task]])
 
-    def spread(self, values: Tensor, dim: int) -> Tensor:
-        """Repeats each task's value at each of its points.
-
-        Args:
-            values: A tensor with one value for each task there is along ``dim``.
-            dim: A negative dimension.
-
-        Returns:
-            The tensor with one value for each point instead; one value for all points, if they
-            are of one task.
-        """
-        pieces = [values.narrow(dim, task, 1) for task in self.tasks]
-        if len(pieces) == 1:
-            return pieces[0]
-        shape = [-1] * values.dim()
-        spread = []
-        for piece, size in zip(pieces, self.sizes, strict=True):
-            shape[dim] = size
-            spread.append(piece.expand(shape))
-        return torch.cat(spread, dim=dim)
+    def one_hot(self, num_tasks: int) -> Tensor:
+        """Which task each point is of, an ``n x num_tasks`` tensor."""
+        eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
+        tasks = zip(self.tasks, self.sizes, strict=True)
+        return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
 
 
 class CoregionalizationKernel(Kernel):
@@ -160,11 +145,11 @@ class CoregionalizationKernel(Kernel):
             A ``batch_shape x n1 x n2`` tensor.
         """
         covariances = self.task_covariances()
+        tasks1, tasks2 = (points.one_hot(self.num_tasks) for points in (points1, points2))
         batch_shape = torch.broadcast_shapes(
             points1.X.shape[:-2], points2.X.shape[:-2], self.batch_shape
         )
-        shape = (*batch_shape, points1.X.shape[-2], points2.X.shape[-2])
-        total = points1.X.new_zeros(shape)
+        total = points1.X.new_zeros(*batch_shape, len(tasks1), len(tasks2))
         for index, (kernel, support) in enumerate(
             zip(self.data_kernels, self.support, strict=True)
         ):
@@ -174,31 +159,8 @@ class CoregionalizationKernel(Kernel):
             # One object, where the points are the same: so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
-            weights = points2.spread(points1.spread(covariances[..., index, :, :], -2), -1)
-            weights = weights[
-                ..., _part(weights.shape[-2], rows), _part(weights.shape[-1], columns)
-            ]
-            total[..., rows, columns] = total[..., rows, columns] + weights * evaluate(
-                kernel, x1, x2
-            )
-        return total
-
-    def variance(self, X: Tensor, task: int) -> Tensor:
-        """Evaluates ``k((x, task), (x, task))``.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs.
-            task: The task's index.
-
-        Returns:
-            A ``batch_shape x n`` tensor.
-        """
-        covariances = self.task_covariances()[..., task, task]
-        total = X.new_zeros(())
-        for index, kernel in enumerate(self.data_kernels):
-            if self.support[index][task]:
-                variance = evaluate(kernel, X, X, diag=True)
-                total = total + covariances[..., index, None] * variance
+            weights = tasks1[rows] @ covariances[..., index, :, :] @ tasks2[columns].mT
+            total[..., rows, columns] += weights * evaluate(kernel, x1, x2)
         return total
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
@@ -262,11 +224,6 @@ class CoregionalizationKernel(Kernel):
                 twin.get_parameter(name).data = change(parameter.data)
         twin._batch_shape = change(torch.empty(self._batch_shape)).shape
         return twin
-
-
-def _part(size: int, rows: slice) -> slice:
-    """The same rows of a tensor that may hold one value for all of them."""
-    return slice(None) if size == 1 else rows
 
 
 INDEPENDENCE = 0.1

@@ -31,7 +31,6 @@ import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.sampling.pathwise.paths import SamplePath
-from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -43,7 +42,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import check_prior, check_target
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
-from botorch_transfer.data.datasets import check_joint_size, evenly_spaced, joint_bytes
+from botorch_transfer.data.datasets import check_joint_size, joint_bytes
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
@@ -131,25 +130,28 @@ class JointTransferGP(TargetGP):
                 f"{type(self).__name__} is fitted together with its source tasks: give the source "
                 f"data, not a {type(prior).__name__}."
             )
-        datasets = _thinned(as_datasets(prior), max_points)
+        datasets = as_datasets(prior)
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
+        most = _most_of_a_task([len(dataset.X) for dataset in datasets], max_points)
+        input_transform = frozen_input_transform(input_transform, datasets)
+        tasks = PaddedTasks.from_datasets(datasets, input_transform).typical(most)
+        sizes: list[int] = tasks.num_points.tolist()
         self._hyperparameters = hyperparameters
-        moments = OutcomeMoments.of(torch.cat([dataset.Y for dataset in datasets]))
+        moments = OutcomeMoments.of(tasks.Y[tasks.mask])
         variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, moments)
         own = target_hyperparameters(hyperparameters, dim, variance)
-        if covar_modules is None:
-            covar_modules = self._default_kernels(num_tasks, dim, batch_shape, own)
-        self._check_number(len(covar_modules), num_tasks)
-        kernel = self._coregionalization(covar_modules, num_tasks, batch_shape)
-        self.num_restarts = _affordable_restarts(datasets, kernel, train_X, max_bytes)
-        input_transform = frozen_input_transform(input_transform, as_datasets(prior))
-        tasks = PaddedTasks.from_datasets(datasets, input_transform)
+        kernels: Sequence[Kernel] = self._default_kernels(num_tasks, dim, batch_shape, own)
+        if covar_modules is not None:
+            _check_number(len(covar_modules), len(kernels))
+            kernels = covar_modules
+        kernel = self._coregionalization(kernels, num_tasks, batch_shape)
+        self.num_restarts = _affordable_restarts(sizes, kernel, train_X, max_bytes)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if isinstance(outcome_transform, DefaultType):
             outcome_transform = target_transform(outcome_scale, moments, batch_shape)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
-        points = SourcePoints(X, Y, Yvar, tasks.num_points.tolist(), task_names(datasets))
+        points = SourcePoints(X, Y, Yvar, sizes, task_names(datasets))
         own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
         noise = SourceNoise(known, own_noise.constraint(), own_noise.prior(), batch_shape)
         conditional = SourceConditional(kernel, points, noise)
@@ -180,14 +182,6 @@ class JointTransferGP(TargetGP):
         """
         hyperparameters = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [own]
         return [residual_kernel(dim, batch_shape, each) for each in hyperparameters]
-
-    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
-        """Checks the number of ``covar_modules``."""
-        if num_kernels != num_tasks:
-            raise ValueError(
-                f"There are {num_kernels} covar_modules for {num_tasks - 1} source tasks and the "
-                f"target: give {num_tasks}, the target's last."
-            )
 
     @abstractmethod
     def _coregionalization(
@@ -321,14 +315,10 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     Args:
         mll: The likelihood that is maximized meanwhile.
     """
-    conditional, fitted = mll.model.conditional, set()
-    modules = conditional.kernel.data_kernels, conditional.noise
-    of_sources = [p for module in modules for p in module.parameters() if p.requires_grad]
-    if of_sources:
-        with torch.enable_grad():
-            value = conditional.train().factor().log_likelihood.sum()
-        gradients = torch.autograd.grad(value, of_sources, allow_unused=True)
-        fitted = {p for p, g in zip(of_sources, gradients, strict=True) if g is not None}
+    conditional = mll.model.conditional
+    kernels = zip(conditional.kernel.data_kernels, conditional.kernel.support, strict=True)
+    of_sources = [kernel for kernel, tasks in kernels if any(tasks[:-1])]
+    fitted = {p for module in (*of_sources, conditional.noise) for p in module.parameters()}
     frozen = [p for p in mll.model.parameters() if p.requires_grad and p not in fitted]
     for parameter in frozen:
         parameter.requires_grad_(False)
@@ -339,49 +329,33 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _thinned(
-    datasets: Sequence[SupervisedDataset], max_points: int | None
-) -> list[SupervisedDataset]:
-    """Leaves out source points beyond a number: the largest tasks give theirs first.
-
-    What is left of a task is evenly spaced from its worst outcome to its best.
-    """
-    sizes = [len(dataset.X) for dataset in datasets]
-    if max_points is None or sum(sizes) <= max_points:
-        return list(datasets)
-    if max_points < len(datasets):
+def _check_number(given: int, needed: int) -> None:
+    """Checks the number of ``covar_modules``."""
+    if given != needed:
+        what = "all tasks share one" if needed == 1 else "every task has one, the target's last"
         raise ValueError(
-            f"max_points={max_points} is too few for {len(datasets)} source tasks: allow one point "
+            f"There are {given} covar_modules, but in this model {what}: give {needed}."
+        )
+
+
+def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
+    """How many points a task may keep, so that all tasks together keep to ``max_points``."""
+    if max_points is None or sum(sizes) <= max_points:
+        return max(sizes)
+    if max_points < len(sizes):
+        raise ValueError(
+            f"max_points={max_points} is too few for {len(sizes)} source tasks: allow one point "
             "of each at least, or leave tasks out."
         )
-    # The largest limit for a task with which all keep to max_points.
     limits = range(1, max(sizes))
-    most = max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
-    return [_thinned_task(dataset, most) for dataset in datasets]
-
-
-def _thinned_task(dataset: SupervisedDataset, most: int) -> SupervisedDataset:
-    if len(dataset.X) <= most:
-        return dataset
-    rows = dataset.Y.squeeze(-1).argsort(stable=True)[evenly_spaced(len(dataset.X), most)]
-    return SupervisedDataset(
-        dataset.X[rows],
-        dataset.Y[rows],
-        feature_names=dataset.feature_names,
-        outcome_names=dataset.outcome_names,
-        Yvar=None if dataset.Yvar is None else dataset.Yvar[rows],
-    )
+    return max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
 
 
 def _affordable_restarts(
-    datasets: Sequence[SupervisedDataset],
-    kernel: CoregionalizationKernel,
-    train_X: Tensor,
-    max_bytes: float,
+    sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
     """Refuses source data that are too large, and finds how many starts fit into memory."""
     *batch_shape, num_target_points, _ = train_X.shape
-    sizes = [len(dataset.X) for dataset in datasets]
     num_points = dense = sum(sizes)
     if kernel.sources_are_independent:
         # A dense matrix that takes the memory of the block diagonal one.
@@ -522,13 +496,6 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
         return [_unit_kernel(dim, batch_shape)]
-
-    def _check_number(self, num_kernels: int, num_tasks: int) -> None:
-        if num_kernels != 1:
-            raise ValueError(
-                f"There are {num_kernels} covar_modules, but in this model all tasks share one "
-                "kernel: give one, or use LinearCoregionalizationGP."
-            )
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

@@ -217,7 +217,7 @@ def test_value_and_gradient(support, independent, sizes):
         Stationary(name, own.detach().unsqueeze(0), variance.detach())
         for name, own, variance in zip(NAMES, leaves["lengthscale"], leaves["scale"], strict=False)
     ]
-    layout = TaskLayout(sizes, support, independent, torch.device("cpu"))
+    layout = TaskLayout(sizes, support, independent)
     value, gradient = joint_nll_and_gradient(
         layout, X, Y, leaves["noise"].detach(), leaves["covariances"].detach(), kernels
     )
@@ -237,7 +237,7 @@ def test_a_matrix_that_is_not_positive_definite(independent):
     kernels = [
         Stationary("rbf", torch.ones(1, 3).double(), torch.ones(()).double()) for _ in range(4)
     ]
-    layout = TaskLayout((2, 2, 2, 2), INDEPENDENT, independent, torch.device("cpu"))
+    layout = TaskLayout((2, 2, 2, 2), INDEPENDENT, independent)
     value, _ = joint_nll_and_gradient(
         layout, X, Y, -leaves["noise"].detach(), leaves["covariances"].detach(), kernels
     )

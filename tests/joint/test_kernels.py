@@ -130,14 +130,6 @@ def test_hierarchy_evaluates_each_kernel_where_its_tasks_are(monkeypatch):
     assert sizes == [9, 5, 2]
 
 
-def test_variance_of_a_task(make):
-    kernel = make().double()
-    for task in range(T):
-        x = points(3, 0, [task] * 3)
-        variance = kernel.variance(x[:, :-1], task)
-        torch.testing.assert_close(variance, kernel(x, diag=True))
-
-
 def test_support_is_where_covariances_are(make):
     kernel = make()
     support = torch.tensor(kernel.support)
