@@ -139,7 +139,9 @@ class PooledStandardize(TargetStandardize):
         self.include_target = include_target
         outcomes = source_outcomes.detach().flatten().double()
         std = outcomes.std(correction=0).to(source_outcomes)
-        self._set_source(len(outcomes), outcomes.mean().to(source_outcomes), std)
+        self._count = len(outcomes)
+        self.register_buffer("_source_mean", outcomes.mean().to(source_outcomes))
+        self.register_buffer("_source_spread", std)
 
     @classmethod
     def from_moments(
@@ -169,13 +171,10 @@ class PooledStandardize(TargetStandardize):
             tensor([[0.]])
         """
         transform = cls(mean.unsqueeze(0), include_target, batch_shape)
-        transform._set_source(count, mean.detach().clone(), spread.detach().clone())
+        transform._count = count
+        transform._source_mean = mean.detach().clone()
+        transform._source_spread = spread.detach().clone()
         return transform
-
-    def _set_source(self, count: int, mean: Tensor, std: Tensor) -> None:
-        self._count = count
-        self.register_buffer("_source_mean", mean)
-        self.register_buffer("_source_spread", std)
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Pools the source outcomes' mean and squares with those of the target."""

@@ -1,7 +1,7 @@
 """What pre-training learns: mean, kernel and noise, usually on the features of a network.
 
-Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with
-``BiasedLinearKernel`` on the features that of ABLR; ``FeatureMean`` is linear in the features.
+Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with a
+linear kernel on the features that of ABLR; ``FeatureMean`` is linear in the features.
 ``GPParts`` holds mean, kernel and noise.
 """
 
@@ -18,8 +18,8 @@ from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_feat
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from botorch.sampling.pathwise.features.maps import FeatureMap
 from botorch.sampling.pathwise.utils import ChainedTransform
-from gpytorch.constraints import GreaterThan, Positive
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel, PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
@@ -151,59 +151,6 @@ class FeatureKernel(Kernel):
         return type(self)(self.base_kernel[index], self.network[index])
 
 
-class BiasedLinearKernel(Kernel):
-    r"""``σ_0² + zᵀz' / λ²``: Bayesian linear regression with an intercept.
-
-    Args:
-        bias_variance: The starting value of ``σ_0²``.
-        weight_variance: The starting value of ``1 / λ²``.
-
-    Example:
-        >>> kernel = BiasedLinearKernel(bias_variance=1.0, weight_variance=2.0)
-        >>> kernel(torch.eye(2)).to_dense()
-        tensor([[3., 1.],
-                [1., 3.]], grad_fn=<AddBackward0>)
-    """
-
-    raw_bias_variance: Parameter
-    raw_weight_variance: Parameter
-    raw_bias_variance_constraint: Positive
-    raw_weight_variance_constraint: Positive
-
-    def __init__(self, bias_variance: float = 1.0, weight_variance: float = 1.0) -> None:
-        super().__init__()
-        starts = {"raw_bias_variance": bias_variance, "raw_weight_variance": weight_variance}
-        for name, start in starts.items():
-            self.register_parameter(name, Parameter(torch.zeros(())))
-            self.register_constraint(name, Positive(initial_value=start))
-
-    @property
-    def bias_variance(self) -> Tensor:
-        """The intercept's variance ``σ_0²``."""
-        return self.raw_bias_variance_constraint.transform(self.raw_bias_variance)
-
-    @property
-    def weight_variance(self) -> Tensor:
-        """The variance ``1 / λ²`` of each feature's weight."""
-        return self.raw_weight_variance_constraint.transform(self.raw_weight_variance)
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Evaluates the kernel.
-
-        Args:
-            x1: A ``... x n1 x f`` tensor of features.
-            x2: A ``... x n2 x f`` tensor of features.
-            diag: Whether to evaluate pairs of rows only.
-            **params: Ignored.
-
-        Returns:
-            A ``... x n1 x n2`` tensor, ``... x n`` if ``diag``.
-        """
-        products = (x1 * x2).sum(dim=-1) if diag else x1 @ x2.mT
-        trailing = (..., None) if diag else (..., None, None)
-        return self.bias_variance[trailing] + self.weight_variance[trailing] * products
-
-
 class FeatureMean(Mean):
     r"""``wᵀ φ(x) + b``, zero before it is trained.
 
@@ -233,21 +180,25 @@ class FeatureMean(Mean):
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
 
 
-@GenKernelFeatures.register(BiasedLinearKernel)
+@GenKernelFeatures.register(PolynomialKernel)
 class LinearFeatureMap(KernelFeatureMap):
-    """The features of a :class:`BiasedLinearKernel`, which are exact: ``(σ_0, z / λ)``.
+    """The features of ``c + zᵀz'``, which are exact: ``(√c, z)``.
 
     Args:
-        kernel: The kernel.
+        kernel: The kernel, of power one.
         num_inputs: The number of its inputs.
         **_: Ignored.
+
+    Raises:
+        NotImplementedError: If the kernel has another power.
     """
 
-    def __init__(self, kernel: BiasedLinearKernel, num_inputs: int, **_: Any) -> None:
-        eye = torch.eye(num_inputs + 1).to(kernel.bias_variance)
-        bias = kernel.bias_variance.sqrt()[..., None, None] * eye[0]
-        weight = kernel.weight_variance.sqrt()[..., None, None] * eye[:, 1:]
-        super().__init__(kernel, weight.detach(), bias.detach())
+    def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
+        if kernel.power != 1:
+            raise NotImplementedError("Only a PolynomialKernel of power 1 has features here.")
+        eye = torch.eye(num_inputs + 1).to(kernel.offset)
+        bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
+        super().__init__(kernel, eye[:, 1:], bias.detach())
 
 
 @GenKernelFeatures.register(FeatureKernel)
@@ -395,6 +346,26 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
     """
     base = stationary_function(kernel).make_kernel(ard_num_dims=dim).double()
     base.lengthscale = math.sqrt(dim) / 2 if lengthscale is None else lengthscale
+    return _scaled(base, 1.0)
+
+
+def scaled_linear(dim: int) -> ScaleKernel:
+    """Builds ``σ_0² + zᵀz' / λ²``, Bayesian linear regression with an intercept.
+
+    Args:
+        dim: The number of features; ``σ_0²`` starts at one, and ``1 / λ²`` at one over their
+            number.
+
+    Returns:
+        The kernel, in double precision: ``1 / λ²`` is its ``outputscale``, and the base kernel's
+        ``offset`` is ``σ_0²`` relative to it.
+    """
+    base = PolynomialKernel(power=1).double()
+    base.offset = float(dim)
+    return _scaled(base, 1.0 / dim)
+
+
+def _scaled(base: Kernel, outputscale: float) -> ScaleKernel:
     scaled = ScaleKernel(base).double()
-    scaled.outputscale = 1.0
+    scaled.outputscale = outputscale
     return scaled

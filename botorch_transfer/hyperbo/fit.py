@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -265,9 +265,9 @@ class GradientFit:
     def _resume(self) -> bool:
         """Restores the state of an earlier run; returns whether it had finished."""
         path = self.options.checkpoint
-        state = None if path is None else read_checkpoint(path, self.key)
-        if state is None:
+        if path is None or not Path(path).exists():
             return False
+        state = read_checkpoint(path, self.key)
         self.step, self.best = state["step"], state["best"]
         self.curve = LearningCurve(**state["curve"])
         logger.info("Pre-training goes on after %d steps.", self.step)
@@ -301,7 +301,7 @@ def write_checkpoint(path: str | os.PathLike[str], key: str, state: dict[str, An
         torch.save({"key": key, "state": state}, unfinished)
 
 
-def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None:
+def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any]:
     """Reads a checkpoint.
 
     Args:
@@ -309,13 +309,11 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any] | 
         key: What identifies the run.
 
     Returns:
-        The state, on the CPU; ``None`` if there is no such file.
+        The state, on the CPU.
 
     Raises:
         ValueError: If the file is damaged, or is the checkpoint of another run.
     """
-    if not Path(path).exists():
-        return None
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         found, state = saved["key"], saved["state"]
@@ -331,16 +329,12 @@ def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any] | 
 
 # ----------------------------------------------------------------------------- held-out tasks
 
-Groups = Sequence[Sequence[int]] | None
-"""Groups of tasks with matching inputs, by the tasks' numbers; ``None`` to find them."""
-
 
 def fit_as_long_as_it_helps(
     parts: GPParts,
     tasks: PaddedTasks,
     share: float,
-    groups: Groups,
-    loss: Callable[[PaddedTasks, Groups], SourceLoss],
+    loss: Callable[[PaddedTasks], SourceLoss],
     options: PretrainingOptions,
     key: str,
 ) -> LearningCurve:
@@ -350,7 +344,6 @@ def fit_as_long_as_it_helps(
         parts: The GP, changed in place.
         tasks: The source tasks.
         share: The share of tasks to hold out while the number of steps is determined.
-        groups: Given groups of tasks with matching inputs.
         loss: Builds the loss of tasks.
         options: How to optimize.
         key: What identifies the run, for its checkpoints.
@@ -367,12 +360,12 @@ def fit_as_long_as_it_helps(
     beside = None if options.checkpoint is None else f"{options.checkpoint}.held-out"
     trial = GradientFit(
         deepcopy(parts),
-        loss(tasks[kept], renumbered(groups, kept.tolist())),
+        loss(tasks[kept]),
         TaskNLL(tasks[held_out]),
         replace(options, checkpoint=beside),
         f"{key}-held-out",
     ).run()
-    curve = GradientFit(parts, loss(tasks, groups), None, options, key, trial.best_step).run()
+    curve = GradientFit(parts, loss(tasks), None, options, key, trial.best_step).run()
     return replace(trial, loss=curve.loss, best_step=curve.best_step)
 
 
@@ -406,29 +399,3 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed))
     return order[count:].sort().values, order[:count].sort().values
-
-
-def renumbered(groups: Groups, kept: Sequence[int]) -> Groups:
-    """Restricts groups to some of the tasks, and numbers the tasks anew.
-
-    Args:
-        groups: The groups, if any are given.
-        kept: The old numbers of the tasks that are kept.
-
-    Returns:
-        The groups that still have two tasks or more.
-
-    Raises:
-        InputDataError: If none is left.
-    """
-    if groups is None:
-        return None
-    number = {task: index for index, task in enumerate(kept)}
-    among = [[number[task] for task in group if task in number] for group in groups]
-    found = [group for group in among if len(group) > 1]
-    if not found:
-        raise InputDataError(
-            "After hold_out, no group has two tasks: leave out hold_out or the groups, or change "
-            "the seed."
-        )
-    return found

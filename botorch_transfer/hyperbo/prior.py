@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
@@ -39,21 +38,26 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.gp.state import freeze, thaw
-from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, outcome_scales
+from botorch_transfer.gp.tasks import (
+    OutcomeMoments,
+    OutcomeScale,
+    PaddedTasks,
+    outcome_scales,
+    target_transform,
+)
 from botorch_transfer.hyperbo.features import (
     MIN_NOISE,
-    BiasedLinearKernel,
     FeatureKernel,
     FeatureMean,
     FeatureNetwork,
     GPParts,
+    scaled_linear,
     scaled_stationary,
     spread,
     structure,
 )
 from botorch_transfer.hyperbo.fit import (
     GradientFit,
-    Groups,
     LearningCurve,
     PretrainingOptions,
     fit_as_long_as_it_helps,
@@ -61,16 +65,13 @@ from botorch_transfer.hyperbo.fit import (
 from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
-from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.prior import Saved, TransferPrior, with_prefix
+from botorch_transfer.prior import Saved, TransferPrior
 
 _ENOUGH_TO_HOLD_OUT = 8
 """From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
 
 _FAR = 30.0
 """Raw outcomes with a larger mean, or a standard deviation beyond this factor, give a warning."""
-
-_CURVE = "learning_curve."
 
 
 class PretrainedPrior(TransferPrior):
@@ -135,10 +136,8 @@ class PretrainedPrior(TransferPrior):
         """A preset with a network: a stationary kernel on its features, or a linear one."""
         network = FeatureNetwork(d, hidden, seed)
         arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
-        base: Kernel
         if kernel is None:
-            weight_variance = 1.0 / network.num_features
-            base = BiasedLinearKernel(bias_variance=1.0, weight_variance=weight_variance)
+            base = scaled_linear(network.num_features)
         else:
             base = scaled_stationary(network.num_features, kernel)
             arguments["kernel"] = kernel
@@ -299,6 +298,7 @@ class PretrainedPrior(TransferPrior):
             hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
                 run, which finds the number of steps with their lowest NLL; a second run takes as
                 many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
+                Not together with ``validation_data`` or ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
@@ -337,9 +337,9 @@ class PretrainedPrior(TransferPrior):
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
         validation = None
+        if hold_out is not None and (validation_data is not None or groups is not None):
+            raise ValueError("hold_out chooses tasks: leave out validation_data and groups.")
         if validation_data is not None:
-            if hold_out is not None:
-                raise ValueError("Give either validation_data or hold_out, not both.")
             further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
             # All source tasks have one scale, unless each has its own.
             scale = further.moments() if outcome_scale == "per_task" else (mean[:1], std[:1])
@@ -358,16 +358,16 @@ class PretrainedPrior(TransferPrior):
             chosen,
         )
 
-        def loss(tasks: PaddedTasks, groups: Groups) -> SourceLoss:
+        def loss(tasks: PaddedTasks) -> SourceLoss:
             samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
             return SourceLoss.of(
                 tasks, objective, nll_weight, *samples, groups, tolerance, max_points
             )
 
         if hold_out is None:
-            curve = GradientFit(parts, loss(tasks, groups), validation, chosen, key).run()
+            curve = GradientFit(parts, loss(tasks), validation, chosen, key).run()
         else:
-            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, groups, loss, chosen, key)
+            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, loss, chosen, key)
         freeze(parts.eval())
         self.parts = parts
         self.to(outcomes.device)
@@ -487,15 +487,8 @@ class PretrainedPrior(TransferPrior):
             standardization by the outcomes of the source tasks, and of the target too if each
             source task was standardized by itself.
         """
-        if self.outcome_scale == "raw":
-            return None
-        return PooledStandardize.from_moments(
-            self.num_points,
-            self.outcome_mean,
-            self.outcome_spread,
-            include_target=self.outcome_scale == "per_task",
-            batch_shape=batch_shape,
-        )
+        moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
+        return target_transform(self.outcome_scale, moments, batch_shape)
 
     def extra_repr(self) -> str:
         """What ``print`` shows of the prior."""
@@ -514,12 +507,8 @@ class PretrainedPrior(TransferPrior):
             "trainable": self.trainable,
             "modules": _names(self.parts.mean_module, self.parts.covar_module),
             "structure": structure(self.parts),
+            "learning_curve": vars(self.learning_curve),
         }
-
-    def _tensors(self) -> dict[str, Tensor]:
-        # NumPy's default is double precision.
-        curve = {n: torch.as_tensor(np.asarray(v)) for n, v in vars(self.learning_curve).items()}
-        return super()._tensors() | {f"{_CURVE}{name}": value for name, value in curve.items()}
 
     @classmethod
     def load(
@@ -567,10 +556,9 @@ class PretrainedPrior(TransferPrior):
         config, tensors, input_transform = saved
         prior = cls._untrained(config, mean_module, covar_module)
         own = dict(prior.named_buffers())
-        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CURVE)}
-        expected = {name: tensor.shape for name, tensor in own.items()}
+        shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, tensors)]
         difference = None
-        if expected != {name: tensor.shape for name, tensor in state.items()}:
+        if shapes[0] != shapes[1]:
             difference = "have other parameters than"
         elif config["preset"] is None and structure(prior.parts) != config["structure"]:
             difference = "are not of the kind of"
@@ -579,12 +567,11 @@ class PretrainedPrior(TransferPrior):
                 f"The given mean_module and covar_module {difference} the saved ones: build them "
                 "as they were built before."
             )
-        for name, tensor in state.items():
+        for name, tensor in tensors.items():
             own[name].copy_(tensor)
         prior.trainable = dict(config["trainable"])
         prior._set_units(config["outcome_scale"], input_transform)
-        curve: Any = {n: tensor.tolist() for n, tensor in with_prefix(tensors, _CURVE).items()}
-        prior.learning_curve = LearningCurve(**curve)
+        prior.learning_curve = LearningCurve(**config["learning_curve"])
         return prior
 
     @classmethod

@@ -31,7 +31,6 @@ from botorch.posteriors import Posterior
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.transformed import TransformedPosterior
-from botorch.utils.constraints import LogTransformedInterval
 from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
@@ -47,11 +46,9 @@ from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
-    log_density_prior,
     residual_kernel,
     start_and_bounds,
 )
-from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
@@ -92,22 +89,12 @@ def hyperprior_kernel(
     Returns:
         The kernel, its hyperpriors registered.
     """
-    lengthscale = hyperprior.lengthscale_prior(dim, context)
-    outputscale = hyperprior.hyperprior_of("outputscale")
-    starts, lower, upper = zip(*map(start_and_bounds, (lengthscale, outputscale)), strict=True)
-    kernel = ScaleKernel(
-        stationary_function(hyperprior.kernel).make_kernel(
-            ard_num_dims=dim,
-            batch_shape=batch_shape,
-            lengthscale_prior=log_density_prior(lengthscale),
-            lengthscale_constraint=LogTransformedInterval(lower[0], upper[0]),
-        ),
-        batch_shape=batch_shape,
-        outputscale_prior=log_density_prior(outputscale),
-        outputscale_constraint=LogTransformedInterval(lower[1], upper[1]),
-    ).to(hyperprior.constant_parameters)
-    kernel.base_kernel.lengthscale = starts[0].expand(*batch_shape, 1, dim)
-    kernel.outputscale = starts[1].expand(batch_shape)
+    own = hyperprior.gp_hyperparameters(dim, None, hyperprior.outcome_scale, context)
+    kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
+    kernel = kernel.to(hyperprior.constant_parameters)
+    starts, _, _ = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
+    kernel.base_kernel.lengthscale = starts.expand(*batch_shape, 1, dim)
+    kernel.outputscale = own.outputscale.start
     return kernel
 
 
@@ -182,11 +169,7 @@ class HyperpriorGP(ModularTransferGP):
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
-        if hyperprior.kind == "empirical":
-            raise ValueError(
-                "An empirical hyperprior has no density to maximize: use "
-                "FullyBayesianHyperpriorGP, or Hyperprior.refit(kind='universal')."
-            )
+        hyperprior.check_density()
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
             dim = train_X.shape[-1] - (task_feature is not None)

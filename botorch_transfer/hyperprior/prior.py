@@ -430,11 +430,7 @@ class Hyperprior(TransferPrior):
                 f"The hyperprior is that of a {self.kernel!r} kernel, whose lengthscales mean "
                 f"something else for {kernel!r}: give kernel={self.kernel!r}."
             )
-        if self.kind == "empirical":
-            raise ValueError(
-                "An empirical hyperprior has no density to maximize: use "
-                "Hyperprior.refit(kind='universal')."
-            )
+        self.check_density()
         outputscale, noise = (
             self._variance_prior(name, outcome_scale) for name in ("outputscale", "noise")
         )
@@ -443,6 +439,18 @@ class Hyperprior(TransferPrior):
             outputscale=learned_hyperparameter(outputscale),
             noise=learned_hyperparameter(noise, least=LEAST_NOISE * float(outputscale.mean)),
         )
+
+    def check_density(self) -> None:
+        """Refuses MAP for an empirical hyperprior, which has no density.
+
+        Raises:
+            ValueError: If the hyperprior is empirical.
+        """
+        if self.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "FullyBayesianHyperpriorGP, or Hyperprior.refit(kind='universal')."
+            )
 
     def _variance_prior(self, name: str, outcome_scale: OutcomeScale) -> Prior:
         """The hyperprior of a variance, in the units of other GPs' outcomes."""

@@ -8,12 +8,7 @@ from botorch_transfer.gp.combine import (
 )
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
-from botorch_transfer.hyperbo.features import (
-    BiasedLinearKernel,
-    FeatureKernel,
-    FeatureMean,
-    FeatureNetwork,
-)
+from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.joint.conditional import (
     SourceConditional,
     SourceConditionalKernel,
@@ -29,7 +24,6 @@ from botorch_transfer.joint.kernels import (
 )
 
 __all__ = [
-    "BiasedLinearKernel",
     "BoostedHierarchy",
     "ConditionedGPs",
     "ConditionedHierarchy",

@@ -22,7 +22,7 @@ from botorch_transfer.gp.stationary import (
     squared_distance,
     stationary_function,
 )
-from botorch_transfer.hyperbo.features import BiasedLinearKernel, FeatureKernel, FeatureNetwork
+from botorch_transfer.hyperbo.features import FeatureKernel, FeatureNetwork, scaled_linear
 from tests.gp.padded import KERNELS, plain_kernel, points
 
 UNIT = torch.zeros((), dtype=torch.double)  # the logarithm of a unit signal variance
@@ -134,7 +134,7 @@ GPYTORCH_KERNELS = {
     "deep": lambda: FeatureKernel(
         ScaleKernel(MaternKernel(2.5, ard_num_dims=4)), FeatureNetwork(3, hidden=(5, 4))
     ),
-    "linear": lambda: FeatureKernel(BiasedLinearKernel(), FeatureNetwork(3, hidden=(4,))),
+    "linear": lambda: FeatureKernel(scaled_linear(4), FeatureNetwork(3, hidden=(4,))),
     "some columns": lambda: ScaleKernel(RBFKernel(active_dims=(0, 2))),
     "scaled columns": lambda: ScaleKernel(RBFKernel(ard_num_dims=2), active_dims=(0, 2)),
     "periodic": lambda: ScaleKernel(PeriodicKernel()),

@@ -11,11 +11,11 @@ from gpytorch.priors import GammaPrior
 from botorch_transfer.gp.state import freeze, shallow_copy, thaw
 from botorch_transfer.hyperbo.features import (
     MIN_NOISE,
-    BiasedLinearKernel,
     FeatureKernel,
     FeatureMean,
     FeatureNetwork,
     GPParts,
+    scaled_linear,
     spread,
 )
 
@@ -58,23 +58,10 @@ def test_members_of_a_batch(x):
 
 
 def test_linear_kernel(x):
-    kernel = BiasedLinearKernel(bias_variance=0.5, weight_variance=2.0).double()
+    kernel = scaled_linear(3)
     y = torch.rand(2, 3, dtype=torch.double)
-    torch.testing.assert_close(kernel(x, y).to_dense(), 0.5 + 2 * x @ y.T, rtol=1e-6, atol=0)
+    torch.testing.assert_close(kernel(x, y).to_dense(), 1 + x @ y.T / 3, rtol=1e-6, atol=0)
     torch.testing.assert_close(kernel(x, diag=True), kernel(x).to_dense().diagonal())
-
-
-def test_linear_kernel_in_a_batch(x):
-    kernel = BiasedLinearKernel().double()
-    for parameter in kernel.parameters():
-        parameter.data = torch.tensor([0.3, 1.2], dtype=torch.double)
-    kernel._batch_shape = torch.Size([2])
-    values = kernel(x.expand(2, 6, 3)).to_dense()
-    for index in range(2):
-        expected = kernel.bias_variance[index] + kernel.weight_variance[index] * x @ x.T
-        torch.testing.assert_close(values[index], expected)
-    diagonal = kernel(x.expand(2, 6, 3), diag=True)
-    torch.testing.assert_close(diagonal, values.diagonal(dim1=-2, dim2=-1))
 
 
 def test_a_selection_of_features_is_refused(network):

@@ -15,7 +15,6 @@ from botorch_transfer.hyperbo.fit import (
     GradientFit,
     LearningCurve,
     read_checkpoint,
-    renumbered,
     split,
     write_checkpoint,
 )
@@ -382,16 +381,6 @@ def test_an_interrupted_pair_of_runs_ends_at_the_same_numbers(when, tmp_path, mo
         fit_held_out(**{**options, "hold_out": 0.5})
 
 
-def test_given_groups():
-    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [2, 7]]
-    prior = fit_held_out(objective="ekl", groups=groups, hold_out=0.25, steps=10)
-    assert 0 < len(prior.learning_curve.loss) <= 10
-    assert renumbered(groups, [0, 2, 3, 7]) == [[0, 1, 2], [1, 3]]
-    with pytest.raises(InputDataError, match="no group has two tasks"):
-        renumbered([[0, 1]], [1, 2])
-    assert renumbered(None, [1, 2]) is None
-
-
 def test_splits():
     kept, held_out = split(10, 0.3, seed=1)
     assert sorted(kept.tolist() + held_out.tolist()) == list(range(10))
@@ -406,8 +395,10 @@ def test_what_cannot_be_held_out_is_refused():
         fit_held_out(hold_out=1.5)
     with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
         fit_held_out(MANY[:2], hold_out=0.2)
-    with pytest.raises(ValueError, match="Give either validation_data or hold_out"):
+    with pytest.raises(ValueError, match="leave out validation_data and groups"):
         fit_held_out(hold_out=0.2, validation_data=MANY[:1])
+    with pytest.raises(ValueError, match="leave out validation_data and groups"):
+        fit_held_out(hold_out=0.2, objective="ekl", groups=[[0, 1]])
 
 
 # -------------------------------------------------------------------------------------- checkpoints
@@ -461,10 +452,6 @@ def test_an_optimizer_goes_on_where_it_was(kind, tmp_path: Path) -> None:
     step(second, optimizers[2])
     assert torch.equal(second.weight, whole.weight)
     assert torch.equal(second.bias, whole.bias)
-
-
-def test_no_checkpoint_yet(tmp_path: Path) -> None:
-    assert read_checkpoint(tmp_path / "run", "key") is None
 
 
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ import pytest
 import torch
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from botorch.sampling.pathwise.features import gen_kernel_features
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
 from botorch_transfer.hierarchy.prior import Propagate
 from botorch_transfer.hyperbo.features import (
-    BiasedLinearKernel,
     FeatureKernel,
     FeatureNetwork,
     LinearFeatureMap,
+    scaled_linear,
 )
 from botorch_transfer.joint.conditional import JointPath
 from tests.families import ShiftedSines
@@ -150,15 +150,17 @@ def test_moments_of_paths(preset, options, n):
 
 
 def test_features_of_the_linear_kernel_are_exact():
-    kernel = BiasedLinearKernel(bias_variance=2.0, weight_variance=0.3).double()
+    kernel = PolynomialKernel(power=1).double()
     features = LinearFeatureMap(kernel, num_inputs=2)
     assert features.num_outputs == 3
     assert features(pretrained_models.TEST_X).shape == (5, 3)
     gram = features(pretrained_models.TEST_X) @ features(pretrained_models.TEST_X).mT
     torch.testing.assert_close(gram, kernel(pretrained_models.TEST_X).to_dense())
+    with pytest.raises(NotImplementedError, match="power 1"):
+        LinearFeatureMap(PolynomialKernel(power=2), num_inputs=2)
 
 
-@pytest.mark.parametrize("base", [RBFKernel(), BiasedLinearKernel(), ScaleKernel(RBFKernel())])
+@pytest.mark.parametrize("base", [RBFKernel(), scaled_linear(3), ScaleKernel(RBFKernel())])
 @torch.no_grad()
 def test_features_of_features(base):
     kernel = FeatureKernel(base.double(), FeatureNetwork(2, hidden=(4, 3)))

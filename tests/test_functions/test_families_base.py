@@ -18,7 +18,6 @@ from botorch_transfer.test_functions import (
     AlpineFamily,
     BraninFamily,
     ForresterFamily,
-    GaussianProcessFamily,
     Hartmann3Family,
     Hartmann6Family,
     TaskFamily,
@@ -28,7 +27,6 @@ FAMILIES = [
     AlpineFamily,
     BraninFamily,
     ForresterFamily,
-    GaussianProcessFamily,
     Hartmann3Family,
     Hartmann6Family,
 ]
