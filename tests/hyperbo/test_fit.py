@@ -93,7 +93,7 @@ def test_loss_falls(objective, optimizer):
     assert prior.learning_curve.best_step == len(curve)
 
 
-@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
+@pytest.mark.parametrize(("objective", "optimizer"), [("nll", "adam"), ("ekl", "lbfgs")])
 def test_seeds(objective, optimizer):
     torch.manual_seed(1)
     first = fit(objective, optimizer=optimizer)
@@ -125,7 +125,7 @@ def test_adam_and_lbfgs_find_the_same_optimum():
         PretrainedPrior.stationary(2).fit(
             HISTORY, optimizer=optimizer, steps=steps, learning_rate=0.1
         )
-        for optimizer, steps in (("adam", 1000), ("lbfgs", 200))
+        for optimizer, steps in (("adam", 300), ("lbfgs", 200))
     ]
     losses = [fit.learning_curve.loss[-1] for fit in fits]
     assert losses[0] == pytest.approx(losses[1], abs=1e-2)
@@ -203,14 +203,6 @@ def test_the_best_state_is_restored():
     assert len(stopped.learning_curve.loss) == looks[-1]
 
 
-@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
-def test_validation_tasks_are_in_the_prior_s_units(scale):
-    prior = untrained().fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=0)
-    prior = prior.fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=1, batch_size=50)
-    curve = prior.learning_curve
-    assert curve.validation_loss[0] == pytest.approx(curve.loss[0], rel=1e-9)
-
-
 # ------------------------------------------------------------------------------- checkpoints
 
 
@@ -218,8 +210,10 @@ class Interrupted(BaseException):
     pass
 
 
-@pytest.mark.parametrize(("objective", "optimizer"), VARIANTS)
-@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize(
+    ("objective", "optimizer", "validated"),
+    [("nll", "adam", True), ("nll", "lbfgs", False), ("ekl", "lbfgs", True)],
+)
 def test_an_interrupted_run_ends_at_the_same_numbers(
     objective, optimizer, validated, tmp_path, monkeypatch
 ):
@@ -319,7 +313,6 @@ def test_progress(capsys):
 # ----------------------------------------------------------------------------- held-out tasks
 
 MANY = [(X, FAMILY.value(X, 0.1 * shift)) for shift in range(8)]
-HOLD_OUT_VARIANTS = [("nll", "adam"), ("nll", "lbfgs"), ("ekl", "lbfgs"), ("nll+ekl", "adam")]
 
 
 def fit_held_out(data=MANY, objective="nll", **options):
@@ -327,8 +320,10 @@ def fit_held_out(data=MANY, objective="nll", **options):
     return PretrainedPrior.hyperbo(2, hidden=(6,)).fit(data, objective, **options)
 
 
-@pytest.mark.parametrize(("objective", "optimizer"), HOLD_OUT_VARIANTS)
-@pytest.mark.parametrize("scale", ["pooled", "per_task"])
+@pytest.mark.parametrize(
+    ("objective", "optimizer", "scale"),
+    [("nll", "adam", "per_task"), ("ekl", "lbfgs", "pooled"), ("nll+ekl", "adam", "pooled")],
+)
 def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
     options = {"optimizer": optimizer, "batch_size": 5, "seed": 3, "objective": objective}
     prior = fit_held_out(**options, hold_out=0.25, outcome_scale=scale)
@@ -357,7 +352,7 @@ def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
     assert prior.num_tasks == 8
 
 
-@pytest.mark.parametrize("when", [3, 13, 23, 34])
+@pytest.mark.parametrize("when", [13, 23])
 def test_an_interrupted_pair_of_runs_ends_at_the_same_numbers(when, tmp_path, monkeypatch):
     options = {"hold_out": 0.25, "patience": 100, "batch_size": 5}
     expected = fit_held_out(**options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from copy import deepcopy
 
 import pytest
@@ -166,12 +164,11 @@ def test_fitting_again_goes_on():
     assert prior.outcome_scale == "raw"
 
 
-@pytest.mark.parametrize("objective", ["nll", "nll+ekl"])
-def test_on_a_device(preset, objective, device):
+def test_on_a_device(preset, device):
     X = FAMILY.inputs(8)
     sources = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.8)]
     there = [(X.to(device), Y.to(device)) for X, Y in sources]
-    options = {"steps": 10, "batch_size": 50, "objective": objective}
+    options = {"steps": 10, "batch_size": 50, "objective": "nll+ekl"}
     expected = deepcopy(preset).fit(sources, **options)
     prior = preset.fit(there, **options)
     assert {tensor.device.type for tensor in prior.state_dict().values()} == {device}
@@ -375,36 +372,19 @@ def test_source_observations_are_not_kept(tmp_path):
         assert not torch.isin(torch.cat([X.flatten(), Y.flatten()]), everything).any()
 
 
-LOADING = """
-import sys, torch
-from pathlib import Path
-from botorch_transfer import PretrainedGP, PretrainedPrior
-for folder in map(Path, sys.argv[1:]):
-    X, Y, mean, variance = torch.load(folder / "expected")
-    posterior = PretrainedGP(X, Y, PretrainedPrior.load(folder / "prior")).posterior(X)
-    assert torch.equal(posterior.mean, mean) and torch.equal(posterior.variance, variance), folder
-"""
-
-
-def test_round_trips_in_a_fresh_process(tmp_path):
-    folders = [tmp_path / name for name in PRESETS]
-    for folder, preset in zip(folders, PRESETS.values(), strict=True):
-        folder.mkdir()
-        store(preset(), folder)
-    subprocess.run([sys.executable, "-c", LOADING, *map(str, folders)], check=True)
-
-
-def store(preset, folder):
+def test_round_trips(preset, tmp_path):
     bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
     transform = Normalize(2, bounds=bounds)
     raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
     prior = preset.fit(raw, steps=15, input_transform=transform, validation_data=raw)
-    prior.save(folder / "prior")
+    prior.save(tmp_path / "prior")
     train_X, train_Y = FAMILY.target(3)
     X = transform.untransform(train_X)
     posterior = PretrainedGP(X, train_Y, prior).posterior(X)
-    torch.save([X, train_Y, posterior.mean, posterior.variance], folder / "expected")
-    loaded = PretrainedPrior.load(folder / "prior")
+    loaded = PretrainedPrior.load(tmp_path / "prior")
+    found = PretrainedGP(X, train_Y, loaded).posterior(X)
+    assert torch.equal(found.mean, posterior.mean)
+    assert torch.equal(found.variance, posterior.variance)
     assert loaded.learning_curve == prior.learning_curve
     assert (loaded.num_tasks, loaded.num_points) == (prior.num_tasks, prior.num_points)
 

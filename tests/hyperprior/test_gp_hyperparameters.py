@@ -134,6 +134,7 @@ def test_files_and_new_tasks(tmp_path):
     check_predictions(first.append({names[2]: DATA[names[2]]}, **options), found)
 
 
+@pytest.mark.usefixtures("nothing_remembered")
 def test_equal_hyperpriors_are_fitted_once(monkeypatch):
     clear_memos()
     calls = count_fits(monkeypatch)

@@ -202,13 +202,13 @@ def test_training_improves_and_freezes():
     assert list(network.parameters()) == []
 
 
-@pytest.mark.parametrize("change", [{"weight_penalty": 1.0}, {"shape_spread": 0.5}])
-def test_priors_keep_single_estimates_from_narrow_distributions(change):
+def test_priors_keep_single_estimates_from_narrow_distributions():
     def largest_shape(**changes):
-        options = replace(PAPER, num_steps=600, learning_rate=2e-2, **changes)
+        options = replace(PAPER, num_steps=300, learning_rate=4e-2, **changes)
         return float(fit_network(CONTEXT, LENGTHSCALE, FITTED_BASE, options)(CONTEXT)[0].max())
 
-    assert largest_shape(**change) < 50 < largest_shape()
+    assert max(largest_shape(weight_penalty=1.0), largest_shape(shape_spread=0.5)) < 50
+    assert largest_shape() > 50
 
 
 def test_estimates_that_happen_to_be_close_are_no_reason_to_be_sure():
@@ -216,7 +216,7 @@ def test_estimates_that_happen_to_be_close_are_no_reason_to_be_sure():
     context = torch.tensor([[2.0], [2.0], [3.0], [3.0]], dtype=torch.double)
     lengthscale = torch.tensor([0.500, 0.501, 0.900, 0.901], dtype=torch.double)
     base = fit_gamma(lengthscale)
-    options = NetworkOptions(num_steps=1500, learning_rate=1e-2)
+    options = NetworkOptions(num_steps=400, learning_rate=4e-2)
 
     def largest_factor(options):
         shape, _ = fit_network(context, lengthscale, base, options)(context)

@@ -49,7 +49,7 @@ def test_contexts_matter_to_mphd():
     discrete = [
         draw_domain([0.1, 2.0], sizes=(25, 25), seed=seed, discrete_dims=[0]) for seed in range(4)
     ]
-    network = NetworkOptions(num_steps=300, learning_rate=2e-2)
+    network = NetworkOptions(num_steps=150, learning_rate=4e-2)
     found = fit("mphd", discrete, network=network)
     prior = found.lengthscale_prior(2, default_context(2, [1]))
     assert isinstance(prior, ContextGammaPrior)
@@ -96,6 +96,7 @@ def test_a_shared_transform_is_inherited():
     assert fit(domains=[domain(2.0), draw_domain([0.3])]).input_transform is None
 
 
+@pytest.mark.usefixtures("nothing_remembered")
 def test_the_same_content_is_learned_once():
     first = Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0)
     assert Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0) is first

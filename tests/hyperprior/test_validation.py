@@ -107,6 +107,7 @@ def test_no_draws_are_refused():
         hierarchical_negative_log_likelihood(hyperprior, [(X, X[:, :1])], num_samples=0)
 
 
+@pytest.mark.usefixtures("nothing_remembered")
 def test_each_domain_is_left_out_once(monkeypatch):
     calls, original = [], domain_fit._fit_domain
     monkeypatch.setattr(domain_fit, "_fit_domain", lambda *args: calls.append(1) or original(*args))
