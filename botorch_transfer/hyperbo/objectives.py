@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
@@ -198,15 +199,10 @@ def find_matching_groups(
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
     """The first row of each task at each distinct input, -1 where it was not evaluated."""
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
-    codes = np.stack([_codes(column, tolerance) for column in stacked.T], axis=-1)
-    _, point = np.unique(codes, axis=0, return_inverse=True)
-    point = point.reshape(-1)
+    codes = [_codes(column, tolerance) for column in stacked.T]
     task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
-    row = np.concatenate([np.arange(len(X)) for X in inputs])
-    nowhere = len(stacked)
-    first = np.full((int(point.max()) + 1, len(inputs)), nowhere, dtype=np.intp)
-    np.minimum.at(first, (point, task), row)
-    return np.where(first == nowhere, -1, first)
+    row = pd.Series(np.concatenate([np.arange(len(X)) for X in inputs]))
+    return row.groupby([*codes, task]).min().unstack(fill_value=-1).to_numpy()
 
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:

@@ -1,17 +1,15 @@
-"""A study that takes no time, and can be run as a program to be killed."""
+"""A study that takes no time."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from benchmarks.studies import LiveProblem, Problem, Study, TableProblem, run_study
+from benchmarks.studies import LiveProblem, Problem, Study, TableProblem
 from benchmarks.studies.methods import HistoryReplay, Method, RandomSearch, methods
 from benchmarks.studies.run import Budget
 
@@ -55,10 +53,6 @@ def table(name: str = "grid", n: int = 6) -> TableProblem:
 def study(methods: Mapping[str, Method] = FEW, seconds: float = 0.0, seeds: int = 2) -> Study:
     problems: list[Problem] = [live(seconds=seconds), table()]
     return Study(problems, methods, range(seeds), BUDGET)
-
-
-if __name__ == "__main__":
-    run_study(study(CHEAP, seconds=0.03, seeds=4), Path(sys.argv[1]), n_jobs=1)
 
 
 @dataclass(frozen=True)
