@@ -332,10 +332,10 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
 def _check_number(given: int, needed: int) -> None:
     """Checks the number of ``covar_modules``."""
     if given != needed:
-        what = "all tasks share one" if needed == 1 else "every task has one, the target's last"
-        raise ValueError(
-            f"There are {given} covar_modules, but in this model {what}: give {needed}."
-        )
+        rule = f"every task has one: give {needed}, the target's last"
+        if needed == 1:
+            rule = "all tasks share one kernel: give one, or use LinearCoregionalizationGP"
+        raise ValueError(f"There are {given} covar_modules, but in this model {rule}.")
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:

@@ -46,7 +46,7 @@ from tests.members import TEST_X, build, data, hyperprior, member
 # -------------------------------------------------------------------------------- members, weights
 
 
-@pytest.mark.parametrize("n", [1, 2, 6])
+@pytest.mark.parametrize("n", [1, 6])
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_members_are_gps(n, known_noise):
     X, Y = data(n)
@@ -260,8 +260,8 @@ def test_unfit_options_are_refused(options, message):
         build(3, **options)
 
 
-@pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("batch_shape", [(), (2, 3)])
+@pytest.mark.parametrize("n", [0, 5])
 def test_shapes(n, batch_shape):
     model = build(n)
     X = torch.rand(*batch_shape, 4, 2, dtype=torch.double)
@@ -310,8 +310,7 @@ def test_noisy_improvement():
 
 
 @pytest.mark.parametrize("known_noise", [False, True])
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("batch_shape", [(), (3,)])
+@pytest.mark.parametrize(("n", "batch_shape"), [(0, ()), (4, (3,))])
 def test_conditioning_equals_a_rebuilt_member(n, known_noise, batch_shape):
     X, Y = data(n)
     model = build(n, train_Yvar=torch.full_like(Y, 0.2) if known_noise else None)
@@ -446,8 +445,8 @@ def batches(monkeypatch):
     return turn_off
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
-@pytest.mark.parametrize("shape", [(1, 1, 2), (150, 1, 2), (3, 50, 1, 2)])
+@pytest.mark.parametrize("n", [0, 7])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 50, 1, 2)])
 def test_equal_to_batches(n, shape, batches):
     model = small_ensemble(n)
     X = FAMILY.inputs(*shape[:-1]).reshape(shape).requires_grad_()
@@ -521,7 +520,7 @@ def test_effective_sample_size():
     assert effective_sample_size(alone) == 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_shares_are_those_of_the_weights(seed):
     weights = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
     weights = weights / weights.sum()

@@ -124,8 +124,7 @@ def test_contexts_reach_it_through_construct_inputs(mphd):
     torch.testing.assert_close(model.covar_module.base_kernel.lengthscale_prior.rate, expected.rate)
 
 
-@pytest.mark.parametrize("dim", [1, 4, 9])
-@pytest.mark.parametrize("n", [0, 1, 2, 6])
+@pytest.mark.parametrize(("dim", "n"), [(1, 0), (4, 2), (9, 6)])
 def test_a_dimension_never_seen(mphd, tmp_path, dim, n):
     """A saved hyperprior drives it."""
     mphd.save(tmp_path / "hyperprior.safetensors")
@@ -182,8 +181,8 @@ def test_known_values_of_the_posterior_without_points():
 # ------------------------------------------------------------------------------------------ fitting
 
 
-@pytest.mark.parametrize("shape", [0.4, 1.0, 5.0])
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("shape", [0.4, 1.0])
+@pytest.mark.parametrize("n", [1, 3])
 def test_no_unbounded_corner(n, shape):
     """Densities that are unbounded at zero do not pull hyperparameters there."""
     corner = GammaPrior(shape, 2 * shape)
