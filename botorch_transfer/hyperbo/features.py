@@ -23,7 +23,7 @@ from gpytorch.kernels import Kernel, PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
-from torch.nn import Module, Parameter, ParameterList
+from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
 from botorch_transfer.gp.likelihood import nll
@@ -198,7 +198,8 @@ class LinearFeatureMap(KernelFeatureMap):
             raise NotImplementedError("Only a PolynomialKernel of power 1 has features here.")
         eye = torch.eye(num_inputs + 1).to(kernel.offset)
         bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
-        super().__init__(kernel, eye[:, 1:], bias.detach())
+        # BoTorch's map of a ScaleKernel applies an output transform, whatever it is.
+        super().__init__(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
 
 
 @GenKernelFeatures.register(FeatureKernel)
