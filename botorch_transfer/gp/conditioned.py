@@ -231,27 +231,6 @@ class Conditioned(ABC):
         explained = _inner_products(whitened1, self.signed(whitened2))
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
-    def weighted_covariance(
-        self, weights: Tensor, x1: Tensor, x2: Tensor, whitened2: Tensor
-    ) -> Tensor:
-        """Evaluates a weighted sum of the posterior covariances.
-
-        The explained part of all GPs is one matrix product, with no matrix for each of them.
-
-        Args:
-            weights: A ``batch_shape x gps`` tensor.
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
-            whitened2: ``whiten(x2)``.
-
-        Returns:
-            A ``batch_shape x n1 x n2`` tensor.
-        """
-        weights, left = weights.double(), self.signed(self.whiten(x1))
-        explained = torch.einsum("...g,...gni,...gnj->...ij", weights, left, whitened2)
-        prior = torch.einsum("...g,...gij->...ij", weights, self.prior_covariance(x1, x2))
-        return (prior - explained).to(x1.dtype)
-
     def variance(self, x: Tensor) -> Tensor:
         """Evaluates the posterior variances.
 
@@ -727,14 +706,8 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             Two ``batch_shape x M x n`` tensors.
         """
-
-        def both(part: Tensor) -> Tensor:
-            cross = self.flat_cross(part)
-            explained = self._explained(self.inverse_root @ cross.mT)
-            return torch.stack([self._flat_mean(cross), explained])
-
-        mean, explained = in_parts(both, self._flat(x), self._width)
-        return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
+        with self.sharing(x):
+            return self.mean(x), self.variance(x)
 
     def select(self, tasks: Sequence[int] | Tensor | slice) -> Self:
         """Takes some of the tasks; nothing is computed anew.

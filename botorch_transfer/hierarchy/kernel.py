@@ -46,6 +46,7 @@ from botorch_transfer.data import check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import squared_distance
+from botorch_transfer.prior import Observations
 
 
 class ConditionedHierarchy(ConditionedBatch):
@@ -71,9 +72,8 @@ class ConditionedHierarchy(ConditionedBatch):
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
-        >>> level = torch.arange(10) // 5
-        >>> data = X, X.sum(-1), level, 1e-4 * ones
-        >>> stack = ConditionedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = ConditionedHierarchy.from_data(data, X[:2] + 1, ones[:2])
         >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -116,30 +116,13 @@ class ConditionedHierarchy(ConditionedBatch):
 
     @classmethod
     @torch.no_grad()
-    def from_data(
-        cls,
-        train_X: Tensor,
-        train_Y: Tensor,
-        level: Tensor,
-        noise: Tensor,
-        lengthscale: Tensor,
-        outputscale: Tensor,
-        level_means: Tensor | None = None,
-        kernel: str = "rbf",
-        task_names: Sequence[str] | None = None,
-    ) -> Self:
+    def from_data(cls, data: Observations, *own: Any, **named: Any) -> Self:
         """Conditions on the data of all levels.
 
         Args:
-            train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
-            train_Y: An ``N`` tensor of outcomes.
-            level: As in the constructor, as are those that follow.
-            noise: The observation noise variances.
-            lengthscale: The levels' lengthscales.
-            outputscale: Their signal variances.
-            level_means: Their constant means.
-            kernel: The stationary kernel's name.
-            task_names: The levels' names.
+            data: The data; the task of a row is its level.
+            *own: As in the constructor, from ``lengthscale`` on.
+            **named: Likewise.
 
         Returns:
             The posterior.
@@ -148,9 +131,9 @@ class ConditionedHierarchy(ConditionedBatch):
             InputDataError: If the covariance matrix of the data is not positive definite.
             ValueError: If the rows are not in order of their levels.
         """
-        alpha, own = torch.zeros_like(train_Y).unsqueeze(0), (lengthscale, outputscale, level_means)
-        gps = cls(train_X, alpha, level, noise, *own, kernel, task_names)
-        residual = train_Y.double() - gps.level_means @ gps.includes.to(gps.level_means)
+        alpha = torch.zeros_like(data.Y).unsqueeze(0)
+        gps = cls(data.X, alpha, data.task, data.noise, *own, **named)
+        residual = data.Y - gps.level_means @ gps.includes.to(gps.level_means)
         gps.register(alpha=gps.solve(residual.unsqueeze(0)))
         return gps
 
@@ -248,9 +231,8 @@ class BoostedHierarchy(ConditionedHierarchy):
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
-        >>> level = torch.arange(10) // 5
-        >>> data = X, X.sum(-1), level, 1e-4 * ones
-        >>> stack = BoostedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = BoostedHierarchy.from_data(data, X[:2] + 1, ones[:2])
         >>> stack.variance(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -328,25 +310,3 @@ class BoostedHierarchy(ConditionedHierarchy):
             A ``batch_shape x M x n`` tensor.
         """
         return self.levels.variance(x)
-
-
-def stack_levels(
-    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """Stacks the data of levels as :meth:`ConditionedHierarchy.from_data` takes them.
-
-    Args:
-        inputs: Each level's ``n x d`` inputs.
-        outcomes: Each level's ``n`` outcomes.
-        noises: Each level's ``n`` noise variances.
-
-    Returns:
-        ``train_X``, ``train_Y``, ``level`` and ``noise``.
-    """
-    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
-    return {
-        "train_X": torch.cat(list(inputs)),
-        "train_Y": torch.cat(list(outcomes)),
-        "level": torch.cat(levels),
-        "noise": torch.cat(list(noises)),
-    }

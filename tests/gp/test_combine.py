@@ -174,14 +174,14 @@ def test_large_sums_are_those_of_their_parts(
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
     tasks: set[int] = set()
-    covariance = type(kernel.gps).weighted_covariance
+    covariance = type(kernel.gps).covariance
 
-    def recorded(self: ConditionedGPs, weights: Tensor, x: Tensor, *others: Tensor) -> Tensor:
+    def recorded(self: ConditionedGPs, x: Tensor, *others: Tensor) -> Tensor:
         parts.append(x.shape[-2])
         tasks.add(self.num_tasks)
-        return covariance(self, weights, x, *others)
+        return covariance(self, x, *others)
 
-    monkeypatch.setattr(type(kernel.gps), "weighted_covariance", recorded)
+    monkeypatch.setattr(type(kernel.gps), "covariance", recorded)
     for ours, theirs in zip(evaluate(), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert tasks == {1 if tasks_in_chunks else kernel.gps.num_tasks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.optim.utils import get_parameters
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
@@ -31,6 +31,7 @@ from botorch_transfer import (
     SourceGPs,
     TwoStageTransferGP,
 )
+from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.gp.objective import TargetObjective
@@ -205,7 +206,7 @@ def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("BoTorch's optimizer was called")
 
-    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", fail)
+    monkeypatch.setattr(fitting, "fit_fallback", fail)
 
 
 def without_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +340,9 @@ def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
-        return fit_gpytorch_mll_scipy(*args, **kwargs)
+        return fit_fallback(*args, **kwargs)
 
-    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", counted)
+    monkeypatch.setattr(fitting, "fit_fallback", counted)
     fit_from_starts(mll, num_restarts=0, seed=0, options={"maxiter": 10})
     assert calls
     assert value() > before
@@ -359,7 +360,9 @@ def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
 )
 def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", lambda mll, **kw: calls.append(kw))
+    monkeypatch.setattr(
+        fitting, "fit_fallback", lambda mll, optimizer_kwargs, **_: calls.append(optimizer_kwargs)
+    )
     fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=0, optimizer_kwargs=asked)
     assert calls == [asked]
 
@@ -534,7 +537,7 @@ def test_an_error_where_no_start_leads_anywhere(monkeypatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise NotPSDError("broken")
 
-    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", fail)
+    monkeypatch.setattr(fitting, "fit_fallback", partial(fit_fallback, optimizer=fail))
     break_down(monkeypatch, lambda rows: rows >= 0)
     model = scaml()
     before = [parameter.detach().clone() for parameter in model.parameters()]
