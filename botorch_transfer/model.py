@@ -10,7 +10,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -53,6 +53,7 @@ from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
+from botorch_transfer.gp.combine import sharing_inputs
 from botorch_transfer.gp.frozen import Expansion, FrozenPosterior, Part
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
@@ -474,7 +475,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         X = X.expand(*batch_shape, *X.shape[-2:])
         is_prior = self.num_target_points == 0 or settings.prior_mode.on()
         kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
-        with self._sharing(X):
+        with sharing_inputs(self.mean_module, X):
             mean = self.mean_module(X)
             if is_large:  # variances alone need no joint covariance
                 covariance = kernel(X)
@@ -644,10 +645,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 seen.add((module, prior))
                 yield name, module, prior, closure, setting_closure
 
-    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
-        """Lets mean and covariances share what they compute of inputs; nothing by default."""
-        return nullcontext()
-
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
@@ -674,6 +671,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return model
 
     # ------------------------------------------------------------------------------------- paths
+
+    @property
+    def _terms(self) -> tuple[Kernel, ...]:
+        """The kernels that the prior's covariance is the sum of, for pathwise sampling."""
+        return (self.covar_module,)
 
     def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
         """Draws functions from the prior, for BoTorch's pathwise sampling.

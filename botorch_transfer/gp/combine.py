@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self, cast
 
 import torch
@@ -407,6 +408,22 @@ class WeightedSumMean(Mean):
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
         return self._source_means(gps.mean, points, gps.alpha)
+
+
+def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
+    """Lets a model's mean and covariances compare inputs with the source data once.
+
+    Args:
+        mean: The model's mean; nothing is shared if no source posteriors are in it.
+        x: A ``batch_shape x n x d`` tensor of inputs.
+
+    Returns:
+        The context for which it holds, see :meth:`.Conditioned.sharing`.
+    """
+    for part in mean.modules():
+        if isinstance(part, WeightedSumMean):
+            return _selected(part.gps, part.task_weights)[0].sharing(x)
+    return nullcontext()
 
 
 def _selected(

@@ -660,19 +660,19 @@ class ConditionedGPs(ConditionedBatch):
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
-        chunks = [*_chunks(sizes, small), *large.nonzero()]
+        # Temporary memory is several times the result.
+        chunks = [*groups_of_like_size(sizes, small, CHUNK_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
             size = int(mask[chunk].any(dim=0).nonzero().max()) + 1
-            own = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
-            hyperparameters = lengths[chunk], scales[chunk]
+            data = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
+            own = Stationary(kernel, lengths[chunk].unsqueeze(-2), scales[chunk])
             if bool(large[chunk[0]]):
-                name, most = names[int(chunk[0])], cast(int, max_inducing)
-                with naming(name):
-                    found = _distilled(*own, *hyperparameters, kernel, most)
+                with naming(names[int(chunk[0])]):
+                    found = _distilled(*data, own, cast(int, max_inducing))
             else:
-                found = _exact(*own, *hyperparameters, kernel, [names[i] for i in chunk.tolist()])
-            parts.append(cls(*found, *hyperparameters, means[chunk], kernel))
+                found = _exact(*data, own, [names[i] for i in chunk.tolist()])
+            parts.append(cls(*found, lengths[chunk], scales[chunk], means[chunk], kernel))
         found_in = torch.cat(chunks)
         joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
         in_order = bool((found_in.diff() == 1).all())
@@ -780,11 +780,21 @@ class ConditionedGPs(ConditionedBatch):
         return cls(**joined, kernel=parts[0].kernel, task_names=names)
 
 
-def _chunks(sizes: Tensor, tasks: Tensor) -> Iterator[Tensor]:
-    """Splits tasks into groups of like size, each of at most ``CHUNK_ELEMENTS``."""
+def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator[Tensor]:
+    """Splits tasks into groups of like size, the largest tasks first.
+
+    Args:
+        sizes: An ``M`` tensor: the number of points of each task.
+        tasks: The indices of the tasks to split.
+        elements: How many elements the covariance matrices of a group have at most, if the group
+            has more than one task; each is as large as the largest.
+
+    Yields:
+        The indices of a group's tasks, ascending.
+    """
     tasks = tasks[sizes[tasks].argsort(stable=True, descending=True)]
-    while len(tasks):  # temporary memory is several times the result
-        number = max(1, CHUNK_ELEMENTS // int(sizes[tasks[0]]) ** 2)
+    while len(tasks):
+        number = max(1, elements // int(sizes[tasks[0]]) ** 2)
         yield tasks[:number].sort().values
         tasks = tasks[number:]
 
@@ -797,15 +807,12 @@ def _exact(
     residual: Tensor,
     mask: Tensor,
     noise: Tensor,
-    lengthscale: Tensor,
-    outputscale: Tensor,
-    kernel: str,
+    kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points, mask and coefficients of tasks on all of their rows."""
     X = pad_inputs(X, mask)
-    covariance = Stationary(kernel, lengthscale.unsqueeze(-2), outputscale).between(X, X)
-    covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
+    covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
     # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
@@ -815,19 +822,12 @@ def _exact(
 
 
 def _distilled(
-    X: Tensor,
-    residual: Tensor,
-    mask: Tensor,
-    noise: Tensor,
-    lengthscale: Tensor,
-    outputscale: Tensor,
-    kernel: str,
-    most: int,
+    X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points, mask and coefficients of a single task, on inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
-    stationary = Stationary(kernel, lengthscale, outputscale[0])
-    inducing = InducingPoints.chosen(stationary, X, most, noise)
+    own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
+    inducing = InducingPoints.chosen(own, X, most, noise)
     whitened = inducing.whiten(X)
     weighted = whitened / noise
     found = inducing.condense(weighted @ whitened.mT, weighted @ residual)

@@ -183,12 +183,7 @@ class SourceHierarchy(ConditionedPrior):
             check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
         data = Observations.of(read.tasks, read.tasks.Yvar)
         gps = _HIERARCHIES[propagate].from_data(
-            data,
-            lengthscale=read.lengthscale,
-            outputscale=read.outputscale,
-            level_means=read.mean_constant,
-            kernel=read.kernel,
-            task_names=read.units.names,
+            data, level_means=read.mean_constant, **read.hyperparameters
         )
         return cls(gps, read.units, data)
 

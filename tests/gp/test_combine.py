@@ -135,9 +135,15 @@ def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -
     assert calls.count((6, 2)) == 1
 
 
-@pytest.mark.parametrize("shapes", [((9, 2), None), ((9, 2), (4, 2)), ((2, 5, 2), (7, 2))])
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.parametrize("tasks_in_chunks", [False, True])
+@pytest.mark.parametrize(
+    ("shapes", "batch_shape", "tasks_in_chunks"),
+    [
+        (((9, 2), None), (), False),
+        (((9, 2), None), (2,), True),
+        (((9, 2), (4, 2)), (2,), False),
+        (((2, 5, 2), (7, 2)), (), True),
+    ],
+)
 def test_large_sums_are_those_of_their_parts(
     monkeypatch, shapes, batch_shape, tasks_in_chunks
 ) -> None:

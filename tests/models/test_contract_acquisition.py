@@ -128,7 +128,7 @@ def _assert_optimized(case: ModelCase, name: str, q: int = 1) -> None:
 
 
 # UCB is in test_contract_few_points.py.
-@pytest.mark.parametrize("name", ["LogEI", "qLogNEI"])
+@variants("name", everywhere=["LogEI"], representatives=["qLogNEI"])
 def test_single_candidates(case, name):
     _assert_optimized(case, name)
 

@@ -155,7 +155,7 @@ def test_any_units(case, scale):
 
 
 @where(lambda case: True)  # Hypothesis does not take the fixture
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(
     n=st.integers(0, 4),
     values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=4, max_size=4),
