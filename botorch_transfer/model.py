@@ -475,6 +475,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         X = X.expand(*batch_shape, *X.shape[-2:])
         is_prior = self.num_target_points == 0 or settings.prior_mode.on()
         kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
+        covariance: Any
         with sharing_inputs(self.mean_module, X):
             mean = self.mean_module(X)
             if is_large:  # variances alone need no joint covariance
