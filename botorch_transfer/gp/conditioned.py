@@ -119,7 +119,8 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
-    _shared: tuple[Tensor, dict[Any, Tensor]] | None = None
+    _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
+    """Inputs that are shared, the same flat, and what was evaluated for them, by name."""
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
@@ -139,7 +140,7 @@ class Conditioned(ABC):
             >>> with gps.sharing(x):
             ...     mean, variance = gps.mean(x), gps.variance(x)
         """
-        self._shared = x, {}
+        self._shared = x, self._flat(x), {}
         try:
             yield
         finally:
@@ -148,21 +149,17 @@ class Conditioned(ABC):
     def _flat_shared(self, x: Tensor) -> Tensor:
         """Flattens inputs, once if they are shared."""
         shared = self._shared
-        if shared is None or shared[0] is not x:
-            return self._flat(x)
-        if "flat" not in shared[1]:
-            shared[1]["flat"] = self._flat(x)
-        return shared[1]["flat"]
+        return shared[1] if shared is not None and shared[0] is x else self._flat(x)
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
         """Evaluates a method for flat inputs, once if they are shared."""
         shared = self._shared
-        if shared is None or shared[1].get("flat") is not flat:
+        if shared is None or shared[1] is not flat:
             return function(flat)
-        known, name = shared[1], function.__name__
-        if name not in known:
-            known[name] = function(flat)
-        return known[name]
+        _, _, known = shared
+        if function.__name__ not in known:
+            known[function.__name__] = function(flat)
+        return known[function.__name__]
 
     def cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances between inputs and the data.

@@ -34,7 +34,6 @@ with the stacked rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -213,14 +212,6 @@ class ConditionedHierarchy(ConditionedBatch):
         return torch.cat(blocks, dim=-1).unsqueeze(0)
 
 
-@dataclass(frozen=True)
-class _Boost:
-    """The factors of all levels' data together, which only BHGP's covariance needs."""
-
-    inverse_root: Tensor
-    excess: Tensor
-
-
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
@@ -269,15 +260,19 @@ class BoostedHierarchy(ConditionedHierarchy):
             solved.append(coefficients)
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
-    def _boost(self, X: Tensor) -> _Boost:
-        """Factorizes the ``N x d`` inputs of all levels together."""
+    def _boost(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Factorizes the ``N x d`` inputs of all levels together; only the covariance needs it.
+
+        Returns:
+            The inverse Cholesky factor of all data together, and the factor of the excess variance.
+        """
         advice = "use MeanHierarchicalGP, or thin out the source data"
         check_joint_size(len(X), torch.double, instead=advice)
         inverse_root = self._joint_factor()
         eye = torch.eye(len(X)).to(inverse_root)
         root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
         coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
-        return _Boost(inverse_root, coefficients @ root)
+        return inverse_root, coefficients @ root
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -287,11 +282,11 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
-        boost = self._boosts(self._boost, self.points, self.alpha)
+        inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
-        explained = boost.inverse_root @ self._joint(crosses).mT
-        excess = boost.excess.mT @ torch.cat(own, dim=-1).mT - explained
+        explained = inverse_root @ self._joint(crosses).mT
+        excess = excess.mT @ torch.cat(own, dim=-1).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
