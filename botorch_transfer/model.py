@@ -10,7 +10,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -41,13 +41,19 @@ from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.operators import (
+    DiagLinearOperator,
+    LinearOperator,
+    MatmulLinearOperator,
+    ZeroLinearOperator,
+)
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
+from botorch_transfer.gp.combine import sharing_inputs
 from botorch_transfer.gp.frozen import Expansion, FrozenPosterior, Part
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
@@ -453,57 +459,56 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"The inputs have {columns} columns, but train_X has {train_X.shape[-1]}: pass as "
                 "many."
             )
-        no_data = not self.training and self.num_target_points == 0
-        if not no_data and self._predicts_at_once(X):
-            with self._as_exact_gp():
-                return self._predict_at_once(X)
-        prior_mode = gpytorch.settings.prior_mode(no_data or gpytorch.settings.prior_mode.on())
-        eager = gpytorch.settings.max_eager_kernel_size
-        # BoTorch would evaluate joint covariances of up to 4096 points.
-        size = 0 if X.shape[-2:-1].numel() > MAX_JOINT_POINTS else eager.value()
-        with prior_mode, self._as_exact_gp(), eager(size):
-            mvn = super().__call__(X, **kwargs)
-        if not no_data:
-            return mvn
-        # A prior may be the same everywhere; optimizers ask for its derivative all the same.
-        mean = mvn.mean + 0.0 * X.sum(dim=-1)
-        return MultivariateNormal(mean, to_linear_operator(evaluated(mvn.lazy_covariance_matrix)))
+        with self._as_exact_gp():
+            if self.training:
+                return cast(MultivariateNormal, super().__call__(X, **kwargs))
+            return self._evaluate(X if X.dim() > 1 else X.unsqueeze(-1))
 
-    def _predicts_at_once(self, X: Tensor) -> bool:
-        """Whether predictions are evaluated without GPyTorch's lazy tensors.
+    def _evaluate(self, X: Tensor) -> MultivariateNormal:
+        """Evaluates the exact GP's posterior, or its prior, without GPyTorch's lazy tensors.
 
-        It needs factors of the training data's covariance, which only ``fast_pred_var``, that
-        BoTorch's ``posterior`` sets, has for any number of these.
+        Training and test inputs stay apart, as in GPyTorch they do not: so the former carry no
+        graph, and what the sources say of them is remembered.
         """
-        settings = gpytorch.settings
-        lazy = settings.prior_mode.on() or settings.skip_posterior_variances.on()
-        few = X.dim() > 1 and X.shape[-2] <= MAX_JOINT_POINTS
-        return few and settings.fast_pred_var.on() and not (lazy or self.training)
-
-    def _predict_at_once(self, X: Tensor) -> MultivariateNormal:
-        """Evaluates the exact GP's posterior: a few products with what is known of the data."""
-        (train_X,) = self.train_inputs
-        strategy: Any = self.prediction_strategy
-        if type(strategy) is not DefaultPredictionStrategy:  # some kernels have one of their own
-            prior = cast(Any, self)._get_train_prior_distribution([train_X])
-            strategy = DefaultPredictionStrategy(
-                [train_X], prior, self.train_targets, self.likelihood
-            )
-            self.prediction_strategy = strategy
+        (train_X,), settings = self.train_inputs, gpytorch.settings
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
-        with self._sharing(X):
+        is_prior = self.num_target_points == 0 or settings.prior_mode.on()
+        kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
+        covariance: Any
+        with sharing_inputs(self.mean_module, X):
             mean = self.mean_module(X)
-            cross = evaluate(self.covar_module, X, train_X)
-            if X.shape[-2] == 1:
-                covariance = evaluate(self.covar_module, X, X, diag=True).unsqueeze(-1)
+            if is_large:  # variances alone need no joint covariance
+                covariance = kernel(X)
+            elif X.shape[-2] == 1:
+                covariance = evaluate(kernel, X, X, diag=True).unsqueeze(-1)
             else:
-                covariance = evaluate(self.covar_module, X, X)
+                covariance = evaluate(kernel, X, X)
+            cross = None if is_prior else evaluate(kernel, X, train_X)
+        if cross is None:
+            # A prior may be the same everywhere; optimizers ask for its derivative all the same.
+            return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
+        strategy = self._strategy()
         strategy._last_test_train_covar = cross.detach()  # GPyTorch asks for it, and may ignore it
-        explained = cross @ strategy.covar_cache
-        covariance = covariance - explained @ explained.mT
         mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
+        if settings.skip_posterior_variances.on():
+            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype)
+            return MultivariateNormal(mean, none)
+        explained = cross @ strategy.covar_cache
+        if is_large:
+            covariance = covariance + MatmulLinearOperator(explained, -explained.mT)
+        else:
+            covariance = covariance - explained @ explained.mT
         return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def _strategy(self) -> Any:
+        """What is known of the target's data: GPyTorch's, which conditioning extends."""
+        (train_X,) = self.train_inputs
+        if type(self.prediction_strategy) is not DefaultPredictionStrategy:
+            prior = cast(Any, self)._get_train_prior_distribution([train_X])
+            data = prior, self.train_targets, self.likelihood
+            self.prediction_strategy = DefaultPredictionStrategy([train_X], *data)
+        return self.prediction_strategy
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
@@ -641,25 +646,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 seen.add((module, prior))
                 yield name, module, prior, closure, setting_closure
 
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Sequence[Tensor], test_inputs: Sequence[Tensor], **kwargs: Any
-    ) -> tuple[Any, ...]:
-        # GPyTorch evaluates the prior at training and test inputs joined. Kept apart, the training
-        # inputs carry no graph, and what the sources say of them is remembered.
-        (train_X,), (X,) = train_inputs, test_inputs
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        train_X = train_X.expand(*batch_shape, *train_X.shape[-2:])
-        with self._sharing(X):
-            mean = self.mean_module(X)
-            covariance = to_linear_operator(evaluated(self.covar_module(X)))
-            cross = self.covar_module(X, train_X).evaluate_kernel()
-        return mean, covariance, cross, batch_shape, X.shape[-2:-1], MultivariateNormal
-
-    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
-        """Lets mean and covariances share what they compute of inputs; nothing by default."""
-        return nullcontext()
-
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
@@ -686,6 +672,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return model
 
     # ------------------------------------------------------------------------------------- paths
+
+    @property
+    def _terms(self) -> tuple[Kernel, ...]:
+        """The kernels that the prior's covariance is the sum of, for pathwise sampling."""
+        return (self.covar_module,)
 
     def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
         """Draws functions from the prior, for BoTorch's pathwise sampling.
@@ -773,9 +764,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``gp.objective``). The further arguments of BoTorch's own fit select
-        the latter instead: it starts at the present values, and from draws only where an attempt
-        fails.
+        a closed form for that (``gp.objective``); others are fitted by BoTorch's own fit, from one
+        start after another. The further arguments of BoTorch's own fit select it, too: it then
+        starts at the present values, and from draws only where an attempt fails.
 
         Args:
             mll: The marginal log likelihood of this model.

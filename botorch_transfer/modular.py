@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -26,9 +25,7 @@ from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
-    RESIDUAL_HYPERPARAMETERS,
     GPHyperparameters,
-    Hyperparameter,
     HyperparameterChoice,
     residual_kernel,
     target_hyperparameters,
@@ -84,7 +81,8 @@ class ModularTransferGP(TargetGP):
         prior: A view of the prior; it becomes the model's own.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+        **options: Further arguments of :class:`TargetGP`: ``train_Yvar``, ``likelihood`` and
+            ``noise``, hyperprior, start and bounds of the default likelihood's inferred noise.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
@@ -102,12 +100,10 @@ class ModularTransferGP(TargetGP):
         prior: TransferPrior,
         mean_module: Mean,
         covar_module: Kernel,
-        train_Yvar: Tensor | None = None,
-        likelihood: Likelihood | None = None,
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+        **options: Any,
     ) -> None:
         if isinstance(outcome_transform, DefaultType):
             outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
@@ -118,12 +114,10 @@ class ModularTransferGP(TargetGP):
             prior.dim,
             mean_module,
             covar_module,
-            train_Yvar,
-            likelihood,
-            outcome_transform,
-            prior.input_transform_for(num_inputs, input_transform),
-            task_feature,
-            noise,
+            outcome_transform=outcome_transform,
+            input_transform=prior.input_transform_for(num_inputs, input_transform),
+            task_feature=task_feature,
+            **options,
         )
         self.prior = prior.to(train_X)
 
@@ -185,12 +179,12 @@ class SourcePosteriorGP(ModularTransferGP):
             train_Y,
             sources,
             *self._mean_and_kernel(sources, covar_module, batch_shape),
-            train_Yvar,
-            likelihood,
             outcome_transform,
             input_transform,
             task_feature,
-            own.noise,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            noise=own.noise,
         )
         modules = self.covar_module.named_modules(remove_duplicate=False)
         self._residual_path = next((name for name, each in modules if each is covar_module), None)
@@ -206,8 +200,6 @@ class SourcePosteriorGP(ModularTransferGP):
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""
-        if self._hyperparameters == "paper":
-            return RESIDUAL_HYPERPARAMETERS
         return target_hyperparameters(self._hyperparameters, prior.dim, prior.residual_variance)
 
     def _residual(
@@ -232,10 +224,6 @@ class SourcePosteriorGP(ModularTransferGP):
         if isinstance(mean, WeightedSumMean) and isinstance(mean.task_weights, TaskWeights):
             return mean.task_weights.all_weights.unsqueeze(-1) * self.prior.gps.mean(X)
         return super().source_parts(X, names)
-
-    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
-        """Lets mean and covariances compare inputs with the source data once."""
-        return self.prior.gps.sharing(X)
 
     @abstractmethod
     def _mean_and_kernel(

@@ -210,12 +210,11 @@ class TransferPrior(NamedState, ABC):
         cls, content: Any, transform: Any, config: dict[str, Any], tensors: dict[str, Tensor]
     ) -> Self:
         """Restores a prior of some content that :func:`stored` wrote."""
-        device = torch.device("cpu")
-        if isinstance(content, Mapping):  # a hyperprior, which is of domains, is on the CPU
-            device = next(iter(content.values())).X.device
-        moved = {name: tensor.to(device) for name, tensor in tensors.items()}
         given = transform if config.get("input_transform") == "custom" else None
-        return cls._restore(cls._saved(config, moved, given)).to(device)
+        restored = cls._restore(cls._saved(config, tensors, given))
+        if isinstance(content, Mapping):  # a hyperprior, which is of domains, stays on the CPU
+            restored = restored.to(next(iter(content.values())).X.device)
+        return restored
 
     @classmethod
     def _content_and_options(

@@ -22,8 +22,8 @@ os.environ["BOTORCH_TRANSFER_CACHE"] = "off"
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True
 
-# A deadline measures the machine, not the program; 30 examples keep the suite within minutes.
-settings.register_profile("botorch_transfer", deadline=None, derandomize=True, max_examples=30)
+# A deadline measures the machine, not the program; 15 examples keep the suite within minutes.
+settings.register_profile("botorch_transfer", deadline=None, derandomize=True, max_examples=15)
 settings.load_profile("botorch_transfer")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from botorch.models import SingleTaskGP
 from botorch.utils.types import DEFAULT
-from gpytorch.models import ExactGP
 
 import botorch_transfer
 from botorch_transfer import _botorch
@@ -37,7 +36,6 @@ SIGNATURES = {
 """The arguments that we pass."""
 
 OVERRIDDEN = {
-    (ExactGP, "_get_test_prior_mean_and_covariances"): ["train_inputs", "test_inputs"],
     (SingleTaskGP, "_set_transformed_inputs"): [],
     (SingleTaskGP, "_revert_to_original_inputs"): [],
     (SingleTaskGP, "_restore_targets_and_noise"): ["Y", "Yvar", "strict"],

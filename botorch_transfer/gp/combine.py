@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self, cast
 
 import torch
@@ -277,30 +278,26 @@ class WeightedSumKernel(DenseKernel):
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
         same = same_inputs(x1, x2)
+        if diag and not same:
+            return self.forward(x1, x2).diagonal(dim1=-2, dim2=-1)
         # Inputs that repeat themselves along a batch are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         gps, weights = _selected(self.gps, self.task_weights)
         if diag:
-            variance = self._variance(gps, x1, x2, same)
-            values = _weighted_sum(weights, variance, event_dims=1, power=2)
+            values = _weighted_sum(weights, gps.variance(x1), event_dims=1, power=2)
             return values.expand(*batch_shape, *values.shape[-1:])
         if not x2.requires_grad:
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
-        if width * x1.shape[-2] <= MAX_ELEMENTS:
-            covariances = self._covariances(gps, x1, x2, same)
-            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
-        elif same and x1.shape[-2] == 1:
-            variance = gps.variance(x1)
-            values = _weighted_sum(weights, variance, event_dims=1, power=2).unsqueeze(-1)
-        elif (
-            isinstance(gps, ConditionedGPs)
-            and gps.alpha.numel() * x2.shape[:-1].numel() > MAX_WHITENED
-        ):
-            values = _sum_in_chunks(gps, weights, x1, x2)
+        if same and x1.shape[-2] == 1:
+            covariances = gps.variance(x1).unsqueeze(-1)
+        elif width * x1.shape[-2] > MAX_ELEMENTS:
+            values = _large_sum(gps, weights, x1, x2, width)
+            return values.expand(*batch_shape, *values.shape[-2:])
         else:
-            values = self._large_sum(gps, weights, x1, x2, same, width)
+            covariances = self._covariances(gps, x1, x2, same)
+        values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def source_covariances(self, x: Tensor) -> Tensor:
@@ -323,78 +320,43 @@ class WeightedSumKernel(DenseKernel):
             return gps.covariance(x1)
         return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
 
-    def _large_sum(
-        self,
-        gps: ConditionedBatch,
-        weights: Tensor | None,
-        x1: Tensor,
-        x2: Tensor,
-        same: bool,
-        width: int,
-    ) -> Tensor:
-        """Evaluates some rows of all sources after the other, so that memory is that of the sum."""
-        whitened = self._whitened(gps.whiten, x2, gps.alpha)
-        squares = whitened.new_ones(whitened.shape[-3]) if weights is None else weights.square()
-
-        def rows(part: Tensor, start: int = 0) -> Tensor:
-            others = x2[..., start:, :], whitened[..., start:]
-            return gps.weighted_covariance(squares, part, *others)
-
-        if not same or torch.is_grad_enabled():
-            return in_parts(rows, x1, width, dim=-2)
-        # The covariance is symmetric: the upper triangle will do.
-        n, size = x1.shape[-2], max(1, MAX_ELEMENTS // width)
-        upper = [rows(x1[..., start : start + size, :], start) for start in range(0, n, size)]
-        return _symmetric(upper)
-
-    def _variance(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates ``Σ_m(x1_i, x2_i)`` of every source: ``batch_shape x S x n``."""
-        if same:
-            return gps.variance(x1)
-        pairs = gps.covariance(x1.unsqueeze(-2), x2.unsqueeze(-2))
-        return pairs[..., 0, 0].mT
-
 
 MAX_WHITENED = 2**24
 """How many covariances between inputs and all source data are held at once; for more, the tasks are
 evaluated some after the other."""
 
 
-def _sum_in_chunks(gps: ConditionedGPs, weights: Tensor | None, x1: Tensor, x2: Tensor) -> Tensor:
-    """Sums the covariances of some tasks after the other; so does the backward pass."""
-    squares = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.square()
-    size = max(1, gps.num_tasks * MAX_WHITENED // (gps.alpha.numel() * x2.shape[:-1].numel()))
+def _large_sum(
+    gps: ConditionedBatch, weights: Tensor | None, x1: Tensor, x2: Tensor, width: int
+) -> Tensor:
+    """Sums the covariances of some tasks and some rows after the other, so that memory stays small.
 
-    def of_tasks(start: int, x1: Tensor, x2: Tensor, squares: Tensor) -> Tensor:
-        chosen = slice(start, start + size)
-        part = gps.select(chosen)
-        width = part.num_tasks * x2.shape[-2] * max(1, x1.shape[:-2].numel())
+    So does the backward pass.
+    """
+    size, whitened = gps.num_tasks, gps.alpha.numel() * x2.shape[:-1].numel()
+    if isinstance(gps, ConditionedGPs) and whitened > MAX_WHITENED:
+        size = max(1, gps.num_tasks * MAX_WHITENED // whitened)
+
+    def of_tasks(start: int, x1: Tensor, x2: Tensor, weights: Tensor | None) -> Tensor:
+        chosen, part = slice(start, start + size), gps
+        if size < gps.num_tasks:
+            part = cast(ConditionedGPs, gps).select(chosen)
+            weights = None if weights is None else weights[..., chosen]
         whitened = part.whiten(x2)
 
         def rows(some: Tensor) -> Tensor:
-            return part.weighted_covariance(squares[..., chosen], some, x2, whitened)
+            return _weighted_sum(weights, part.covariance(some, x2, whitened), 2, power=2)
 
-        return in_parts(rows, x1, width, dim=-2)
+        return in_parts(rows, x1, width * size // gps.num_tasks, dim=-2)
 
     total: Tensor | None = None
     for start in range(0, gps.num_tasks, size):
-        if torch.is_grad_enabled():
-            value = checkpoint(of_tasks, start, x1, x2, squares, use_reentrant=False)
+        if torch.is_grad_enabled() and size < gps.num_tasks:
+            value = checkpoint(of_tasks, start, x1, x2, weights, use_reentrant=False)
         else:
-            value = of_tasks(start, x1, x2, squares)
+            value = of_tasks(start, x1, x2, weights)
         total = value if total is None else total + value
     return cast(Tensor, total)
-
-
-def _symmetric(upper: list[Tensor]) -> Tensor:
-    """Makes a symmetric matrix of its upper triangle: blocks of rows, each from its diagonal on."""
-    n = upper[0].shape[-1]
-    whole = upper[0].new_empty(*upper[0].shape[:-2], n, n)
-    for rows in upper:
-        start, stop = n - rows.shape[-1], n - rows.shape[-1] + rows.shape[-2]
-        whole[..., start:stop, start:] = rows
-        whole[..., start:, start:stop] = rows.mT
-    return whole
 
 
 class WeightedSumMean(Mean):
@@ -446,6 +408,22 @@ class WeightedSumMean(Mean):
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
         return self._source_means(gps.mean, points, gps.alpha)
+
+
+def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
+    """Lets a model's mean and covariances compare inputs with the source data once.
+
+    Args:
+        mean: The model's mean; nothing is shared if no source posteriors are in it.
+        x: A ``batch_shape x n x d`` tensor of inputs.
+
+    Returns:
+        The context for which it holds, see :meth:`.Conditioned.sharing`.
+    """
+    for part in mean.modules():
+        if isinstance(part, WeightedSumMean):
+            return _selected(part.gps, part.task_weights)[0].sharing(x)
+    return nullcontext()
 
 
 def _selected(

@@ -119,7 +119,8 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
-    _shared: tuple[Tensor, dict[Any, Tensor]] | None = None
+    _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
+    """Inputs that are shared, the same flat, and what was evaluated for them, by name."""
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
@@ -139,7 +140,7 @@ class Conditioned(ABC):
             >>> with gps.sharing(x):
             ...     mean, variance = gps.mean(x), gps.variance(x)
         """
-        self._shared = x, {}
+        self._shared = x, self._flat(x), {}
         try:
             yield
         finally:
@@ -148,21 +149,17 @@ class Conditioned(ABC):
     def _flat_shared(self, x: Tensor) -> Tensor:
         """Flattens inputs, once if they are shared."""
         shared = self._shared
-        if shared is None or shared[0] is not x:
-            return self._flat(x)
-        if "flat" not in shared[1]:
-            shared[1]["flat"] = self._flat(x)
-        return shared[1]["flat"]
+        return shared[1] if shared is not None and shared[0] is x else self._flat(x)
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
         """Evaluates a method for flat inputs, once if they are shared."""
         shared = self._shared
-        if shared is None or shared[1].get("flat") is not flat:
+        if shared is None or shared[1] is not flat:
             return function(flat)
-        known, name = shared[1], function.__name__
-        if name not in known:
-            known[name] = function(flat)
-        return known[name]
+        _, _, known = shared
+        if function.__name__ not in known:
+            known[function.__name__] = function(flat)
+        return known[function.__name__]
 
     def cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances between inputs and the data.
@@ -230,27 +227,6 @@ class Conditioned(ABC):
             whitened2 = self.whiten(x2)
         explained = _inner_products(whitened1, self.signed(whitened2))
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
-
-    def weighted_covariance(
-        self, weights: Tensor, x1: Tensor, x2: Tensor, whitened2: Tensor
-    ) -> Tensor:
-        """Evaluates a weighted sum of the posterior covariances.
-
-        The explained part of all GPs is one matrix product, with no matrix for each of them.
-
-        Args:
-            weights: A ``batch_shape x gps`` tensor.
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs.
-            whitened2: ``whiten(x2)``.
-
-        Returns:
-            A ``batch_shape x n1 x n2`` tensor.
-        """
-        weights, left = weights.double(), self.signed(self.whiten(x1))
-        explained = torch.einsum("...g,...gni,...gnj->...ij", weights, left, whitened2)
-        prior = torch.einsum("...g,...gij->...ij", weights, self.prior_covariance(x1, x2))
-        return (prior - explained).to(x1.dtype)
 
     def variance(self, x: Tensor) -> Tensor:
         """Evaluates the posterior variances.
@@ -681,19 +657,19 @@ class ConditionedGPs(ConditionedBatch):
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
-        chunks = [*_chunks(sizes, small), *large.nonzero()]
+        # Temporary memory is several times the result.
+        chunks = [*groups_of_like_size(sizes, small, CHUNK_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
             size = int(mask[chunk].any(dim=0).nonzero().max()) + 1
-            own = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
-            hyperparameters = lengths[chunk], scales[chunk]
+            data = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
+            own = Stationary(kernel, lengths[chunk].unsqueeze(-2), scales[chunk])
             if bool(large[chunk[0]]):
-                name, most = names[int(chunk[0])], cast(int, max_inducing)
-                with naming(name):
-                    found = _distilled(*own, *hyperparameters, kernel, most)
+                with naming(names[int(chunk[0])]):
+                    found = _distilled(*data, own, cast(int, max_inducing))
             else:
-                found = _exact(*own, *hyperparameters, kernel, [names[i] for i in chunk.tolist()])
-            parts.append(cls(*found, *hyperparameters, means[chunk], kernel))
+                found = _exact(*data, own, [names[i] for i in chunk.tolist()])
+            parts.append(cls(*found, lengths[chunk], scales[chunk], means[chunk], kernel))
         found_in = torch.cat(chunks)
         joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
         in_order = bool((found_in.diff() == 1).all())
@@ -727,14 +703,8 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             Two ``batch_shape x M x n`` tensors.
         """
-
-        def both(part: Tensor) -> Tensor:
-            cross = self.flat_cross(part)
-            explained = self._explained(self.inverse_root @ cross.mT)
-            return torch.stack([self._flat_mean(cross), explained])
-
-        mean, explained = in_parts(both, self._flat(x), self._width)
-        return self._unflat(mean, x).to(x.dtype), self._variance(explained, x)
+        with self.sharing(x):
+            return self.mean(x), self.variance(x)
 
     def select(self, tasks: Sequence[int] | Tensor | slice) -> Self:
         """Takes some of the tasks; nothing is computed anew.
@@ -807,11 +777,21 @@ class ConditionedGPs(ConditionedBatch):
         return cls(**joined, kernel=parts[0].kernel, task_names=names)
 
 
-def _chunks(sizes: Tensor, tasks: Tensor) -> Iterator[Tensor]:
-    """Splits tasks into groups of like size, each of at most ``CHUNK_ELEMENTS``."""
+def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator[Tensor]:
+    """Splits tasks into groups of like size, the largest tasks first.
+
+    Args:
+        sizes: An ``M`` tensor: the number of points of each task.
+        tasks: The indices of the tasks to split.
+        elements: How many elements the covariance matrices of a group have at most, if the group
+            has more than one task; each is as large as the largest.
+
+    Yields:
+        The indices of a group's tasks, ascending.
+    """
     tasks = tasks[sizes[tasks].argsort(stable=True, descending=True)]
-    while len(tasks):  # temporary memory is several times the result
-        number = max(1, CHUNK_ELEMENTS // int(sizes[tasks[0]]) ** 2)
+    while len(tasks):
+        number = max(1, elements // int(sizes[tasks[0]]) ** 2)
         yield tasks[:number].sort().values
         tasks = tasks[number:]
 
@@ -824,15 +804,12 @@ def _exact(
     residual: Tensor,
     mask: Tensor,
     noise: Tensor,
-    lengthscale: Tensor,
-    outputscale: Tensor,
-    kernel: str,
+    kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points, mask and coefficients of tasks on all of their rows."""
     X = pad_inputs(X, mask)
-    covariance = Stationary(kernel, lengthscale.unsqueeze(-2), outputscale).between(X, X)
-    covariance = covariance * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
+    covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
     # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
@@ -842,19 +819,12 @@ def _exact(
 
 
 def _distilled(
-    X: Tensor,
-    residual: Tensor,
-    mask: Tensor,
-    noise: Tensor,
-    lengthscale: Tensor,
-    outputscale: Tensor,
-    kernel: str,
-    most: int,
+    X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points, mask and coefficients of a single task, on inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
-    stationary = Stationary(kernel, lengthscale, outputscale[0])
-    inducing = InducingPoints.chosen(stationary, X, most, noise)
+    own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
+    inducing = InducingPoints.chosen(own, X, most, noise)
     whitened = inducing.whiten(X)
     weighted = whitened / noise
     found = inducing.condense(weighted @ whitened.mT, weighted @ residual)

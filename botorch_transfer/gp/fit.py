@@ -7,14 +7,14 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedGPs, groups_of_like_size
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.objective import FitObjective, Hyperparameters
@@ -297,19 +297,20 @@ def _fit_all(
 ) -> MAPResult:
     """Fits tasks that share their hyperpriors and bounds; see :func:`fit_map`."""
     starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
-    # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
-    order = torch.argsort(tasks.num_points, stable=True)
+    sizes, num_tasks = tasks.num_points, len(tasks.X)
     on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
-    num_threads = min(torch.get_num_threads(), len(order)) if on_threads else 1
+    num_threads = min(torch.get_num_threads(), num_tasks) if on_threads else 1
     # A few chunks a thread, if they are large: the threads end at about the same time.
-    total = len(starts) * len(order) * int(tasks.num_points.max()) ** 2
+    total = len(starts) * num_tasks * int(sizes.max()) ** 2
     shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
     share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
-    chunks = list(_chunks(order, tasks.num_points, len(starts), share))
+    # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
+    every = torch.arange(num_tasks, device=sizes.device)
+    chunks = list(groups_of_like_size(sizes, every, share // len(starts)))
     # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
     num_threads = min(num_threads, len(chunks))
-    theta = torch.empty(len(order), starts.shape[-1], dtype=torch.double, device=tasks.X.device)
-    value = theta.new_empty(len(order))
+    theta = torch.empty(num_tasks, starts.shape[-1], dtype=torch.double, device=tasks.X.device)
+    value = theta.new_empty(num_tasks)
     share = options.chunk_elements // num_threads
     common = kernel, hyperparameters, starts, options.max_iter, share
     jobs = [(tasks[chunk].double(), *common) for chunk in chunks]
@@ -350,18 +351,6 @@ def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
     spec = hyperparameters
     parts = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
     return torch.tensor([[part.lower, part.upper] for part in parts], dtype=torch.double).log().T
-
-
-def _chunks(order: Tensor, sizes: Tensor, num_starts: int, chunk_elements: int) -> Iterator[Tensor]:
-    """Splits tasks, sorted by size, into chunks of at most ``chunk_elements``."""
-    sizes_list = sizes[order].tolist()
-    first = 0
-    for last in range(1, len(sizes_list) + 1):
-        done = last == len(sizes_list)
-        # A chunk is padded to its largest task, which is the next one.
-        if done or (last + 1 - first) * num_starts * sizes_list[last] ** 2 > chunk_elements:
-            yield order[first:last]
-            first = last
 
 
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -93,7 +94,15 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
     )
 
 
-class LogDensityGammaPrior(GammaPrior):
+class _OfLogarithm(Prior, ABC):
+    """Mixin of hyperpriors whose ``log_prob`` is the density of the logarithm."""
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the density of ``log(x)``."""
+        return super().log_prob(x) + x.log()
+
+
+class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
     r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
 
     Use it for MAP. The maximum of a density depends on the coordinates. A Gamma with shape at most
@@ -112,10 +121,6 @@ class LogDensityGammaPrior(GammaPrior):
         1
     """
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The logarithm of the density of ``log(x)``."""
-        return super().log_prob(x) + x.log()
-
     def expand(self, expand_shape: torch.Size, _instance: Any = None) -> LogDensityGammaPrior:
         """Expands the distribution to another batch shape."""
         batch_shape = torch.Size(expand_shape)
@@ -123,7 +128,7 @@ class LogDensityGammaPrior(GammaPrior):
         return LogDensityGammaPrior(shape, rate, validate_args=False)
 
 
-class LogDensityLogNormalPrior(LogNormalPrior):
+class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
     r"""A log-normal hyperprior whose ``log_prob`` is the density of the logarithm.
 
     Use it for MAP with few points, for the reasons that :class:`LogDensityGammaPrior` gives. A
@@ -136,10 +141,6 @@ class LogDensityLogNormalPrior(LogNormalPrior):
         >>> int(prior.log_prob(torch.tensor([1e-4, 1.0, 1e4])).argmax())
         1
     """
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The logarithm of the density of ``log(x)``."""
-        return super().log_prob(x) + x.log()
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> LogDensityLogNormalPrior:
         """Expands the distribution to another batch shape."""
@@ -261,7 +262,7 @@ def _coefficients(prior: Any) -> Tensor | None:
     Returns:
         The five coefficients last; ``None`` if the density has another form.
     """
-    of_logarithm = 1.0 if isinstance(prior, LogDensityGammaPrior | LogDensityLogNormalPrior) else 0
+    of_logarithm = 1.0 if isinstance(prior, _OfLogarithm) else 0
     if type(prior) in (GammaPrior, LogDensityGammaPrior):
         shape, rate = prior.concentration.double(), prior.rate.double()
         constant, zero = shape * rate.log() - torch.lgamma(shape), torch.zeros_like(shape)

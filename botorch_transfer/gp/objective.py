@@ -479,12 +479,6 @@ def _task_weights(model: Any) -> set[SourceWeights]:
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
     """Multiplies ``P x k`` rows of values by their members' ``B x k x l`` matrices."""
-    num_members = len(matrices)
-    if num_members == 1:
+    if len(matrices) == 1:
         return values @ matrices[0]
-    # Rows that converged are missing: as zeros, they let all starts of a member be one product.
-    num_starts = int(rows.max()) // num_members + 1
-    full = values.new_zeros(num_starts * num_members, values.shape[-1])
-    full[rows] = values
-    products = full.reshape(num_starts, num_members, -1).transpose(0, 1) @ matrices
-    return products.transpose(0, 1).flatten(0, 1)[rows]
+    return (values.unsqueeze(-2) @ matrices[rows % len(matrices)]).squeeze(-2)

@@ -81,19 +81,25 @@ class MeanPath(ModelPath):
 
 
 class ScaledPath(ModelPath):
-    """Draws times a factor.
+    """Draws times a factor, minus their means at some inputs if there are any.
 
     Args:
         path: The draws.
         factor: A ``[sample_shape x] batch_shape`` tensor.
+        reference: An ``R x d`` tensor of these inputs.
     """
 
     factor: Tensor
+    mean: Tensor
 
-    def __init__(self, path: SamplePath, factor: Tensor) -> None:
+    def __init__(self, path: SamplePath, factor: Tensor, reference: Tensor | None = None) -> None:
         super().__init__()
         self.path = path
-        self.register_buffer("factor", factor.detach())
+        mean = factor.new_zeros(1)
+        if reference is not None:
+            mean = path(reference).mean(dim=-1, keepdim=True)
+        self.register_buffer("factor", factor.detach().unsqueeze(-1))
+        self.register_buffer("mean", mean.detach())
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the scaled draws.
@@ -105,35 +111,7 @@ class ScaledPath(ModelPath):
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        return self.factor.unsqueeze(-1) * self.path(x, **kwargs)
-
-
-class CentredPath(ModelPath):
-    """Draws minus their means at some inputs.
-
-    Args:
-        path: The draws.
-        reference: An ``R x d`` tensor of these inputs.
-    """
-
-    mean: Tensor
-
-    def __init__(self, path: SamplePath, reference: Tensor) -> None:
-        super().__init__()
-        self.path = path
-        self.register_buffer("mean", path(reference).mean(dim=-1, keepdim=True).detach())
-
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the centred draws.
-
-        Args:
-            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Handed through.
-
-        Returns:
-            A ``sample_shape x batch_shape x n`` tensor.
-        """
-        return self.path(x, **kwargs) - self.mean
+        return self.factor * (self.path(x, **kwargs) - self.mean)
 
 
 class AveragedPath(ModelPath):
@@ -414,14 +392,14 @@ def sum_paths(
     """
     size: Any = {"sample_shape": sample_shape, "num_features": num_features}
     # Copies: a path stays what it is when the model's hyperparameters change.
-    mean, kernel = deepcopy((model.mean_module, model.covar_module))
-    terms = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]
+    mean, kernels = deepcopy((model.mean_module, model._terms))
     paths: dict[str, SamplePath] = {}
-    for term in terms:
-        if isinstance(term, WeightedSumKernel):
-            shape = sample_shape + model.batch_shape
-            path: SamplePath = SourcePath(term.gps, term.task_weights, shape, num_features)
-        else:
-            path, mean = kernel_paths(model, term, mean, **size, **kwargs), None
-        paths[f"term {len(paths)}"] = path
+    for kernel in kernels:
+        for term in kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]:
+            if isinstance(term, WeightedSumKernel):
+                shape = sample_shape + model.batch_shape
+                path: SamplePath = SourcePath(term.gps, term.task_weights, shape, num_features)
+            else:
+                path, mean = kernel_paths(model, term, mean, **size, **kwargs), None
+            paths[f"term {len(paths)}"] = path
     return paths

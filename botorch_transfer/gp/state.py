@@ -9,7 +9,7 @@ every step of a fit and at every prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar, cast
 
 import torch
@@ -272,21 +272,21 @@ class Cache:
         memory = self._memory
         if memory.version != version:
             memory = _Memory(state, version)
-        for inputs, value in memory.entries:
-            same_kind = inputs.dtype is x.dtype and inputs.device == x.device
-            if same_kind and torch.equal(inputs, x):
-                self._remember(memory, inputs, value)
-                return value
-        # Tensors made in inference mode could not enter a later fit.
-        with torch.inference_mode(False), torch.no_grad():
-            value, inputs = function(x), x.clone()
-        if not isinstance(value, Tensor) or value.numel() <= self._max_elements:
-            self._remember(memory, inputs, value)
-        return value
-
-    def _remember(self, memory: _Memory, inputs: Tensor, value: Any) -> None:
-        """Makes a value the one that was used last; the one used longest ago may be forgotten."""
-        others = [entry for entry in memory.entries if entry[0] is not inputs]
-        entries = (*others, (inputs, value))[-self._size :]
+        found = next((entry for entry in memory.entries if _equal(entry[0], x)), None)
+        if found is None:
+            # Tensors made in inference mode could not enter a later fit.
+            with torch.inference_mode(False), torch.no_grad():
+                found = x.clone(), function(x)
+            if isinstance(found[1], Tensor) and found[1].numel() > self._max_elements:
+                return found[1]
+        # The value that was used longest ago may be forgotten.
+        entries = (*(entry for entry in memory.entries if entry is not found), found)
         # Replaced as a whole: another thread sees the old memory or the new one.
-        self._memory = _Memory(memory.state, memory.version, entries)
+        self._memory = replace(memory, entries=entries[-self._size :])
+        return found[1]
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are of the same kind and have the same values."""
+    same_kind = first.dtype is second.dtype and first.device == second.device
+    return same_kind and torch.equal(first, second)

@@ -187,17 +187,16 @@ class PaddedTasks:
             own.nonzero().squeeze(-1)[typical_rows(X[own], Y[own], most)]
             for X, Y, own in zip(self.X, self.Y, self.mask, strict=True)
         ]
-        index, task = pad_sequence(rows, batch_first=True), torch.arange(len(rows)).unsqueeze(-1)
-        mask = torch.arange(index.shape[-1]) < torch.tensor([len(own) for own in rows]).unsqueeze(
-            -1
+        X, Y, Yvar = (
+            [part[task, own] for task, own in enumerate(rows)]
+            for part in (self.X, self.Y, self.Yvar)
         )
-        mask, covariance = mask.to(self.mask.device), self.covariance
-        if covariance is not None:
-            covariance = covariance[task.unsqueeze(-1), index.unsqueeze(-1), index.unsqueeze(-2)]
-        X, Y, Yvar = (part[task, index] for part in (self.X, self.Y, self.Yvar))
-        return PaddedTasks(
-            pad_inputs(X, mask), Y * mask, Yvar * mask, mask, self.fixed_noise, covariance
-        )
+        chosen = self.padded(X, Y, Yvar, self.fixed_noise.tolist())
+        if self.covariance is None:
+            return chosen
+        index, task = pad_sequence(rows, batch_first=True), torch.arange(len(rows))[:, None, None]
+        covariance = self.covariance[task, index.unsqueeze(-1), index.unsqueeze(-2)]
+        return replace(chosen, covariance=covariance)
 
     def double(self) -> PaddedTasks:
         """The same tasks in double precision."""
@@ -434,6 +433,12 @@ class ReadModels:
     lengthscale: Tensor
     outputscale: Tensor
     mean_constant: Tensor
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those arguments of conditioned GPs that are the same in all classes."""
+        own = {"lengthscale": self.lengthscale, "outputscale": self.outputscale}
+        return {**own, "kernel": self.kernel, "task_names": self.units.names}
 
 
 def read_models(

@@ -34,7 +34,6 @@ with the stacked rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -46,6 +45,7 @@ from botorch_transfer.data import check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import squared_distance
+from botorch_transfer.prior import Observations
 
 
 class ConditionedHierarchy(ConditionedBatch):
@@ -71,9 +71,8 @@ class ConditionedHierarchy(ConditionedBatch):
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
-        >>> level = torch.arange(10) // 5
-        >>> data = X, X.sum(-1), level, 1e-4 * ones
-        >>> stack = ConditionedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = ConditionedHierarchy.from_data(data, X[:2] + 1, ones[:2])
         >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -116,30 +115,13 @@ class ConditionedHierarchy(ConditionedBatch):
 
     @classmethod
     @torch.no_grad()
-    def from_data(
-        cls,
-        train_X: Tensor,
-        train_Y: Tensor,
-        level: Tensor,
-        noise: Tensor,
-        lengthscale: Tensor,
-        outputscale: Tensor,
-        level_means: Tensor | None = None,
-        kernel: str = "rbf",
-        task_names: Sequence[str] | None = None,
-    ) -> Self:
+    def from_data(cls, data: Observations, *own: Any, **named: Any) -> Self:
         """Conditions on the data of all levels.
 
         Args:
-            train_X: An ``N x d`` tensor: the inputs of all levels, stacked.
-            train_Y: An ``N`` tensor of outcomes.
-            level: As in the constructor, as are those that follow.
-            noise: The observation noise variances.
-            lengthscale: The levels' lengthscales.
-            outputscale: Their signal variances.
-            level_means: Their constant means.
-            kernel: The stationary kernel's name.
-            task_names: The levels' names.
+            data: The data; the task of a row is its level.
+            *own: As in the constructor, from ``lengthscale`` on.
+            **named: Likewise.
 
         Returns:
             The posterior.
@@ -148,9 +130,9 @@ class ConditionedHierarchy(ConditionedBatch):
             InputDataError: If the covariance matrix of the data is not positive definite.
             ValueError: If the rows are not in order of their levels.
         """
-        alpha, own = torch.zeros_like(train_Y).unsqueeze(0), (lengthscale, outputscale, level_means)
-        gps = cls(train_X, alpha, level, noise, *own, kernel, task_names)
-        residual = train_Y.double() - gps.level_means @ gps.includes.to(gps.level_means)
+        alpha = torch.zeros_like(data.Y).unsqueeze(0)
+        gps = cls(data.X, alpha, data.task, data.noise, *own, **named)
+        residual = data.Y - gps.level_means @ gps.includes.to(gps.level_means)
         gps.register(alpha=gps.solve(residual.unsqueeze(0)))
         return gps
 
@@ -230,14 +212,6 @@ class ConditionedHierarchy(ConditionedBatch):
         return torch.cat(blocks, dim=-1).unsqueeze(0)
 
 
-@dataclass(frozen=True)
-class _Boost:
-    """The factors of all levels' data together, which only BHGP's covariance needs."""
-
-    inverse_root: Tensor
-    excess: Tensor
-
-
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
@@ -248,9 +222,8 @@ class BoostedHierarchy(ConditionedHierarchy):
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
         >>> ones = torch.ones(10, dtype=torch.double)
-        >>> level = torch.arange(10) // 5
-        >>> data = X, X.sum(-1), level, 1e-4 * ones
-        >>> stack = BoostedHierarchy.from_data(*data, X[:2] + 1, ones[:2])
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = BoostedHierarchy.from_data(data, X[:2] + 1, ones[:2])
         >>> stack.variance(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -287,15 +260,19 @@ class BoostedHierarchy(ConditionedHierarchy):
             solved.append(coefficients)
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
-    def _boost(self, X: Tensor) -> _Boost:
-        """Factorizes the ``N x d`` inputs of all levels together."""
+    def _boost(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Factorizes the ``N x d`` inputs of all levels together; only the covariance needs it.
+
+        Returns:
+            The inverse Cholesky factor of all data together, and the factor of the excess variance.
+        """
         advice = "use MeanHierarchicalGP, or thin out the source data"
         check_joint_size(len(X), torch.double, instead=advice)
         inverse_root = self._joint_factor()
         eye = torch.eye(len(X)).to(inverse_root)
         root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
         coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
-        return _Boost(inverse_root, coefficients @ root)
+        return inverse_root, coefficients @ root
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
@@ -305,11 +282,11 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
-        boost = self._boosts(self._boost, self.points, self.alpha)
+        inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
-        explained = boost.inverse_root @ self._joint(crosses).mT
-        excess = boost.excess.mT @ torch.cat(own, dim=-1).mT - explained
+        explained = inverse_root @ self._joint(crosses).mT
+        excess = excess.mT @ torch.cat(own, dim=-1).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
@@ -328,25 +305,3 @@ class BoostedHierarchy(ConditionedHierarchy):
             A ``batch_shape x M x n`` tensor.
         """
         return self.levels.variance(x)
-
-
-def stack_levels(
-    inputs: Sequence[Tensor], outcomes: Sequence[Tensor], noises: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """Stacks the data of levels as :meth:`ConditionedHierarchy.from_data` takes them.
-
-    Args:
-        inputs: Each level's ``n x d`` inputs.
-        outcomes: Each level's ``n`` outcomes.
-        noises: Each level's ``n`` noise variances.
-
-    Returns:
-        ``train_X``, ``train_Y``, ``level`` and ``noise``.
-    """
-    levels = [torch.full_like(y, index, dtype=torch.long) for index, y in enumerate(outcomes)]
-    return {
-        "train_X": torch.cat(list(inputs)),
-        "train_Y": torch.cat(list(outcomes)),
-        "level": torch.cat(levels),
-        "noise": torch.cat(list(noises)),
-    }

@@ -50,10 +50,7 @@ from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import HyperparameterChoice
 from botorch_transfer.gp.paths import (
     RescaledPath,
-    SourcePath,
     exact_posterior_paths,
-    model_paths,
-    sum_paths,
 )
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
@@ -330,23 +327,10 @@ class BoostedHierarchicalGP(HierarchicalGP):
     def _add_parts(self) -> None:
         self.source_covar_module = WeightedSumKernel(self.prior.gps)
 
-    def prior_paths(
-        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from MHGP's prior, and from the last source task's posterior minus its mean.
-
-        Args:
-            sample_shape: The shape of the draws.
-            num_features: The number of random features.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        paths = sum_paths(self, sample_shape, num_features, **kwargs)
-        shape = sample_shape + self.batch_shape
-        paths["sources"] = SourcePath(self.prior.gps, None, shape, num_features)
-        return model_paths(self, paths)
+    @property
+    def _terms(self) -> tuple[Kernel, ...]:
+        """MHGP's, and the covariance of the last source task."""
+        return self.covar_module, self.source_covar_module
 
     def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""

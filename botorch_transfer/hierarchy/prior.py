@@ -31,7 +31,7 @@ from botorch_transfer.gp.tasks import (
     read_models,
     scaled_tasks,
 )
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import track
 
@@ -181,15 +181,11 @@ class SourceHierarchy(ConditionedPrior):
         if propagate == "covariance":
             instead = "use SourceGPs and ScaMLGP, or thin out the source data"
             check_joint_size(int(read.tasks.mask.sum()), torch.double, instead=instead)
+        data = Observations.of(read.tasks, read.tasks.Yvar)
         gps = _HIERARCHIES[propagate].from_data(
-            **_stacked(read.tasks, read.tasks.Yvar, len(read.units.names)),
-            lengthscale=read.lengthscale,
-            outputscale=read.outputscale,
-            level_means=read.mean_constant,
-            kernel=read.kernel,
-            task_names=read.units.names,
+            data, level_means=read.mean_constant, **read.hyperparameters
         )
-        return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
+        return cls(gps, read.units, data)
 
     def _differences(self) -> Tensor:
         # Each level's kernel describes its difference from the level below.
@@ -218,7 +214,7 @@ def _fit_levels(
     def condition() -> ConditionedHierarchy:
         """Conditions the levels fitted so far on their data."""
         return hierarchy.from_data(
-            **_stacked(tasks, noise, len(results)),
+            Observations.of(tasks, noise).select(torch.arange(len(results))),
             lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
             outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
             kernel=kernel,
@@ -238,14 +234,6 @@ def _fit_levels(
         noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
     log_posterior = torch.cat([result.log_posterior for result in results])
     return condition(), noise, log_posterior.to(tasks.X)
-
-
-def _stacked(tasks: PaddedTasks, noise: Tensor, num_levels: int) -> dict[str, Tensor]:
-    """The data of the first levels, one after another, without the padding."""
-    masks, parts = tasks.mask[:num_levels], (tasks.X, tasks.Y, noise)
-    return stack_levels(
-        *([own[mask] for own, mask in zip(part, masks, strict=False)] for part in parts)
-    )
 
 
 MAX_COMMON_POINTS = 1000

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from gpytorch.priors import Prior
@@ -36,11 +36,14 @@ from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparamete
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.gp.tasks import typical_rows
-from botorch_transfer.population.kernel import MAX_REFERENCE, centred, centred_gradient
+from botorch_transfer.population.kernel import (
+    LEVEL_VARIANCE,
+    MAX_REFERENCE,
+    PopulationHyperparameters,
+    centred,
+    centred_gradient,
+)
 from botorch_transfer.progress import announce
-
-LEVEL_VARIANCE = 0.09
-"""The variance of the tasks' levels, in units of their standardized outcomes."""
 
 _UNKNOWN_LENGTHSCALE = 1 / 3
 """The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
@@ -150,26 +153,6 @@ class StackedTasks:
     def noise(self, inferred: Tensor) -> Tensor:
         """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
         return torch.where(self.fixed_noise, 0.0, inferred)[self.task] + self.Yvar
-
-
-class PopulationHyperparameters(NamedTuple):
-    """The hyperparameters of the hierarchical GP.
-
-    Args:
-        lengthscale: A ``d`` tensor, of what all tasks share.
-        own_lengthscale: A ``d`` tensor, of a task's own function.
-        outputscale: The signal variance of what all tasks share, without dimensions.
-        own_outputscale: That of a task's own function.
-        noise: The noise variance of a further task.
-        task_noise: An ``M`` tensor: the noise variance of each source task.
-    """
-
-    lengthscale: Tensor
-    own_lengthscale: Tensor
-    outputscale: Tensor
-    own_outputscale: Tensor
-    noise: Tensor
-    task_noise: Tensor
 
 
 _Moments = tuple[float | Tensor, float | Tensor]

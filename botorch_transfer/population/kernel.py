@@ -20,9 +20,8 @@ further one uncertain by ten times their range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Self, cast
+from functools import partial
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -43,9 +42,34 @@ from botorch_transfer.gp.conditioned import (
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.state import collapse_batch, select_batch
 from botorch_transfer.gp.stationary import DenseKernel, Stationary, evaluate
+from botorch_transfer.prior import Observations
 
 MAX_REFERENCE = 64
 """Over how many inputs the mean of a task's own function is taken, at most."""
+
+
+LEVEL_VARIANCE = 0.09
+"""The variance of the tasks' levels, in units of their standardized outcomes."""
+
+
+class PopulationHyperparameters(NamedTuple):
+    """The hyperparameters of the hierarchical GP.
+
+    Args:
+        lengthscale: A ``d`` tensor, of what all tasks share.
+        own_lengthscale: A ``d`` tensor, of a task's own function.
+        outputscale: The signal variance of what all tasks share, without dimensions.
+        own_outputscale: That of a task's own function.
+        noise: The noise variance of a further task.
+        task_noise: An ``M`` tensor: the noise variance of each source task.
+    """
+
+    lengthscale: Tensor
+    own_lengthscale: Tensor
+    outputscale: Tensor
+    own_outputscale: Tensor
+    noise: Tensor
+    task_noise: Tensor
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
@@ -78,6 +102,29 @@ def centred_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
     return gradient
 
 
+def centred_between(
+    kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
+) -> Tensor:
+    """Evaluates the covariance of random functions minus their mean at some inputs.
+
+    Args:
+        kernel: Evaluates the covariance of the functions, as :meth:`.Stationary.between` does.
+        x1: A ``... x n1 x d`` tensor of inputs.
+        x2: A ``... x n2 x d`` tensor of inputs.
+        reference: An ``R x d`` tensor of the inputs of the mean.
+        diag: Whether to return the values at ``(x1_i, x2_i)`` only.
+
+    Returns:
+        A ``... x n1 x n2`` tensor, or ``... x n`` if ``diag``.
+    """
+    mean1 = kernel(x1, reference).mean(dim=-1)
+    mean2 = mean1 if x1 is x2 else kernel(x2, reference).mean(dim=-1)
+    of_mean = kernel(reference, reference).mean(dim=(-2, -1)).unsqueeze(-1)
+    if diag:
+        return kernel(x1, x2, diag) - mean1 - mean2 + of_mean
+    return kernel(x1, x2) - (mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1))
+
+
 class ConditionedPopulation(ConditionedBatch):
     r"""The function that all tasks share, given the data of all of them.
 
@@ -92,7 +139,6 @@ class ConditionedPopulation(ConditionedBatch):
         own_lengthscale: A ``d`` tensor, of the tasks' own functions.
         own_outputscale: A tensor without dimensions: the signal variance of these.
         own_noise: A tensor without dimensions: the noise variance of a further task.
-        level_variance: A tensor without dimensions: the variance of the tasks' levels.
         lengthscale: A ``1 x d`` tensor, of the function that all share.
         outputscale: A tensor of one: its signal variance.
         kernel: The stationary kernel's name.
@@ -100,10 +146,9 @@ class ConditionedPopulation(ConditionedBatch):
 
     Example:
         >>> X, ones = torch.rand(10, 2, dtype=torch.double), torch.ones(10, dtype=torch.double)
-        >>> task, one = torch.arange(10) // 5, ones[0]
-        >>> population = ConditionedPopulation.from_data(
-        ...     X, X.sum(-1), task, ones / 9, ones[:2], one, one, one, ones[None, :2], ones[:1]
-        ... )
+        >>> data = Observations(X, X.sum(-1), ones / 9, torch.arange(10) // 5)
+        >>> found = PopulationHyperparameters(ones[:2], ones[:2], *ones[:3], ones[:2])
+        >>> population = ConditionedPopulation.from_data(data, found, "rbf", ["a", "b"])
         >>> population.mean(torch.rand(5, 2, dtype=torch.double)).shape
         torch.Size([1, 5])
     """
@@ -112,7 +157,6 @@ class ConditionedPopulation(ConditionedBatch):
     own_lengthscale: Tensor
     own_outputscale: Tensor
     own_noise: Tensor
-    level_variance: Tensor
     reference: Tensor
 
     def __init__(
@@ -124,7 +168,6 @@ class ConditionedPopulation(ConditionedBatch):
         own_lengthscale: Tensor,
         own_outputscale: Tensor,
         own_noise: Tensor,
-        level_variance: Tensor,
         lengthscale: Tensor,
         outputscale: Tensor,
         kernel: str = "matern52",
@@ -140,7 +183,6 @@ class ConditionedPopulation(ConditionedBatch):
             own_lengthscale=own_lengthscale,
             own_outputscale=own_outputscale,
             own_noise=own_noise,
-            level_variance=level_variance,
             prior_mean=torch.zeros_like(outputscale),
         )
 
@@ -148,35 +190,19 @@ class ConditionedPopulation(ConditionedBatch):
     @torch.no_grad()
     def from_data(
         cls,
-        train_X: Tensor,
-        train_Y: Tensor,
-        task: Tensor,
-        noise: Tensor,
-        own_lengthscale: Tensor,
-        own_outputscale: Tensor,
-        own_noise: Tensor,
-        level_variance: Tensor,
-        lengthscale: Tensor,
-        outputscale: Tensor,
-        kernel: str = "matern52",
-        task_names: Sequence[str] | None = None,
+        data: Observations,
+        found: PopulationHyperparameters,
+        kernel: str,
+        names: Sequence[str],
         max_inducing: int | None = None,
     ) -> Self:
         """Conditions on the data of all tasks.
 
         Args:
-            train_X: An ``N x d`` tensor: the inputs of all tasks, stacked.
-            train_Y: An ``N`` tensor of outcomes.
-            task: An ``N`` tensor: the task of each row, from 0.
-            noise: An ``N`` tensor of observation noise variances.
-            own_lengthscale: As in the constructor, as are those that follow.
-            own_outputscale: The signal variance of the tasks' own functions.
-            own_noise: The noise variance of a further task.
-            level_variance: The variance of the tasks' levels.
-            lengthscale: The lengthscales of the function that all share.
-            outputscale: Its signal variance.
+            data: The data, standardized task by task.
+            found: The hyperparameters.
             kernel: The stationary kernel's name.
-            task_names: The tasks' names.
+            names: The tasks' names.
             max_inducing: More rows than these are kept on at most so many inducing points; ``None``
                 keeps all of them exactly.
 
@@ -186,12 +212,11 @@ class ConditionedPopulation(ConditionedBatch):
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite.
         """
-        names = list(task_names or range_names(int(task.max()) + 1))
-        floats = train_X, train_Y, noise, own_lengthscale, own_outputscale, level_variance
-        X, Y, noise, *own_parts = (part.detach().double() for part in floats)
+        X, Y, noise, task = data.X, data.Y, data.noise, data.task
         reference = X[different_rows(X, MAX_REFERENCE)]
-        own = _OwnPart(kernel, reference, *own_parts)
-        common = Stationary(kernel, lengthscale.double(), outputscale[0].double())
+        own_function = Stationary(kernel, found.own_lengthscale, found.own_outputscale)
+        common = Stationary(kernel, found.lengthscale.unsqueeze(0), found.outputscale)
+        own = _OwnPart(own_function, reference)
         sizes = torch.bincount(task, minlength=len(names)).tolist()
         tasks = task.argsort(stable=True).split(sizes)
         if len(X) <= (max_inducing or len(X)):
@@ -223,20 +248,9 @@ class ConditionedPopulation(ConditionedBatch):
                 cross = common.between(points, block.X)
                 told = cross @ (block.told - block.solve(cross.mT @ alpha))
                 parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
-        return cls(
-            points,
-            parts,
-            inverse_root,
-            reference,
-            own_lengthscale,
-            own_outputscale,
-            own_noise,
-            level_variance,
-            lengthscale,
-            outputscale,
-            kernel,
-            names,
-        )
+        own_parts = found.own_lengthscale, found.own_outputscale, found.noise
+        shared = common.lengthscale, common.scale.reshape(1)
+        return cls(points, parts, inverse_root, reference, *own_parts, *shared, kernel, names)
 
     @property
     def num_tasks(self) -> int:
@@ -274,68 +288,7 @@ MAX_ROWS_OF_TASK = 1500
 _MAX_OWN_INDUCING = 512
 
 
-@dataclass(frozen=True)
-class _OwnPart:
-    """What a task has besides the common function: level, own function and noise.
-
-    Args:
-        kernel: The name of the own functions' kernel.
-        reference: An ``R x d`` tensor: the inputs over which own functions have mean zero.
-        lengthscale: A ``d`` tensor.
-        outputscale: The signal variance.
-        level_variance: The variance of levels.
-    """
-
-    kernel: str
-    reference: Tensor
-    lengthscale: Tensor
-    outputscale: Tensor
-    level_variance: Tensor
-
-    @property
-    def function(self) -> Stationary:
-        """The kernel of own functions, before their mean is subtracted."""
-        return Stationary(self.kernel, self.lengthscale, self.outputscale)
-
-    @cached_property
-    def _variance_of_mean(self) -> Tensor:
-        return self.function.between(self.reference, self.reference).mean()
-
-    def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The ``n1 x n2`` covariance of level and own function at inputs of one task."""
-        kernel = self.function
-        mean1, mean2 = (kernel.between(x, self.reference).mean(dim=-1) for x in (x1, x2))
-        means = mean1.unsqueeze(-1) + mean2 - self._variance_of_mean
-        return kernel.between(x1, x2) - means + self.level_variance
-
-    def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
-        """One task's rows as observations of the common function.
-
-        Many rows are first condensed to what they say of the task's whole function at inducing
-        inputs: a precision ``Λ`` and ``Λ y``. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of
-        level and own function there, so that rows between inducing inputs do not count as
-        independent observations of the common function.
-        """
-        if len(X) <= MAX_ROWS_OF_TASK:
-            root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
-            told = torch.cholesky_solve(Y.unsqueeze(-1), root)
-            return _Block(X, partial(_cholesky_solve, root), told)
-        Z = InducingPoints.chosen(self.function, X, _MAX_OWN_INDUCING, noise).points
-        G = self.covariance(Z, Z)
-        root = psd_safe_cholesky(common.between(Z, Z) + G)
-        between = common.between(Z, X) + self.covariance(Z, X)
-        whitened = torch.linalg.solve_triangular(root, between, upper=False)
-        weighted = whitened / noise
-        to_values = torch.linalg.solve_triangular(root, torch.eye(len(Z)).to(Z), upper=False).mT
-        precision = to_values @ (weighted @ whitened.mT) @ to_values.mT
-        told = to_values @ (weighted @ Y.unsqueeze(-1))
-        mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
-        told = told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
-        return _Block(Z, partial(_precision_solve, precision, G, mixing), told)
-
-
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     """What one task says of the common function ``c``: ``c(X)`` plus a rest of covariance ``R``.
 
     Args:
@@ -349,14 +302,49 @@ class _Block:
     told: Tensor
 
 
-def _cholesky_solve(root: Tensor, columns: Tensor) -> Tensor:
-    return torch.cholesky_solve(columns, root)
+class _OwnPart(NamedTuple):
+    """What a task has besides the common function: level, own function and noise.
 
+    Args:
+        function: The kernel of own functions, before their mean is subtracted.
+        reference: An ``R x d`` tensor: the inputs over which own functions have mean zero.
+    """
 
-def _precision_solve(precision: Tensor, G: Tensor, mixing: Any, columns: Tensor) -> Tensor:
-    """``(G + Λ⁻¹)⁻¹ C``, for ``Λ`` without an inverse, too."""
-    seen = precision @ columns
-    return seen - precision @ torch.linalg.lu_solve(*mixing, G @ seen)
+    function: Stationary
+    reference: Tensor
+
+    def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The ``n1 x n2`` covariance of level and own function at inputs of one task."""
+        return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
+
+    def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
+        """One task's rows as observations of the common function.
+
+        Many rows are first condensed to what they say of the task's whole function at inducing
+        inputs: a precision ``Λ`` and ``Λ y``. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of
+        level and own function there, so that rows between inducing inputs do not count as
+        independent observations of the common function.
+        """
+        if len(X) <= MAX_ROWS_OF_TASK:
+            root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
+            told = torch.cholesky_solve(Y.unsqueeze(-1), root)
+            return _Block(X, lambda columns: torch.cholesky_solve(columns, root), told)
+        Z = InducingPoints.chosen(self.function, X, _MAX_OWN_INDUCING, noise).points
+        G = self.covariance(Z, Z)
+        root = psd_safe_cholesky(common.between(Z, Z) + G)
+        between = common.between(Z, X) + self.covariance(Z, X)
+        whitened = torch.linalg.solve_triangular(root, between, upper=False)
+        weighted = whitened / noise
+        to_values = torch.linalg.solve_triangular(root, torch.eye(len(Z)).to(Z), upper=False).mT
+        precision = to_values @ (weighted @ whitened.mT) @ to_values.mT
+        mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
+
+        def mixed(told: Tensor) -> Tensor:
+            """``(G + Λ⁻¹)⁻¹ C`` of ``Λ C``, for ``Λ`` without an inverse, too."""
+            return told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
+
+        told = mixed(to_values @ (weighted @ Y.unsqueeze(-1)))
+        return _Block(Z, lambda columns: mixed(precision @ columns), told)
 
 
 class TargetScale(Module):
@@ -480,24 +468,9 @@ class PopulationKernel(DenseKernel):
         Returns:
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
-        return self._own(x1, x2, diag) + self.common_covariance.forward(x1, x2, diag=diag)
-
-    def _own(self, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
-        """The covariance of the task's own function minus its mean at the reference points."""
-        mean1 = self._own_mean(x1)
-        mean2 = mean1 if x1 is x2 else self._own_mean(x2)
-        of_mean = self._own_mean(self._reference(x1)).mean(dim=-1, keepdim=True)
-        if diag:
-            return evaluate(self.residual, x1, x2, diag) - mean1 - mean2 + of_mean
-        means = mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1)
-        return evaluate(self.residual, x1, x2) - means
-
-    def _own_mean(self, x: Tensor) -> Tensor:
-        """The covariance of a function's values with its mean: ``batch_shape x n``."""
-        return evaluate(self.residual, x, self._reference(x)).mean(dim=-1)
-
-    def _reference(self, like: Tensor) -> Tensor:
-        return cast(ConditionedPopulation, self.common.gps).reference.to(like)
+        reference = cast(ConditionedPopulation, self.common.gps).reference.to(x1)
+        own = centred_between(partial(evaluate, self.residual), x1, x2, reference, diag)
+        return own + self.common_covariance.forward(x1, x2, diag=diag)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Evaluates the kernel.

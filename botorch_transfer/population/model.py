@@ -29,7 +29,6 @@ from botorch_transfer.gp.hyperpriors import (
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
 from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.paths import (
-    CentredPath,
     ModelPath,
     ScaledPath,
     SourcePath,
@@ -192,11 +191,10 @@ class PopulationGP(SourcePosteriorGP):
         size: Any = {"sample_shape": sample_shape, "num_features": num_features}
         shape, factor = sample_shape + self.batch_shape, self.scale.mean_square.sqrt()
         own = kernel_paths(self, self.residual_covar_module, **size, **kwargs)
-        own = CentredPath(own, self.prior.gps.reference.to(self.train_targets))
         sources = SourcePath(self.prior.gps, None, shape, num_features)
         paths = {
             "mean": PopulationMeanPath(self.covar_module, sample_shape),
-            "residual": ScaledPath(own, factor),
+            "residual": ScaledPath(own, factor, self.prior.gps.reference.to(self.train_targets)),
             "sources": ScaledPath(sources, factor),
         }
         return model_paths(self, paths)

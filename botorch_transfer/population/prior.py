@@ -20,13 +20,11 @@ from botorch_transfer.gp.hyperpriors import LearnedHyperparameters, learned_hype
 from botorch_transfer.gp.tasks import PaddedTasks, scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.population.fit import (
-    LEVEL_VARIANCE,
-    PopulationHyperparameters,
     PopulationOptions,
     StackedTasks,
     fit_population,
 )
-from botorch_transfer.population.kernel import ConditionedPopulation
+from botorch_transfer.population.kernel import ConditionedPopulation, PopulationHyperparameters
 from botorch_transfer.prior import ConditionedPrior, Observations
 
 _PSEUDO_TASKS = 2.0
@@ -112,7 +110,7 @@ class SourcePopulation(ConditionedPrior):
             )
         found, _ = fit_population(tasks, kernel, chosen, learned)
         data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
-        gps = _condition(data, found, kernel, units.names, chosen.max_inducing)
+        gps = ConditionedPopulation.from_data(data, found, kernel, units.names, chosen.max_inducing)
         return cls(gps, units, data)
 
     def append(
@@ -152,7 +150,9 @@ class SourcePopulation(ConditionedPrior):
         found = self.hyperparameters
         added = Observations.of(padded, padded.known_or(found.noise.expand(len(padded.X))))
         data, units = self.observed.join(added, self.num_tasks), self.units.join(units)
-        gps = _condition(data, found, self.gps.kernel, units.names, max_inducing)
+        gps = ConditionedPopulation.from_data(
+            data, found, self.gps.kernel, units.names, max_inducing
+        )
         return type(self)(gps, units, data)
 
     def select(self, tasks: Sequence[int]) -> Self:
@@ -178,7 +178,7 @@ class SourcePopulation(ConditionedPrior):
         kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
         data, units = self.observed.select(kept), self.units.select(kept)
         most, kernel = max(PopulationOptions.max_inducing, len(self.gps.points)), self.gps.kernel
-        gps = _condition(data, self.hyperparameters, kernel, units.names, most)
+        gps = ConditionedPopulation.from_data(data, self.hyperparameters, kernel, units.names, most)
         return type(self)(gps, units, data)
 
     @property
@@ -256,27 +256,3 @@ def _stacked(tasks: PaddedTasks) -> StackedTasks:
     task = torch.arange(len(mask), device=mask.device).unsqueeze(-1).expand(mask.shape)
     X, Y, Yvar, task = (part[mask] for part in (tasks.X, tasks.Y, tasks.Yvar, task))
     return StackedTasks(X, Y, Yvar, task, tasks.fixed_noise)
-
-
-def _condition(
-    data: Observations,
-    found: PopulationHyperparameters,
-    kernel: str,
-    names: Sequence[str],
-    max_inducing: int,
-) -> ConditionedPopulation:
-    return ConditionedPopulation.from_data(
-        train_X=data.X,
-        train_Y=data.Y,
-        task=data.task,
-        noise=data.noise,
-        own_lengthscale=found.own_lengthscale,
-        own_outputscale=found.own_outputscale,
-        own_noise=found.noise,
-        level_variance=torch.full_like(found.noise, LEVEL_VARIANCE),
-        lengthscale=found.lengthscale.unsqueeze(0),
-        outputscale=found.outputscale.unsqueeze(0),
-        kernel=kernel,
-        task_names=names,
-        max_inducing=max_inducing,
-    )

@@ -160,12 +160,9 @@ class SourceGPs(ConditionedPrior):
             train_X=read.tasks.X,
             train_Y=read.tasks.Y,
             mask=read.tasks.mask,
-            lengthscale=read.lengthscale,
-            outputscale=read.outputscale,
             noise=read.tasks.Yvar,
             prior_mean=read.mean_constant,
-            kernel=read.kernel,
-            task_names=read.units.names,
+            **read.hyperparameters,
         )
         return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
 

@@ -13,7 +13,6 @@ by how much better than no task it explains the target's outcomes.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, cast
@@ -205,10 +204,6 @@ class ScaMLGP(SourcePosteriorGP):
             kwargs["previous"] = previous = deepcopy(previous)
             previous.task_weights.select(weights.tasks)
         return super().custom_fit(mll, *args, **kwargs)
-
-    def _sharing(self, X: Tensor) -> AbstractContextManager[None]:
-        gps, _ = self.task_weights.selected(self.prior.gps)
-        return gps.sharing(X)
 
     def expand(self, T: Tensor) -> Expansion | None:
         """The residual kernel plus the weighted sum of the source posteriors."""

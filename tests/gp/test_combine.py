@@ -135,9 +135,15 @@ def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -
     assert calls.count((6, 2)) == 1
 
 
-@pytest.mark.parametrize("shapes", [((9, 2), None), ((9, 2), (4, 2)), ((2, 5, 2), (7, 2))])
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.parametrize("tasks_in_chunks", [False, True])
+@pytest.mark.parametrize(
+    ("shapes", "batch_shape", "tasks_in_chunks"),
+    [
+        (((9, 2), None), (), False),
+        (((9, 2), None), (2,), True),
+        (((9, 2), (4, 2)), (2,), False),
+        (((2, 5, 2), (7, 2)), (), True),
+    ],
+)
 def test_large_sums_are_those_of_their_parts(
     monkeypatch, shapes, batch_shape, tasks_in_chunks
 ) -> None:
@@ -174,14 +180,14 @@ def test_large_sums_are_those_of_their_parts(
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
     tasks: set[int] = set()
-    covariance = type(kernel.gps).weighted_covariance
+    covariance = type(kernel.gps).covariance
 
-    def recorded(self: ConditionedGPs, weights: Tensor, x: Tensor, *others: Tensor) -> Tensor:
+    def recorded(self: ConditionedGPs, x: Tensor, *others: Tensor) -> Tensor:
         parts.append(x.shape[-2])
         tasks.add(self.num_tasks)
-        return covariance(self, weights, x, *others)
+        return covariance(self, x, *others)
 
-    monkeypatch.setattr(type(kernel.gps), "weighted_covariance", recorded)
+    monkeypatch.setattr(type(kernel.gps), "covariance", recorded)
     for ours, theirs in zip(evaluate(), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert tasks == {1 if tasks_in_chunks else kernel.gps.num_tasks}

@@ -89,18 +89,26 @@ def check(sources: SourceGPs, models: list[SingleTaskGP]) -> None:
 pytestmark = pytest.mark.filterwarnings("ignore:Data ", "ignore:The model inputs are of type")
 
 
-@pytest.mark.parametrize("kind", [None, 0.5, 1.5, 2.5])
-@pytest.mark.parametrize("ard", [True, False])
-@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "ard", "scaled"),
+    [(None, True, True), (0.5, False, True), (1.5, True, False), (2.5, False, False)],
+)
 def test_kernels(kind: float | None, ard: bool, scaled: bool) -> None:
     models = [build(n, seed=n, kind=kind, ard=ard, scaled=scaled) for n in (8, 1, 5)]
     check(SourceGPs.from_models(models), models)
 
 
-@pytest.mark.parametrize("constant", [None, 0.0, -2.0])
-@pytest.mark.parametrize("known_noise", [True, False])
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("normalize", [None, "bounds", "learned"])
+@pytest.mark.parametrize(
+    ("constant", "known_noise", "standardize", "normalize"),
+    [
+        (None, True, True, "bounds"),
+        (0.0, False, False, "learned"),
+        (-2.0, True, False, None),
+        (-2.0, False, True, "learned"),
+        (None, False, False, "bounds"),
+        (-2.0, True, True, None),
+    ],
+)
 def test_means_noise_and_transforms(
     constant: float | None, known_noise: bool, standardize: bool, normalize: str | None
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.gp.tasks import TaskUnits
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy, stack_levels
+from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
 from botorch_transfer.prior import Observations
@@ -140,12 +140,18 @@ def boosted_variance(levels: Sequence[Task], A: Tensor) -> Tensor:
     return covariance.diagonal()[-len(A) :]
 
 
+def stacked(levels: Sequence[Task]) -> Observations:
+    """The data of all levels."""
+    parts = [torch.cat([getattr(t, name) for t in levels]) for name in ("X", "Y", "noise")]
+    sizes = torch.tensor([len(level.Y) for level in levels])
+    return Observations(*parts, torch.arange(len(levels)).repeat_interleave(sizes))
+
+
 def stack(levels: Sequence[Task], propagate: Propagate) -> ConditionedHierarchy:
     """The conditioned hierarchy under test, of the same levels."""
     hierarchy = ConditionedHierarchy if propagate == "covariance" else BoostedHierarchy
-    data = [[getattr(level, name) for level in levels] for name in ("X", "Y", "noise")]
     return hierarchy.from_data(
-        **stack_levels(*data),
+        stacked(levels),
         lengthscale=torch.stack([level.lengthscale for level in levels]),
         outputscale=torch.stack([level.outputscale for level in levels]),
         level_means=torch.stack([level.mean for level in levels]),
@@ -157,9 +163,7 @@ def prior_of(levels: Sequence[Task], propagate: Propagate) -> SourceHierarchy:
     """A prior of the same levels, in raw units."""
     gps = stack(levels, propagate)
     zeros, names = torch.zeros_like(gps.outputscale), [f"level {i}" for i in range(len(levels))]
-    parts = [torch.cat([getattr(t, name) for t in levels]) for name in ("X", "Y", "noise")]
-    data = Observations(*parts, gps.level)
-    return SourceHierarchy(gps, TaskUnits(names, zeros, zeros + 1, "raw"), data)
+    return SourceHierarchy(gps, TaskUnits(names, zeros, zeros + 1, "raw"), stacked(levels))
 
 
 def levels_of(prior: SourceHierarchy) -> list[Task]:

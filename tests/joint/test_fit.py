@@ -103,7 +103,7 @@ def without_botorch(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("BoTorch's optimizer was called.")
 
-    monkeypatch.setattr(fitting, "fit_gpytorch_mll_scipy", fail)
+    monkeypatch.setattr(fitting, "fit_fallback", fail)
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -72,6 +72,8 @@ class ModelCase:
             not, as long as its source models have weight.
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
+        sibling: Whether another case has the same code but for a formula that has tests of its own;
+            of the variants of a test it runs the first only.
         frozen: Whether a fit has nothing to do.
         hyperpriors: Whether its hyperparameters have hyperpriors.
         fit_only: Whether it joins only the tests of fitting, states, batches and few points,
@@ -92,6 +94,7 @@ class ModelCase:
     interpolates: bool = True
     slack: float = 1e-3
     representative: bool = False
+    sibling: bool = False
     frozen: bool = False
     hyperpriors: bool = True
     fit_only: bool = False
@@ -358,17 +361,17 @@ MINIMAL = ModelCase(MinimalGP, _source_data, flat=True)
 CASES = [
     ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
-    ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True),
+    ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True, sibling=True),
     ModelCase(
         BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False, representative=True
     ),
     # Free matrices have long flat ridges, along which a fit stops after a number of iterations.
     ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2),
-    ModelCase(IntrinsicCoregionalizationGP, _source_data, slack=1e-2),
+    ModelCase(IntrinsicCoregionalizationGP, _source_data, slack=1e-2, sibling=True),
     ModelCase(WeightedSourceGP, _source_data),
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
-    ModelCase(JointScaMLGP, _source_data),
-    ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True),
+    ModelCase(JointScaMLGP, _source_data, sibling=True),
+    ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True, sibling=True),
     ModelCase(PretrainedGP, _pretrained, frozen=True, hyperpriors=False),
     ModelCase(
         PretrainedGP,
@@ -376,6 +379,7 @@ CASES = [
         {"finetune": True},
         hyperpriors=False,
         fit_only=True,
+        sibling=True,
         label="-finetuned",
     ),
     # A Matérn kernel's heavy-tailed spectrum needs more random features than the tests draw.
@@ -404,12 +408,13 @@ CASES = [
         partial(SourceGPs.fit, num_restarts=0),
         exact=False,
         interpolates=False,
+        sibling=True,
     ),
     ModelCase(
         GuardedTransferGP,
         partial(SourceGPs.fit, num_restarts=0),
         exact=False,
-        representative=True,
+        sibling=True,
     ),
     ModelCase(TransferGP, _members_priors, in_turn=True, exact=False, representative=True),
 ]
@@ -430,7 +435,7 @@ def variants(
 
     Args:
         names: The variants' argument names, separated by commas.
-        everywhere: The variants that every model runs.
+        everywhere: The variants that every model runs, siblings the first of them.
         representatives: Those that only one model of each kind runs.
 
     Returns:
@@ -438,7 +443,12 @@ def variants(
     """
     single = "," not in names
     parameters = []
-    for values, cases in ((everywhere, CASES), (representatives, REPRESENTATIVES)):
+    others = [case for case in CASES if not case.sibling]
+    for values, cases in (
+        (everywhere[:1], CASES),
+        (everywhere[1:], others),
+        (representatives, REPRESENTATIVES),
+    ):
         for value in values:
             row = (value,) if single else value
             label = "-".join(getattr(part, "__name__", str(part)) for part in row)

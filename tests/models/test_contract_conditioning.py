@@ -51,7 +51,7 @@ def assert_equals_rebuilt(case, model, conditioned, X, Y, known_noise=False):
 @variants(
     "n, q, known_noise",
     everywhere=[(0, 3, True), (4, 1, False)],
-    representatives=[(0, 1, False), (1, 1, True), (1, 3, False), (4, 3, True)],
+    representatives=[(1, 1, True), (4, 3, True)],
 )
 def test_conditioning(case, n, q, known_noise):
     model = build(case, n, known_noise)
@@ -111,7 +111,7 @@ def test_conditioning_on_raw_inputs(case):
 @variants(
     "n, known_noise, batch_shape",
     everywhere=[(0, False, ()), (4, True, (2,))],
-    representatives=[(0, False, (2,)), (1, False, (2,)), (1, True, ()), (4, False, ())],
+    representatives=[(0, False, (2,)), (1, True, ())],
 )
 def test_fantasies(case, n, known_noise, batch_shape):
     model = build(case, n, known_noise)

@@ -28,7 +28,7 @@ from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
-from tests.models.contract import bounds, parts, priors_of, where
+from tests.models.contract import bounds, parts, priors_of, variants, where
 
 CPU = ShiftedSines(device="cpu")
 TOLERANCE = 1e-10
@@ -116,6 +116,7 @@ def step(case, family, folder):
     return results
 
 
+@where(lambda case: not case.sibling)
 def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
     ours, expected = (step(case, family, tmp_path) for family in (there, CPU))
     assert_close_on(there.device, ours, expected)
@@ -136,7 +137,7 @@ def test_reports_are_those_of_the_cpu(case, there):
     assert_frame_equal(ours, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("n", [0, 1])
+@variants("n", everywhere=[0], representatives=[1])
 def test_few_points(case, n, there, device):
     models = []
     for family in (there, CPU):
@@ -153,9 +154,9 @@ def test_few_points(case, n, there, device):
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
-def test_single_precision(case, device):
+def test_single_precision(representative, device):
     there = ShiftedSines(dtype=torch.float, device=device)
-    model = case.build(*there.target(5), pretrained(case, there))
+    model = representative.build(*there.target(5), pretrained(representative, there))
     X = there.inputs(4, seed=95)
     ours, on_cpu = model.posterior(X), deepcopy(model).cpu().posterior(X.cpu())
     assert ours.mean.dtype == ours.variance.dtype == torch.float
@@ -221,6 +222,7 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 """How many times as often a model may wait as a ``SingleTaskGP``."""
 
 
+@where(lambda case: not case.sibling)
 def test_tasks_cost_no_waits(case, there):
     X = there.inputs(4, 1, seed=98).requires_grad_()
     few, many = (

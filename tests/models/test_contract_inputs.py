@@ -191,8 +191,7 @@ def test_a_learning_transform_is_refused_with_a_prior_that_has_none(case, transf
         case.build(X, Y, input_transform=transform)
 
 
-@pytest.mark.parametrize("n", [0, 4])
-@where(lambda case: case is not MINIMAL)  # which has no source data to learn from
+@variants("n", everywhere=[4], representatives=[0])
 def test_bounds_are_learned_from_the_source_data(case, n):
     X, Y = FAMILY.target(n)
     sources = {name: (to_raw(X), Y) for name, (X, Y) in FAMILY.sources().items()}
@@ -213,7 +212,7 @@ def test_bounds_are_learned_from_the_source_data(case, n):
 
 
 # A one-to-many transform is for predictions: neither sources nor target have other points by it.
-@pytest.mark.parametrize("n", [0, 4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_perturbed_inputs(case, n):
     X, Y = FAMILY.target(n)
     perturbations = 0.1 * FAMILY.inputs(3, seed=5)

@@ -17,7 +17,7 @@ from tests.families import SCALE, ShiftedSines
 from tests.models.contract import MINIMAL, noise_in_users_units, outcome_scale, variants
 
 FAMILY = ShiftedSines()
-on_few_points = variants("n", everywhere=[0, 5], representatives=[1])
+on_few_points = variants("n", everywhere=[5], representatives=[0, 1])
 
 
 @pytest.mark.gaussian
@@ -87,7 +87,7 @@ def test_is_joint_over_q(case, n):
     assert eigenvalues.min() > -1e-8 * eigenvalues.max()
 
 
-@pytest.mark.parametrize("n", [0, 5])
+@variants("n", everywhere=[5], representatives=[0])
 def test_derivatives_in_X(case, n):
     model = case.target(n)
     X = FAMILY.inputs(2, 3).requires_grad_()
@@ -99,7 +99,7 @@ def test_derivatives_in_X(case, n):
     assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4, fast_mode=True)
 
 
-@pytest.mark.parametrize("n", [0, 5])
+@variants("n", everywhere=[5], representatives=[0])
 def test_derivatives_in_single_points(case, n):
     """They have a path of their own, by variances instead of covariances."""
     model = case.target(n)
@@ -211,7 +211,7 @@ def test_samples_have_the_posteriors_moments(representative):
     )
 
 
-@pytest.mark.parametrize("n", [0, 4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_lengthscales(case, n):
     """The family's outcomes change twice as fast along the first input as along the second."""
     first, second = case.target(n).lengthscales().tolist()

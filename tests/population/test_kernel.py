@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import ScaleKernel
+from torch import Tensor
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.distilled import different_rows
@@ -16,56 +16,47 @@ from botorch_transfer.population import kernel as kernel_of_population
 from botorch_transfer.population.kernel import (
     MAX_REFERENCE,
     ConditionedPopulation,
+    PopulationHyperparameters,
     PopulationKernel,
     PopulationMean,
     TargetScale,
     centred,
     centred_gradient,
 )
+from botorch_transfer.prior import Observations
 from tests.gp.padded import KERNELS, check_draws, points
-from tests.population.twin import LEVEL_VARIANCE, Sources
+from tests.population.twin import Sources
 
 SIZES = ((6,), (5, 1, 7))
 
 
-def hyperparameters(dim: int = 2, seed: int = 3) -> SimpleNamespace:
-    return SimpleNamespace(
-        lengthscale=0.3 + points(dim, seed=seed),
-        own_lengthscale=0.3 + points(dim, seed=seed + 1),
-        outputscale=torch.tensor(0.8).double(),
-        own_outputscale=torch.tensor(0.6).double(),
-        noise=torch.tensor(0.05).double(),
-    )
+def hyperparameters(dim: int = 2, seed: int = 3) -> PopulationHyperparameters:
+    numbers = (torch.tensor(value).double() for value in (0.8, 0.6, 0.05))
+    lengthscales = 0.3 + points(dim, seed=seed), 0.3 + points(dim, seed=seed + 1)
+    return PopulationHyperparameters(*lengthscales, *numbers, points(1))
 
 
-def arguments(sizes: tuple[int, ...], kernel: str = "matern52") -> dict[str, Any]:
-    found, task = hyperparameters(), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+def rows_of(sizes: tuple[int, ...]) -> dict[str, Tensor]:
+    task = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     X = points(len(task), 2)
-    return {
-        "train_X": X,
-        "train_Y": torch.sin(4 * X.sum(dim=-1)) + task,
-        "task": task,
-        "noise": 0.01 + 0.1 * points(len(task)),
-        "own_lengthscale": found.own_lengthscale,
-        "own_outputscale": found.own_outputscale,
-        "own_noise": found.noise,
-        "level_variance": torch.tensor(LEVEL_VARIANCE).double(),
-        "lengthscale": found.lengthscale.unsqueeze(0),
-        "outputscale": found.outputscale.unsqueeze(0),
-        "kernel": kernel,
-        "task_names": [f"task {index}" for index in range(len(sizes))],
-    }
+    Y, noise = torch.sin(4 * X.sum(dim=-1)) + task, 0.01 + 0.1 * points(len(task))
+    return {"X": X, "Y": Y, "noise": noise, "task": task}
 
 
 def population(
-    sizes: tuple[int, ...], kernel: str = "matern52", **changed: Any
+    sizes: tuple[int, ...],
+    kernel: str = "matern52",
+    max_inducing: int | None = None,
+    **changed: Tensor,
 ) -> ConditionedPopulation:
-    return ConditionedPopulation.from_data(**{**arguments(sizes, kernel), **changed})
+    data = Observations(**{**rows_of(sizes), **changed})
+    names = [f"task {index}" for index in range(len(sizes))]
+    return ConditionedPopulation.from_data(data, hyperparameters(), kernel, names, max_inducing)
 
 
 def twin_of(sizes: tuple[int, ...], kernel: str = "matern52") -> Sources:
-    names = "train_X", "train_Y", "task", "noise"
-    data = [arguments(sizes)[name] for name in names]
+    rows = rows_of(sizes)
+    data = [rows[name] for name in ("X", "Y", "task", "noise")]
     return Sources(*data, hyperparameters(), kernel)
 
 
@@ -100,8 +91,7 @@ def test_batches_of_inputs():
 
 def test_order_of_rows_does_not_matter():
     first, order = population(SIZES[1]), torch.randperm(13, generator=torch.Generator())
-    names = "train_X", "train_Y", "task", "noise"
-    rows = {name: arguments(SIZES[1])[name][order] for name in names}
+    rows = {name: values[order] for name, values in rows_of(SIZES[1]).items()}
     second, A = population(SIZES[1], **rows), points(4, 2, seed=7)
     torch.testing.assert_close(first.mean(A), second.mean(A))
     torch.testing.assert_close(first.covariance(A), second.covariance(A))
@@ -116,17 +106,16 @@ def test_draws_from_the_posterior():
 REPEATED = (6, 5, 6)
 
 
-def repeated(**changed: Any) -> dict[str, Any]:
+def repeated(**changed: Any) -> ConditionedPopulation:
     """Rows of three tasks at only six different inputs: as inducing points they lose nothing."""
-    data = arguments(REPEATED, "rbf")
-    return {**data, "train_X": points(6, 2).repeat(3, 1)[:17], **changed}
+    return population(REPEATED, "rbf", X=points(6, 2).repeat(3, 1)[:17], **changed)
 
 
 @pytest.mark.parametrize("most_rows", [100, 1])
 def test_inducing_points_lose_nothing_where_inputs_repeat(most_rows, monkeypatch):
     monkeypatch.setattr(kernel_of_population, "MAX_ROWS_OF_TASK", most_rows)
-    exact, A = ConditionedPopulation.from_data(**repeated()), points(4, 2, seed=7)
-    gps = ConditionedPopulation.from_data(**repeated(), max_inducing=16)
+    exact, A = repeated(), points(4, 2, seed=7)
+    gps = repeated(max_inducing=16)
     assert exact.points.shape == (17, 2)
     assert gps.points.shape == (6, 2)
     # What the inducing points of a task's own function leave of its variance counts as noise.
@@ -162,8 +151,7 @@ def test_inducing_points_are_those_of_the_sparse_posterior(most_rows, monkeypatc
 
 def test_order_of_rows_does_not_matter_to_inducing_points():
     order = torch.randperm(24, generator=torch.Generator().manual_seed(0))
-    names = "train_X", "train_Y", "task", "noise"
-    rows = {name: arguments((9, 8, 7))[name][order] for name in names}
+    rows = {name: values[order] for name, values in rows_of((9, 8, 7)).items()}
     first, second = (population((9, 8, 7), max_inducing=10, **each) for each in ({}, rows))
     A = points(4, 2, seed=7)
     torch.testing.assert_close(first.mean(A), second.mean(A))

@@ -51,7 +51,7 @@ def make_model(num_tasks, dim, n, dtype=torch.double, known_noise=False, **optio
 
 
 GRID = pytest.mark.parametrize(
-    ("num_tasks", "dim", "n"), [(m, d, n) for m in (1, 2, 7) for d in (1, 6) for n in (0, 1, 8)]
+    ("num_tasks", "dim", "n"), [(1, 6, 1), (2, 1, 0), (2, 6, 8), (7, 1, 8), (7, 6, 0), (7, 6, 1)]
 )
 
 
