@@ -198,15 +198,12 @@ class TransferAdapter(TorchAdapter):
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
         """Each different point, in the order of the columns; NaN in columns that do not matter."""
-        rows: dict[str, list[float]] = {}
+        rows = []
         for feature in features:
-            point: dict[str, Any] = {
-                **feature.parameters,
-                **dict.fromkeys(self._inactive(feature), math.nan),
-            }
-            row = [float(point[name]) for name in self.parameters]
-            rows[str(row)] = row
-        return list(rows.values())
+            inactive = dict.fromkeys(self._inactive(feature), math.nan)
+            point: dict[str, Any] = {**feature.parameters, **inactive}
+            rows.append([float(point[name]) for name in self.parameters])
+        return list({str(row): row for row in rows}.values())
 
     def _inactive(self, feature: ObservationFeatures) -> set[str]:
         """The columns of parameters that are inactive at a point; Ax fills them with values."""
@@ -244,15 +241,16 @@ class TransferAdapter(TorchAdapter):
         for name in known.keys() & {*names, *wanted}:
             called: Any = {"feature_names": parameters, "outcome_names": [name]}
             dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
-            datasets[name] = TransferDataset(
+            extended = TransferDataset(
                 dataset.X,
                 dataset.Y,
                 Yvar=dataset.Yvar,
                 group_indices=dataset.group_indices,
-                transferred=self._transferred(name, parameters),
-                added=added.get(name),
                 **called,
             )
+            extended.transferred = self._transferred(name, parameters)
+            extended.added = added.get(name)
+            datasets[name] = extended
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]
         return [datasets[name] for name in ordered], ordered, every

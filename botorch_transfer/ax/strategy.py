@@ -6,6 +6,7 @@ uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,12 +40,11 @@ from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
 from botorch_transfer.model import TransferModel
 
+logger = logging.getLogger(__name__)
+
 Path = str | os.PathLike[str]
 History = (
-    pd.DataFrame
-    | Mapping[str, TensorHistory]
-    | Sequence[Client | Experiment | AuxiliarySource]
-    | TransferHistory
+    pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
 )
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
@@ -132,7 +132,7 @@ def transfer_generation_strategy(
             carefully, and take longer.
 
     Returns:
-        The strategy; with neither history nor prior, Ax's default one.
+        The strategy; with neither old runs nor a prior, Ax's default one.
 
     Raises:
         UserInputError: If both history and prior are given, one of them does not fit the model, or
@@ -155,36 +155,37 @@ def transfer_generation_strategy(
         ['C']
     """
     _check_arguments(model, history, prior)
-    if history is None and prior is None:
-        given = {
-            "task": task != "task",
-            "missing": missing,
-            "model_options": model_options,
-            "pretraining": pretraining,
-            "generator_options": generator_options,
-            "optimizer_options": optimizer_options,
-        }
-        if idle := [name for name, value in given.items() if value]:
-            raise UserInputError(
-                f"Without a history or priors the strategy is Ax's own: leave out {idle[0]}."
-            )
-        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    for option, is_given in (("missing", missing is not None), ("task", task != "task")):
-        if is_given and not isinstance(history, pd.DataFrame):
-            raise UserInputError(f"{option} is only for histories that are tables: leave it out.")
+    is_table = isinstance(history, pd.DataFrame)
+    given = {
+        "task": task != "task",
+        "missing": missing,
+        "model_options": model_options,
+        "pretraining": pretraining,
+        "generator_options": generator_options,
+        "optimizer_options": optimizer_options,
+    }
+    used = [name for name, value in given.items() if value]
+    if history is None and prior is None and used:
+        raise UserInputError(
+            f"Without a history or priors the strategy is Ax's own: leave out {used[0]}."
+        )
+    if not is_table and (unread := [name for name in ("task", "missing") if name in used]):
+        raise UserInputError(f"{unread[0]} is only for histories that are tables: leave it out.")
     if history is None and pretraining:
         raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
+    read = None if history is None else _read(history, task, missing)
+    if prior is None and not read:
+        if history is not None:
+            logger.warning("The history has no runs: the strategy is Ax's own, without one.")
+        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
-    adapter_options: dict[str, Any]
-    if history is None:
-        guarded, files = guarded_class(model, options), dict(prior or {})
-        members = options.get("members")
+    adapter_options: dict[str, Any] = {"history": read}
+    if read is None:
+        guarded, members = guarded_class(model, options), options.get("members")
         priors = {
-            metric: describe_prior_file(path, guarded, members) for metric, path in files.items()
+            m: describe_prior_file(path, guarded, members) for m, path in (prior or {}).items()
         }
         adapter_options = {"priors": priors}
-    else:
-        adapter_options = {"history": _read(history, task, missing)}
     if pretraining:
         adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -212,7 +213,7 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     if history is not None and prior is not None:
         raise UserInputError("Give either a history or priors, not both.")
-    kinds = pd.DataFrame | Mapping | TransferHistory | list | tuple
+    kinds = pd.DataFrame | Mapping | list | tuple
     if history is not None and not isinstance(history, kinds):
         raise TypeError(
             f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
@@ -222,8 +223,6 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
         raise TypeError(
             "The history's tensors are given by metric and task: {metric: {task: ...}}."
         )
-    if isinstance(history, list | tuple) and not history:
-        raise UserInputError("The history is empty: leave it out to start without one.")
     paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
     if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
@@ -236,8 +235,6 @@ def _read(
         return TransferHistory.from_frame(history, task, missing)
     if isinstance(history, Mapping):
         return TransferHistory.from_tensors(history)
-    if isinstance(history, TransferHistory):
-        return history
     return AuxiliaryHistory.from_experiments(history)
 
 

@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
 from botorch_transfer.calibration import Calibration, calibrate, can_be_calibrated
 from botorch_transfer.data.tables import has_failed
-from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.plotting import Line, parameter_line
+from botorch_transfer.model import TransferModel
+from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SimplexParameter
 from botorch_transfer.suggestion.importance import NEW, OLD, parameter_importance
@@ -262,12 +261,9 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
-        own = getattr(model, "loo_posterior", None)
-        posterior: Any = loo_cv(model).posterior if own is None else own()
+        return _quantiles(outcome, *leave_one_out(model))
     except (UnsupportedError, NotImplementedError):
         return None
-    mean, variance = (part.detach().flatten() for part in predicted_moments(posterior))
-    return _quantiles(outcome, mean, variance)
 
 
 def _pictures(

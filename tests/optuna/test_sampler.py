@@ -341,7 +341,7 @@ def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, np.nan, np.nan, np.nan, np.inf])
-    is_failed = (runs[sampler_module._STATUS] == "failed").tolist()
+    is_failed = (runs[sampler_module.STATUS] == "failed").tolist()
     assert is_failed == [False, False, True, False, False, True, False]
 
 
@@ -412,7 +412,7 @@ def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]])
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     assert runs["constraint_size"].isna().tolist() == [False, False, True, True]
-    assert runs[sampler_module._STATUS].tolist() == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
+    assert runs[sampler_module.STATUS].tolist() == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
 
 
 def _two(trial: Trial) -> tuple[float, float]:
@@ -495,8 +495,36 @@ def test_wrong_histories_are_refused():
         study.ask(UNIT)
 
 
-def test_other_directions_are_refused():
-    old = old_study(objective, "monday", direction="maximize")
-    study = optuna.create_study(sampler=TransferSampler([old]))
-    with pytest.raises(ValueError, match=r"directions \['maximize'\], and this one has \['mini"):
-        study.ask(UNIT)
+def test_old_studies_of_the_opposite_direction_are_turned_round():
+    old = [
+        old_study(lambda trial: -objective(trial), name, direction="maximize")
+        for name in ("monday", "tuesday")
+    ]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(objective, n_trials=2)
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"history": []},
+        {"history": [optuna.create_study()]},
+        {"history": table().head(0)},
+        {"history": [], "space": UNIT},
+    ],
+)
+def test_an_empty_history_is_none(options: dict[str, Any], caplog: pytest.LogCaptureFixture):
+    """One line says so."""
+    study = optuna.create_study(sampler=TransferSampler(**options, seed=0))
+    assert caplog.messages == ["The history has no runs: the study starts without one"]
+    study.optimize(objective, n_trials=5)
+    assert states(study) == [TrialState.COMPLETE] * 5
+    assert _apart(study) > 1e-4
+
+
+def test_without_another_study_it_starts_anew():
+    study = old_study(objective, "monday", trials=3)
+    study.sampler = TransferSampler([study], seed=0)
+    study.optimize(objective, n_trials=1)
+    assert states(study) == [TrialState.COMPLETE] * 4
