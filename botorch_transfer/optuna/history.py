@@ -166,8 +166,8 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
     rows, complete = list[dict[str, Any]](), list[bool]()
     found: dict[str, list[BaseDistribution]] = {}
     for study, own in trials.items():
-        told = rows_of(own, study.directions, names, prior)
         signs = turned_round(study.study_name, study.directions, directions)
+        told = rows_of(own, study.directions, names, prior)
         for trial, row in zip(own, told, strict=True):
             failed = row.pop(STATUS) == "failed"
             row.pop(variance_column(names[0]))

@@ -97,7 +97,8 @@ class TransferSampler(BaseSampler):
         history: Old runs: the result of :func:`history_from_optuna`; Optuna studies; a storage or
             its URL with the names of studies; a table, one row a run; or a saved prior, such as
             ``SourceGPs.load(path)``, a mapping by outcome if there are several. An old study with
-            the name of the one being tuned is left out.
+            the name of the one being tuned is left out, and one of the opposite direction is turned
+            round. Without any run the study starts with a spread-out design and a plain GP.
         model: The model, a class of this package; by default that of
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed

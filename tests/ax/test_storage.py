@@ -18,13 +18,9 @@ pytest.importorskip("sqlalchemy")
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from tests.ax.conftest import FEW, plain_space
+from botorch_transfer.model import TargetGP
+from tests.ax.conftest import FAST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
-
-
-@pytest.fixture(autouse=True)
-def _fits_from_one_start() -> None:
-    """Fits have all their starts here, as those of the fresh process."""
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +31,14 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     prior = SourceGPs.fit(data, input_transform=transform, num_restarts=0)
     prior.save(folder / "prior.safetensors")
     database = sqlite(folder / "ax.sqlite", create=True)
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(TargetGP, "num_restarts", 0)  # as in the fresh process
     runs = runs.groupby("task", sort=False).head(5)
     old = old_clients(runs, plain_space(), database)
     experiments = [experiment_of(client) for client in old]
     forms: dict[str, Any] = {
         "experiments": {"model": ScaMLGP, "history": experiments},
-        "table": {"history": runs},
+        "table": {"model": ScaMLGP, "history": runs},
         "file": {"model": ScaMLGP, "prior": {"loss": folder / "prior.safetensors"}},
     }
     paths, clients, going_on = {}, {}, {}
@@ -50,7 +48,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
         if form == "experiments":
             attach_history(client, old)
         client.set_generation_strategy(
-            transfer_generation_strategy(**options, optimizer_options=FEW)
+            transfer_generation_strategy(**options, optimizer_options=FAST)
         )
         go_on(client, 2)
         paths[name] = str(folder / "copy.sqlite")
@@ -59,6 +57,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     shutil.copy(folder / "ax.sqlite", folder / "copy.sqlite")
     for form, client in clients.items():
         going_on[form] = going_on[f"{form} in a database"] = go_on(client, 1)
+    monkeypatch.undo()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.ax.stored_experiment", json.dumps(paths)],
         capture_output=True,
