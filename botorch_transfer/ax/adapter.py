@@ -40,7 +40,6 @@ from botorch_transfer.ax.model_inputs import (
     load_prior_file,
     prior_moments,
 )
-from botorch_transfer.ax.stopping import curves_of
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 
@@ -272,7 +271,8 @@ class TransferAdapter(TorchAdapter):
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         for name in observed["mean"].columns:
             sign = self._sign(name)
-            curves = list(curves_of(experiment, experiment.lookup_data(), name, sign).values())
+            data = experiment.lookup_data()
+            curves = list(experiments.curves_of(experiment, data, name, sign).values())
             scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)
             found = predicted_ends(CurvePrior.of_curves(curves), curves, sign)
             for curve, end, variance in zip(curves, *found, strict=True):

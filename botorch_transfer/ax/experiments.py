@@ -1,4 +1,4 @@
-"""Reads Ax experiments: search space, metrics and their directions, failed and pending trials.
+"""Reads Ax experiments: search space, metrics and their directions, what became of trials, curves.
 
 Read this to see what counts as failed or pending, and what is optimized before all metrics are
 known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_parsed`` of an
@@ -7,17 +7,21 @@ known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import Arm, BatchTrial, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures, SearchSpace
 from ax.core.base_trial import BaseTrial
+from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
 from ax.core.parameter import DerivedParameter
 from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
+from pandas import DataFrame
+
+from botorch_transfer.curves.reading import Curve
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
@@ -140,6 +144,29 @@ def without_abandoned(
         for name, features in (pending or {}).items()
         if (kept := list(filter(is_awaited, features)))
     }
+
+
+def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> dict[int, Curve]:
+    """The learning curves of an experiment's trials, by trial.
+
+    Args:
+        experiment: The experiment.
+        data: Its data.
+        metric: The metric.
+        sign: The factor that makes it one to be maximized.
+
+    Returns:
+        The curves; none without data by progression.
+    """
+    if not data.has_step_column:
+        return {}
+    rows = data.full_df[data.full_df["metric_signature"] == metric].dropna(subset=[MAP_KEY])
+    curves, by_trial = dict[int, Curve](), rows.sort_values(MAP_KEY).groupby("trial_index")
+    for index, own in cast(Iterable[tuple[int, DataFrame]], by_trial):
+        is_complete = experiment.trials[index].status == TrialStatus.COMPLETED
+        steps, values = (own[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
+        curves[index] = Curve(steps, sign * values, not is_complete, row=index)
+    return curves
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:

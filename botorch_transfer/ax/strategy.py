@@ -1,7 +1,8 @@
-"""What users of Ax's ``Client`` need: the generation strategy, and the report on its models.
+"""What users of Ax's ``Client`` need: generation and early stopping, and the report on the models.
 
 :func:`register` tells Ax of generators, models and acquisition, and of what storage needs. This
-uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``.
+uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
+``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of its early stopping.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 from ax.adapter import registry
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
@@ -20,6 +22,7 @@ from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core import Experiment
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment_status import ExperimentStatus
+from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.exceptions.core import UserInputError
 from ax.generation_strategy.generation_node import GenerationNode
 from ax.generation_strategy.generation_strategy import GenerationStrategy
@@ -35,9 +38,10 @@ from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
+from botorch_transfer.ax.experiments import curves_of
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
-from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
+from botorch_transfer.curves import CurvePrior
 from botorch_transfer.model import TransferModel
 
 logger = logging.getLogger(__name__)
@@ -236,6 +240,69 @@ def _read(
     if isinstance(history, Mapping):
         return TransferHistory.from_tensors(history)
     return AuxiliaryHistory.from_experiments(history)
+
+
+class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
+    """Stops trials of Ax whose end, as old learning curves tell, will hardly be the best.
+
+    From the first trial on: see :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless`. The
+    objective needs data by progression. The whole prior is stored with the experiment.
+
+    Args:
+        prior: The prior, fitted to old curves of the objective's metric; or what
+            :meth:`to_dict` made of it.
+        probability: The probability of ending worse than the best from which on a trial is stopped.
+        **options: Those of Ax's ``BaseEarlyStoppingStrategy``.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> rows = [("monday", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
+        >>> old = DataFrame(rows, columns=["task", "loss", "epoch"])
+        >>> prior = CurvePrior.fit(old, outcome="loss", step="epoch", goal="min")
+        >>> strategy = TransferEarlyStoppingStrategy(prior)
+    """
+
+    def __init__(
+        self, prior: CurvePrior | Mapping[str, Any], probability: float = 0.95, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        if not isinstance(prior, CurvePrior):
+            tensors = {n: torch.tensor(v).double() for n, v in prior["tensors"].items()}
+            prior = CurvePrior(dict(prior["config"]), tensors)
+        self.prior, self.probability = prior, probability
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describes the strategy for JSON."""
+        tensors = {name: part.tolist() for name, part in self.prior.named_buffers()}
+        tensors.pop("outcome_scale_index")
+        names = "metric_signatures", "min_progression", "max_progression", "min_curves", "interval"
+        return {
+            "__type": type(self).__name__,
+            "prior": {"config": self.prior.config, "tensors": tensors},
+            "probability": self.probability,
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:
+        return False
+
+    def _should_stop_trials_early(
+        self, trial_indices: set[int], experiment: Experiment, current_node: Any = None
+    ) -> dict[int, str | None]:
+        metric, minimize = self._default_objective_and_direction(experiment=experiment)
+        data = self._lookup_and_validate_data(experiment, [metric])
+        if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
+            return {}
+        curves = curves_of(experiment, data, metric, -1.0 if minimize else 1.0)
+        reason = f"Ends worse than the best with a probability of {self.probability:g}."
+        return {
+            index: reason
+            for index in trial_indices & curves.keys()
+            if self.is_eligible(index, experiment, data.full_df)[0]
+            and self.prior.is_hopeless(
+                curves[index], [c for i, c in curves.items() if i != index], self.probability
+            )
+        }
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:

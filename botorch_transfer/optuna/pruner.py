@@ -109,8 +109,8 @@ class TransferPruner(BasePruner):
             history, (outcome, step, task, run) = self._history, self._columns
             if isinstance(history, OptunaHistory):
                 return history.curve_prior(study.study_name)
-            if not isinstance(history, DataFrame) or step is None:  # a prior of final outcomes
-                return None
+            if not isinstance(history, DataFrame) or step is None or history.empty:
+                return None  # a prior of final outcomes, or nothing
             goal: Any = "max" if sign > 0 else "min"
             return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
 

@@ -99,10 +99,12 @@ def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> No
     assert not second.should_prune()
 
 
-def test_without_old_curves_its_own_complete_trials_tell() -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_without_old_curves_its_own_complete_trials_tell(empty: bool) -> None:
     old = optuna.create_study(study_name="monday")
     old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
-    study = optuna.create_study(pruner=TransferPruner(old))
+    history, step = ([], "epoch") if empty else (old, None)
+    study = optuna.create_study(pruner=TransferPruner(history, step))
     states = tune(study, [0.1, 0.3, 0.2, 1.0])
     assert states[0] == TrialState.COMPLETE
     assert states[-1] == TrialState.PRUNED
