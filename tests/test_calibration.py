@@ -79,7 +79,8 @@ def test_tasks_that_resemble_each_other_gain():
 
 
 @pytest.mark.parametrize(
-    ("difference", "words"), [(0.5, "well"), (0.0, "hardly"), (-0.5, "worse than nothing would")]
+    ("difference", "words"),
+    [(0.5, "well"), (0.0, "hardly"), (-0.5, "worse than no old runs would")],
 )
 def test_the_sentence_follows_the_gain(difference, words):
     calibration = runs(("a", 0, "model", difference, 1.0, 0.9), ("a", 0, PLAIN, 0.0, 1.0, 0.9))

@@ -24,7 +24,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
-from botorch_transfer.calibration import Calibration, calibrate, can_be_calibrated
+from botorch_transfer.calibration import calibrate, can_be_calibrated
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
@@ -218,7 +218,9 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     """A sentence on all old tasks, and what is known of each."""
     sentences = []
     if can_be_calibrated(model):
-        sentences.append(_among_themselves(calibrate(model.prior, type(model))))
+        found = calibrate(model.prior, type(model))
+        num = found.runs["task"].nunique()
+        sentences.append(f"among themselves, {num} old tasks predict one another {found.verdict}")
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
@@ -248,12 +250,6 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
 def _sentence(parts: Sequence[str]) -> str:
     joined = "; ".join(parts)
     return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
-
-
-def _among_themselves(found: Calibration) -> str:
-    gain, num = found.gain(), found.runs["task"].nunique()
-    how = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than no old runs would"
-    return f"among themselves, {num} old tasks predict one another {how}"
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
