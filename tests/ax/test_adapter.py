@@ -364,13 +364,13 @@ def test_parameters_of_unknown_value_are_refused(make_client):
 
 
 def test_trials_of_old_experiments_that_were_abandoned_or_are_inactive_are_left_out(make_client):
-    old = old_experiment([C, GAMMA])
-    old.trials[0].mark_abandoned(unsafe=True)
-    adapter = with_history(make_client(), old)
-    assert len(sources_of(adapter)["old_loss"][0]) == 8
+    changed = old_experiment([C, GAMMA], name="changed")
+    changed.trials[0].mark_abandoned(unsafe=True)
+    adapter = with_history(make_client(), changed)
+    assert len(sources_of(adapter)["changed_loss"][0]) == 8
     client = make_client()
     inactive = AuxiliarySource(old_experiment([C, GAMMA], name="inactive"), is_active=False)
-    attach_history(client, [inactive, old])
+    attach_history(client, [inactive, old_experiment([C, GAMMA])])
     adapter = adapter_of(client, history=AuxiliaryHistory(["old"]))
     assert list(sources_of(adapter)) == ["old_loss"]
 
