@@ -501,8 +501,8 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
     new = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0), pruner=pruner)
     new.optimize(train, n_trials=4)
     assert set(states(new)) <= {TrialState.COMPLETE, TrialState.PRUNED}
-    assert new.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)
-    assert list(new.trials[0].params) == ["x"]
+    assert all(list(trial.params) == ["x"] for trial in new.trials)
+    assert _apart(new) > 1e-4
 
 
 # -------------------------------------------------------------------------------------- refusals
