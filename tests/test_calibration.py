@@ -198,6 +198,6 @@ def test_says_what_can_be_calibrated():
 
 
 def test_without_predictions_before_the_first_point_the_fewest_count():
-    calibration = calibrate(POPULATION, PopulationGP, points=[3, 5])
+    calibration = calibrate(POPULATION, PopulationGP, points=[3])
     assert calibration.gain() == calibration.gain(3)
     assert "after 3 points. " in str(calibration)

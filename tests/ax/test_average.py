@@ -90,9 +90,14 @@ def test_two_objectives(make_client, runs):
 
 
 def test_categories(make_client, mixed_runs):
-    client = make_client(mixed_space(), model=TransferGP, history=mixed_runs)
+    client = make_client(
+        mixed_space(),
+        model=TransferGP,
+        history=mixed_runs,
+        optimizer_options={"num_restarts": 1, "raw_samples": 16},
+    )
     losses = []
-    for _ in range(2):
+    for _ in range(4):
         ((trial, config),) = client.get_next_trials(1).items()
         losses.append(mixed_loss(config, 0.1))
         client.complete_trial(trial, {"loss": losses[-1]})

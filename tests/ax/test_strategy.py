@@ -179,18 +179,11 @@ def test_batch_trials_and_known_noise(make_client, runs):
     assert model.likelihood.noise.item() == pytest.approx((0.1 / std / units) ** 2)
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        (PretrainedGP, {"pretraining": {"steps": 20}}),
-        (GuardedTransferGP, {}),
-    ],
-)
-def test_other_models_with_a_table(make_client, complete, runs, model, options):
-    client = make_client(model=model, history=runs, **options)
+def test_a_guard_with_a_table(make_client, complete, runs):
+    client = make_client(model=GuardedTransferGP, history=runs)
     complete(client)
     complete(client)
-    assert isinstance(adapter_of(client).generator.surrogate.model, model)
+    assert isinstance(adapter_of(client).generator.surrogate.model, GuardedTransferGP)
 
 
 def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mixed_runs, tmp_path):
@@ -309,7 +302,7 @@ PAPER = {"hyperparameters": "paper"}
 """With the default hyperpriors, a second point on so smooth a loss also explores."""
 
 
-@pytest.mark.parametrize(("form", "sign"), [("table", 1), ("file", -1)])
+@pytest.mark.parametrize(("form", "sign"), [("file", -1)])
 def test_a_sum_of_metrics(make_client, options_of, runs, form, sign):
     """Of the loss alone C = 10 ** 1.1 is best; its cost, or its worth, moves that by a decade."""
     goals = {"loss": "min", "cost": "min" if sign < 0 else "max"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from botorch_transfer.memo import clear_memos
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
+from tests.optuna.worker import objective as slow_objective
 from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
 
@@ -458,9 +460,14 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
         open_study(storage, "new", seed=0)  # so that the tables are made once
-    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2"]
-    workers = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
-    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2", "1"]
+    other = subprocess.Popen(command)
+    for storage in storages:  # this process is the first worker, and starts with the other one
+        study = open_study(storage, "new", seed=0)
+        while not study.trials and other.poll() is None:
+            time.sleep(0.05)
+        study.optimize(slow_objective, n_trials=2)
+    assert other.wait(timeout=300) == 0
     for storage in storages:
         study = open_study(storage, "new", seed=0)
         assert states(study) == [TrialState.COMPLETE] * 4

@@ -50,7 +50,6 @@ KINDS = [
     "PopulationGP",
     "ScaMLGP",
     "RankWeightedGP",
-    "BoostedHierarchicalGP",
     "JointHierarchicalGP",
     "PretrainedGP",
     "FullyBayesianHyperpriorGP",
@@ -165,7 +164,7 @@ def test_names_stay_text(strange_page):
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
 def test_the_page_in_a_browser(strange_page):
     with Browser() as browser:
-        for width, dark in ((400, False), (1400, True), (2000, False)):
+        for width, dark in ((400, False), (2000, True)):
             browser.open(strange_page, width, dark)
             assert int(browser.run("document.body.dataset.drawn")) == 6
             assert browser.errors() == []
