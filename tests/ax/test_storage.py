@@ -33,7 +33,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     database = sqlite(folder / "ax.sqlite", create=True)
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(TargetGP, "num_restarts", 0)  # as in the fresh process
-    runs = runs.groupby("task", sort=False).head(5)
+    runs = runs[runs["task"] != "sunday"].groupby("task", sort=False).head(4)
     old = old_clients(runs, plain_space(), database)
     experiments = [experiment_of(client) for client in old]
     forms: dict[str, Any] = {
@@ -43,15 +43,17 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     }
     paths, clients, going_on = {}, {}, {}
     for form, options in forms.items():
+        stored = form == "experiments"
         name = f"{form} in a database"
-        clients[form] = client = make_client(name=name, storage_config=database, seed=None)
-        if form == "experiments":
+        where = database if stored else None
+        clients[form] = client = make_client(name=name, storage_config=where, seed=None)
+        if stored:
             attach_history(client, old)
+            paths[name] = str(folder / "copy.sqlite")
         client.set_generation_strategy(
             transfer_generation_strategy(**options, optimizer_options=FAST)
         )
         go_on(client, 2)
-        paths[name] = str(folder / "copy.sqlite")
         paths[form] = str(folder / f"{form}.json")
         client.save_to_json_file(paths[form])
     shutil.copy(folder / "ax.sqlite", folder / "copy.sqlite")
@@ -69,10 +71,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     return paths, going_on, found, old
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["table", "file", "table in a database", "file in a database", "experiments in a database"],
-)
+@pytest.mark.parametrize("name", ["table", "file", "experiments in a database"])
 def test_a_fresh_process_suggests_the_same(stored, name):
     _, going_on, found, _ = stored
     np.testing.assert_allclose(np.log(found[name]), np.log(going_on[name]), rtol=0, atol=1e-6)

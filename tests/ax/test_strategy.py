@@ -325,7 +325,9 @@ def test_a_constraint_from_below(make_client, options_of, runs, form):
         constraints=["cost >= 4.5"],
         **options_of(form, runs, plain_space(), {"loss": "min", "cost": "max"}),
     )
-    log_step(client)
+    trial = client.attach_trial({"C": 10.0**2.6, "gamma": 0.01})
+    loss = plain_loss({"C": 10.0**2.6, "gamma": 0.01}, 0.1)
+    client.complete_trial(trial, {"loss": loss, "cost": 4.6})
     C, _ = log_step(client)
     assert 2.4 < C < 2.8
     assert models_of(client) == [ScaMLGP, ScaMLGP]

@@ -72,6 +72,8 @@ class TestBasic(BasicSamplerTestCase):
             distributions = trial.distributions
         return _sampler(drawn_history(distributions))
 
+    test_single_parameter_objective: Any = None  # each kind is in the combinations
+
     @_paired(BasicSamplerTestCase.test_combination_of_different_distributions_objective)
     def test_combination_of_different_distributions_objective(
         self, sampler: Any, suggest_method_x: Any, suggest_method_y: Any
