@@ -442,8 +442,8 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """The other trials of the study that count."""
-    trials = study.get_trials(deepcopy=False, states=_STATES)
+    """The other trials of the study that count, those of all brackets under Hyperband."""
+    trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
 

@@ -487,7 +487,10 @@ def test_killed_study_goes_on(tmp_path: Path, asked: list[dict[str, Any]]):
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
-    """Old studies and the new one hold more than trials; a bracket shows a part of the trials."""
+    """Old studies and the new one hold more than trials; a bracket shows a part of the trials.
+
+    What another bracket has tried is not tried again.
+    """
     note = {"dashboard:note:0": "why", "artifacts:1": '{"filename": "model.pt"}'}
 
     def train(trial: Trial) -> float:
