@@ -84,12 +84,17 @@ class Calibration:
         by_model = seen.pivot(index="task", columns="model", values="log_density")
         return float((by_model[MODEL] - by_model[PLAIN]).median())
 
+    @property
+    def verdict(self) -> str:
+        """How well source tasks predict one another, in words."""
+        gain = self.gain()
+        return "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than no old runs would"
+
     def __str__(self) -> str:
         """One sentence for a report."""
         tasks, gain = self.runs["task"].nunique(), self.gain()
         z = float(cast(Any, self.summary().loc[(MODEL, self.fewest), "z"]))
-        verdict = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than nothing would"
-        how = f"{verdict} after {self.fewest} points" if self.fewest else verdict
+        how = f"{self.verdict} after {self.fewest} points" if self.fewest else self.verdict
         return (
             f"The {tasks} source tasks predict one another {how}. Unseen outcomes are "
             f"{math.exp(gain):.2g} times as probable as under a plain GP, and errors are {z:.1f} "

@@ -11,7 +11,7 @@ and marker tell them apart.
 from __future__ import annotations
 
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,12 @@ from botorch_transfer.curves.prior import WIDTH_90, CurvePrior
 from botorch_transfer.curves.reading import full_length
 from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.report import ALL_SOURCES
-from botorch_transfer.search_space import Parameter, SearchSpace, SimplexParameter
+from botorch_transfer.search_space import (
+    FloatParameter,
+    Parameter,
+    SearchSpace,
+    SimplexParameter,
+)
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -234,9 +239,8 @@ def plot_slice(
 
     Raises:
         ImportError: If matplotlib is missing.
-        TypeError: If ``dimension`` is no index, or a name without a search space.
-        ValueError: If the model is a batch of models or has no such input, bounds or anchor have
-            another shape, or the parameter is a composition.
+        ValueError: If the model is a batch of models or has no such input or parameter, bounds or
+            anchor have another shape, or the parameter is a composition.
 
     Example:
         >>> lr = FloatParameter("lr", 1e-4, 1.0, log=True)
@@ -247,51 +251,49 @@ def plot_slice(
     """
     if not is_ensemble(model):
         _check_single(model)
-    space = bounds if isinstance(bounds, SearchSpace) else None
     if goal not in ("max", "min"):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
-    bounds = bounds if space is None else cast(SearchSpace, bounds).bounds
-    if not isinstance(bounds, Tensor) or bounds.dim() != 2 or len(bounds) != 2:
+    if isinstance(bounds, SearchSpace):
+        space, (lower, upper) = bounds, bounds.bounds
+    elif isinstance(bounds, Tensor) and bounds.dim() == 2 and len(bounds) == 2:
+        ends, (lower, upper) = bounds.T.tolist(), bounds
+        space = SearchSpace([FloatParameter(f"input {i}", *pair) for i, pair in enumerate(ends)])
+    else:
         found = tuple(bounds.shape) if isinstance(bounds, Tensor) else type(bounds).__name__
         raise ValueError(
             f"bounds are {found}: give a search space, or a 2 x d tensor of lower and upper bounds."
         )
-    dim = bounds.shape[-1]
-    parameter = _parameter(space, dimension, dim)
-    if isinstance(anchor, DataFrame) and space is not None and len(anchor) == 1:
+    parameter = _parameter(space, dimension)
+    if isinstance(anchor, DataFrame) and space is bounds and len(anchor) == 1:
         anchor = space.encode(anchor)[0]
-    if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != (dim,)):
-        found = tuple(anchor.shape) if isinstance(anchor, Tensor | DataFrame) else anchor
+    if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != lower.shape):
+        shape = tuple(anchor.shape) if isinstance(anchor, Tensor | DataFrame) else anchor
         raise ValueError(
-            f"anchor has the shape {found}: give one value an input, {dim} in all, or a table of "
-            "one row with a search space."
+            f"anchor has the shape {shape}: give one value an input, {space.dim} in all, or a "
+            "table of one row with a search space."
         )
     ax = _axes(ax, figsize=(5.5, 3.6))
     X, Y = _target_points(model)
     if anchor is None:
-        anchor = X[Y.argmax()] if len(Y) else bounds.mean(dim=0)
-    if space is not None and parameter is not None:
-        line = parameter_line(space, parameter, num_points)
-    else:
-        assert isinstance(dimension, int)
-        lower, upper = bounds[:, dimension].tolist()
-        line = _number_line(dimension % dim, lower, upper, num_points)
+        anchor = X[Y.argmax()] if len(Y) else (lower + upper) / 2
+    line = parameter_line(space, parameter, num_points)
     points = anchor.repeat(len(line.values), 1)
-    points[:, line.columns] = line.values.to(points)
-    if space is not None:
+    start, width = lower[line.columns], (upper - lower)[line.columns]
+    points[:, line.columns] = (start + width * line.values.to(start)).to(points)
+    if space is bounds:
         points = space.round(points)  # a choice may switch other parameters on and off
     sign = 1.0 if goal == "max" else -1.0
     look = _look(model)
     looks = [style for style in SOURCE_LINES if style[0] != look.color]
     slices = _source_slices(model, points, min(max_tasks, len(looks)))
-    own: Any = [sign * Y] if dim == 1 else []
+    own: Any = [sign * Y] if space.dim == 1 else []
     means: list[Tensor] = []
     for (name, posterior), (color, style) in zip(slices, looks, strict=False):
         mean, _ = _band(ax, line, posterior, name, color, style, sign)
         means.append(mean)
     mean, half = _band(ax, line, model.posterior(points), "target", look.color, "-", sign)
-    if dim == 1 and len(Y):
-        at = line.place(X[:, 0])
+    if space.dim == 1 and len(Y):
+        at = np.interp(((X - lower) / (upper - lower))[:, 0].cpu(), line.values[:, 0], line.x)
         ax.plot(at, (sign * Y).cpu(), "o", color=BLACK, markersize=4, label="target data")
     own = torch.cat([values.cpu() for values in (*own, mean - half, mean + half)])
     ax.set_ylim(*_limits(own, torch.cat([own, *means])))
@@ -315,7 +317,16 @@ def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
 
 
 class Line(NamedTuple):
-    """The points of a slice: input columns and their values, and where they are on the axis."""
+    """The points of a slice: input columns and their values in the unit cube, and their places.
+
+    Args:
+        name: The parameter.
+        columns: Its columns of the encoding.
+        values: A ``k x c`` tensor of values in these columns.
+        x: Their places on the axis.
+        ticks: Names of choices, which stand side by side; ``None`` for numbers.
+        log: Whether the axis is logarithmic.
+    """
 
     name: str
     columns: list[int]
@@ -323,16 +334,6 @@ class Line(NamedTuple):
     x: Any
     ticks: list[str] | None = None
     log: bool = False
-    joined: bool = True
-
-    def place(self, inputs: Tensor) -> Any:
-        """Where values of the only column are on the axis."""
-        return np.interp(inputs.cpu().numpy(), self.values[:, 0].numpy(), self.x)
-
-
-def _number_line(column: int, lower: float, upper: float, num_points: int) -> Line:
-    x = torch.linspace(lower, upper, num_points, dtype=torch.double)
-    return Line(f"input {column}", [column], x.unsqueeze(-1), x.numpy())
 
 
 def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> Line:
@@ -348,18 +349,16 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     """
     columns = space.feature_indices[parameter.name]
     if parameter.size is None or parameter.size > num_points:
-        unit = np.linspace(0.0, 1.0, num_points)[:, None]
-        parameter_values = parameter.decode(unit)[parameter.name]
         # Integers are rounded: their places are those of the values.
-        unit = parameter.encode(parameter_values.to_frame())
+        unit = parameter.encode(parameter.decode(np.linspace(0.0, 1.0, num_points)[:, None]))
     else:
         unit = parameter.unit_grid()
-        parameter_values = parameter.decode(unit)[parameter.name]
+    parameter_values = parameter.decode(unit)[parameter.name]
     numeric = len(columns) == 1 and parameter_values.map(_is_number).all()
     values = torch.from_numpy(np.asarray(unit))
     if not numeric:
         x, ticks = np.arange(len(unit)), [str(value) for value in parameter_values]
-        return Line(parameter.name, columns, values, x, ticks, joined=False)
+        return Line(parameter.name, columns, values, x, ticks)
     numbers = parameter_values.to_numpy(dtype=np.float64)
     log = getattr(parameter, "log", False) is True
     return Line(parameter.name, columns, values, numbers, log=log)
@@ -369,34 +368,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
 
 
-def _parameter(space: SearchSpace | None, dimension: Any, dim: int) -> Parameter | None:
-    """The parameter that varies; ``None`` without a search space."""
-    if isinstance(dimension, str) and space is not None:
-        named = [p for p in space.parameters if dimension in (p.name, *p.columns)]
-        if not named:
-            raise ValueError(
-                f"The search space has no parameter {dimension!r}: use one of "
-                f"{', '.join(p.name for p in space.parameters)}."
-            )
-        parameter = named[0]
-    else:
-        if not isinstance(dimension, int):
-            raise TypeError(
-                f"dimension is {dimension!r}: give the index of an input; or the name of a "
-                "parameter, and the search space in place of bounds."
-            )
-        if not -dim <= dimension < dim:
-            raise ValueError(f"There is no input {dimension}: bounds are of {dim}.")
-        if space is None:
-            return None
-        places = space.feature_indices
-        parameter = next(p for p in space.parameters if dimension % dim in places[p.name])
-    if isinstance(parameter, SimplexParameter):
+def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
+    """The parameter that varies, by the name of it or of a column, or by the index of an input."""
+    key, places = dimension, space.feature_indices
+    if isinstance(key, int) and -space.dim <= key < 0:
+        key += space.dim
+    named = [p for p in space.parameters if key in (p.name, *p.columns, *places[p.name])]
+    if not named:
+        kind = "input" if isinstance(key, int) else "parameter"
+        names = ", ".join(p.name for p in space.parameters)
+        raise ValueError(f"There is no {kind} {dimension!r}: use one of {names}.")
+    if isinstance(named[0], SimplexParameter):
         raise ValueError(
-            f"The parameter {parameter.name!r} is a composition, whose shares vary together: draw "
-            "a slice along another one."
+            f"The parameter {named[0].name!r} is a composition, whose shares vary together: draw a "
+            "slice along another one."
         )
-    return parameter
+    return named[0]
+
+
+def leave_one_out(model: Any) -> tuple[Tensor, Tensor]:
+    """Means and variances of each target point by the others, ``n`` tensors, noise included."""
+    own: Any = getattr(model, "loo_posterior", None)
+    posterior: Any = loo_cv(model).posterior if own is None else own()
+    mean, variance = predicted_moments(posterior)
+    return mean.detach().flatten(), variance.detach().flatten()
 
 
 @torch.no_grad()
@@ -430,9 +425,8 @@ def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None)
         raise ValueError("Leave-one-out predictions need two target points or more.")
     ax = _axes(ax, figsize=(4, 4))
     _, Y = _target_points(model)
-    own: Any = getattr(model, "loo_posterior", None)
-    posterior: Any = loo_cv(model).posterior if own is None else own()
-    mean, half = posterior.mean.flatten(), WIDTH_95 * posterior.variance.flatten().sqrt()
+    mean, variance = leave_one_out(model)
+    half = WIDTH_95 * variance.sqrt()
     hit = (Y - mean).abs() <= half
     points = torch.stack([Y, mean, half]).cpu()
     for chosen, marker, color in ((hit, "o", _look(model).color), (~hit, "x", VERMILLION)):
@@ -621,7 +615,7 @@ def _band(
     """Draws a posterior, and returns its mean and half the width of its band."""
     mean, variance = (part.cpu() for part in predicted_moments(posterior))
     mean, half = sign * mean, WIDTH_95 * variance.sqrt()
-    if line.joined:
+    if line.ticks is None:
         ax.plot(line.x, mean, color=color, linestyle=style, label=label)
         # Bands of sources are light: several lie upon one another.
         alpha = 0.25 if label == "target" else 0.08

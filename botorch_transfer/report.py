@@ -129,24 +129,14 @@ def _report_on_sources(
     sources = informed.prior
     predicted, explained = source_shares(model, sources)
     findings, factors, slopes = _findings(model, sources)
-    verdicts = [
-        source_verdict(finding, share)
-        for finding, share in zip(findings, predicted.tolist(), strict=True)
-    ]
     inverted, helpful = factors.unbind(dim=-1)
-    whole = history_verdict(findings, helpful.tolist(), predicted.tolist())
+    columns = [predicted, explained, informed.weights, slopes, helpful, inverted]
     report = pd.DataFrame(
-        {
-            "prediction": predicted.tolist(),
-            "variance": explained.tolist(),
-            "weight": informed.weights.tolist(),
-            "slope": slopes.tolist(),
-            "helpful": helpful.tolist(),
-            "inverted": inverted.tolist(),
-            "verdict": verdicts,
-        },
+        {name: part.tolist() for name, part in zip(REPORT_COLUMNS, columns, strict=False)},
         index=list(sources.task_names),
     )
+    report["verdict"] = list(map(source_verdict, findings, report["prediction"]))
+    whole = history_verdict(findings, helpful.tolist(), predicted.tolist())
     # All sources together have no slope.
     total = [float(predicted.sum()), float(explained.sum()), weight, np.nan, np.nan, np.nan, whole]
     return pd.concat([report, pd.DataFrame([total], index=[ALL_SOURCES], columns=REPORT_COLUMNS)])

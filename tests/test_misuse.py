@@ -286,14 +286,18 @@ def test_no_model_takes_none_for_no_evaluations(model_class, prior):
 PICTURES = {
     "dimension by name": (
         lambda model: plot_slice(model, BOUNDS, dimension="lr"),
-        TypeError,
-        "dimension is 'lr': give the index",
+        ValueError,
+        "no parameter 'lr': use one of input 0, input 1",
     ),
-    "dimension 1.5": (lambda model: plot_slice(model, BOUNDS, 1.5), TypeError, "give the index"),
+    "dimension 1.5": (
+        lambda model: plot_slice(model, BOUNDS, 1.5),
+        ValueError,
+        "use one of input 0",
+    ),
     "dimension 2": (
         lambda model: plot_slice(model, BOUNDS, 2),
         ValueError,
-        "no input 2: bounds are",
+        "no input 2: use one of input 0",
     ),
     "no bounds": (
         lambda model: plot_slice(model, None),

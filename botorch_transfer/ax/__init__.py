@@ -14,8 +14,8 @@ except ImportError as error:
 from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
 from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.model_inputs import locate_prior
-from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
 from botorch_transfer.ax.strategy import (
+    TransferEarlyStoppingStrategy,
     TransferGenerators,
     register,
     transfer_generation_strategy,

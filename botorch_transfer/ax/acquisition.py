@@ -17,10 +17,9 @@ private ``_model``, ``_objective_weights``, ``_outcome_constraints`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
 from ax.core.search_space import SearchSpaceDigest
@@ -42,7 +41,7 @@ class AvoidingAcquisition(AcquisitionFunction):
 
     Otherwise a model with a clear optimum would suggest the same point again and again until an
     outcome from there contradicts it. Within a radius of a point to avoid, the acquisition goes
-    down to a ``floor``, which it reaches at the point itself: a hard form of local penalization
+    down to a floor, which it reaches at the point itself: a hard form of local penalization
     [Gonzalez2016batch]_. Elsewhere it is unchanged.
 
     .. code-block:: text
@@ -50,8 +49,9 @@ class AvoidingAcquisition(AcquisitionFunction):
         t(x, a) = min(1, ‖x - a‖² / radius²)
         floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
 
-    It is smooth, for gradient-based optimizers. Distances are in units of the space's widths; any
-    two categories are a whole width apart, as one input or one-hot. One-hot inputs are rounded, as
+    The floor is the least value at some reference points, found anew as pending points change: they
+    may lower the acquisition everywhere. Distances are in units of the space's widths; any two
+    categories are a whole width apart, as one input or one-hot. One-hot inputs are rounded, as
     suggestions are later: otherwise a point between categories would count as far away, and then be
     rounded to the point to avoid. Pending points, also those of the same batch, are avoided too.
 
@@ -59,11 +59,9 @@ class AvoidingAcquisition(AcquisitionFunction):
         acquisition: Another acquisition function.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
         X_avoid: A ``p x d`` tensor of inputs to avoid; NaN in columns of inactive parameters.
-        radii: A ``p`` tensor of distances.
-        pending_radius: The distance from pending points.
+        radius: How far to stay away.
+        reference: An ``r x d`` tensor of inputs all over the space.
         categorical: The indices of inputs that have no order.
-        floor: The value at points to avoid: one that most other points exceed. Or a function that
-            finds it, of an acquisition function: pending points may lower that everywhere.
         one_hot_blocks: For each one-hot choice, the indices of its inputs.
 
     Example:
@@ -71,9 +69,9 @@ class AvoidingAcquisition(AcquisitionFunction):
         >>> X = torch.rand(6, 2, dtype=torch.double)
         >>> mean = PosteriorMean(SingleTaskGP(X, X.sum(-1, keepdim=True)))
         >>> bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
-        >>> avoiding = AvoidingAcquisition(mean, bounds, X[:1], torch.tensor([0.1]), floor=-3.0)
-        >>> avoiding(X[:1].unsqueeze(-2)).item()
-        -3.0
+        >>> avoiding = AvoidingAcquisition(mean, bounds, X[:1], radius=0.1, reference=X)
+        >>> bool(avoiding(X[:1].unsqueeze(-2)) == mean(X.unsqueeze(-2)).min())
+        True
     """
 
     def __init__(
@@ -81,27 +79,22 @@ class AvoidingAcquisition(AcquisitionFunction):
         acquisition: AcquisitionFunction,
         bounds: Tensor,
         X_avoid: Tensor,
-        radii: Tensor,
-        pending_radius: float = 0.0,
+        radius: float,
+        reference: Tensor,
         categorical: Sequence[int] = (),
-        floor: float | Callable[[AcquisitionFunction], Tensor] = 0.0,
         one_hot_blocks: Sequence[Sequence[int]] = (),
     ) -> None:
         super().__init__(acquisition.model)
-        self.acquisition = acquisition
+        self.acquisition, self.X_avoid = acquisition, X_avoid
+        self.radius, self.reference = radius, reference
+        self.categorical, self.one_hot = list(categorical), list(map(list, one_hot_blocks))
         widths = bounds[1] - bounds[0]
         self.widths = torch.where(widths > 0, widths, 1.0)
-        self.X_avoid = X_avoid
-        self.radii = radii
-        self.pending_radius = pending_radius
-        self.categorical = list(categorical)
-        self._floor = floor
-        self._update_floor()
-        self.one_hot = [list(block) for block in one_hot_blocks]
         for block in self.one_hot:  # two categories differ in two inputs
             self.widths[block] = math.sqrt(2)
         # Analytic acquisition functions have no ``X_pending``.
         self.X_pending: Any = getattr(acquisition, "X_pending", None)
+        self._update_floor()
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Sets the pending inputs.
@@ -113,9 +106,9 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.X_pending = X_pending
         self._update_floor()
 
+    @torch.no_grad()
     def _update_floor(self) -> None:
-        floor = self._floor
-        self.floor = floor(self.acquisition) if callable(floor) else floor
+        self.floor = self.acquisition(self.reference.unsqueeze(-2)).min()
 
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates the acquisition.
@@ -126,20 +119,16 @@ class AvoidingAcquisition(AcquisitionFunction):
         Returns:
             A ``batch_shape`` tensor of values.
         """
-        avoid, radii = self.X_avoid.to(X), self.radii.to(X)
-        if self.X_pending is not None and self.pending_radius > 0:
+        avoid = self.X_avoid.to(X)
+        if self.X_pending is not None:
             avoid = torch.cat([avoid, self.X_pending.to(X)])
-            radii = torch.cat([radii, radii.new_full((len(self.X_pending),), self.pending_radius)])
         X = _round_one_hot(X, self.one_hot)
-        matters = ~avoid.isnan()
-        parts = ((X.unsqueeze(-2) - avoid.nan_to_num()) / self.widths.to(X)).square() * matters
-        if self.categorical:
-            differ = (parts[..., self.categorical] > 0).to(X)
-            parts = parts.index_copy(-1, torch.tensor(self.categorical, device=X.device), differ)
-        near = (parts.sum(dim=-1) / radii.square()).clamp(max=1.0)
+        parts = ((X.unsqueeze(-2) - avoid.nan_to_num()) / self.widths.to(X)).square()
+        parts = parts * ~avoid.isnan()
+        parts[..., self.categorical] = (parts[..., self.categorical] > 0).to(X)
+        near = (parts.sum(dim=-1) / self.radius**2).clamp(max=1.0)
         factors = (near * (2 - near)).flatten(start_dim=-2)
-        value = self.acquisition(X)
-        return self.floor + (value - self.floor) * factors.prod(dim=-1)
+        return self.floor + (self.acquisition(X) - self.floor) * factors.prod(dim=-1)
 
 
 def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
@@ -164,13 +153,12 @@ class TransferAcquisition(Acquisition):
 
     def _instantiate_acquisition(self) -> None:
         model, weights = self._model, self._objective_weights
+        reference = self._spread_out(self.search_space_digest, None)
         acquisition: AcquisitionFunction | None = None
         if self.X_observed is None:
-            reference = self._spread_out(self.search_space_digest, None)
             given = self._outcome_constraints, self.X_pending
             acquisition = PriorUpperConfidenceBound(model, weights, *given, X_reference=reference)
         elif self._is_plain_improvement():
-            reference = self._spread_out(self.search_space_digest, None)
             acquisition = noisy_improvement(model, weights, self.X_observed, X_reference=reference)
         if acquisition is None:
             super()._instantiate_acquisition()
@@ -213,19 +201,12 @@ class TransferAcquisition(Acquisition):
             self._tensor(self.options.get(kind, [])).view(-1, len(search_space_digest.bounds))
             for kind in ("failed", "succeeded", "abandoned", "pending")
         )
-        past = torch.cat([failed, abandoned])
-        avoid = torch.cat([past, waiting])
+        avoid = torch.cat([failed, abandoned, waiting])
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or len(avoid) > 0):
-            # The floor is a high quantile of the acquisition, except where few other points may
-            # exceed it: within constraints, or among few categories of which some failed.
-            constrained = inequality_constraints or kwargs.get("equality_constraints")
-            categories = _one_hot_blocks(search_space_digest.feature_names)
-            hierarchical = bool(avoid.isnan().any())
-            share = 0.0 if constrained or categories or hierarchical else 0.9
             if len(failed):
                 self.acqf = self._feasible(search_space_digest, succeeded, failed)
-            self.acqf = self._avoiding(search_space_digest, past, waiting, fixed_features, share)
+            self.acqf = self._avoiding(search_space_digest, avoid, fixed_features)
             # In discrete spaces, Ax excludes these points themselves.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
@@ -253,39 +234,18 @@ class TransferAcquisition(Acquisition):
         return FeasibleAcquisition(self.acqf, feasibility)
 
     def _avoiding(
-        self,
-        space: SearchSpaceDigest,
-        past: Tensor,
-        pending: Tensor,
-        fixed_features: dict[int, float] | None,
-        share: float,
+        self, space: SearchSpaceDigest, avoid: Tensor, fixed_features: dict[int, float] | None
     ) -> AvoidingAcquisition:
-        bounds = self._tensor(space.bounds).T
-        # Larger radii before the first outcome.
+        # A larger radius before the first outcome.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
-        shares = (0.05, 0.05) if self.X_observed is None else (0.01, 0.02)
-        past_radius, pending_radius = (math.sqrt(dim) * share for share in shares)
-        radii = past.new_tensor([past_radius] * len(past) + [pending_radius] * len(pending))
-        if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
-            # In discrete spaces, only the points themselves are avoided.
-            gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
-            shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
-            step = 0.9 * float(min(shortest, default=1.0))
-            radii, pending_radius = radii.clamp(max=step), min(pending_radius, step)
-        reference = self._spread_out(space, fixed_features).unsqueeze(-2)
-
-        @torch.no_grad()
-        def floor(acquisition: AcquisitionFunction) -> Tensor:
-            return acquisition(reference).quantile(share)
-
+        radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         return AvoidingAcquisition(
             self.acqf,
-            bounds,
-            torch.cat([past, pending]),
-            radii,
-            pending_radius,
+            self._tensor(space.bounds).T,
+            avoid,
+            radius,
+            self._spread_out(space, fixed_features),
             space.categorical_features,
-            floor,
             _one_hot_blocks(space.feature_names),
         )
 

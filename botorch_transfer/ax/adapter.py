@@ -40,7 +40,6 @@ from botorch_transfer.ax.model_inputs import (
     load_prior_file,
     prior_moments,
 )
-from botorch_transfer.ax.stopping import curves_of
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 
@@ -198,15 +197,12 @@ class TransferAdapter(TorchAdapter):
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
         """Each different point, in the order of the columns; NaN in columns that do not matter."""
-        rows: dict[str, list[float]] = {}
+        rows = []
         for feature in features:
-            point: dict[str, Any] = {
-                **feature.parameters,
-                **dict.fromkeys(self._inactive(feature), math.nan),
-            }
-            row = [float(point[name]) for name in self.parameters]
-            rows[str(row)] = row
-        return list(rows.values())
+            inactive = dict.fromkeys(self._inactive(feature), math.nan)
+            point: dict[str, Any] = {**feature.parameters, **inactive}
+            rows.append([float(point[name]) for name in self.parameters])
+        return list({str(row): row for row in rows}.values())
 
     def _inactive(self, feature: ObservationFeatures) -> set[str]:
         """The columns of parameters that are inactive at a point; Ax fills them with values."""
@@ -244,15 +240,16 @@ class TransferAdapter(TorchAdapter):
         for name in known.keys() & {*names, *wanted}:
             called: Any = {"feature_names": parameters, "outcome_names": [name]}
             dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
-            datasets[name] = TransferDataset(
+            extended = TransferDataset(
                 dataset.X,
                 dataset.Y,
                 Yvar=dataset.Yvar,
                 group_indices=dataset.group_indices,
-                transferred=self._transferred(name, parameters),
-                added=added.get(name),
                 **called,
             )
+            extended.transferred = self._transferred(name, parameters)
+            extended.added = added.get(name)
+            datasets[name] = extended
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]
         return [datasets[name] for name in ordered], ordered, every
@@ -274,7 +271,8 @@ class TransferAdapter(TorchAdapter):
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         for name in observed["mean"].columns:
             sign = self._sign(name)
-            curves = list(curves_of(experiment, experiment.lookup_data(), name, sign).values())
+            data = experiment.lookup_data()
+            curves = list(experiments.curves_of(experiment, data, name, sign).values())
             scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)
             found = predicted_ends(CurvePrior.of_curves(curves), curves, sign)
             for curve, end, variance in zip(curves, *found, strict=True):

@@ -120,24 +120,20 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
     while waiting:
         name, condition = waiting.pop(0)
-        parameter = search_space.parameters[name]
-        if parameter.is_hierarchical:
-            for value, dependents in parameter.dependents.items():
-                fixed = isinstance(parameter, FixedParameter)
+        p = search_space.parameters[name]
+        if p.is_hierarchical:
+            for value, dependents in p.dependents.items():
+                fixed = isinstance(p, FixedParameter)
                 waiting += [(each, condition if fixed else {name: value}) for each in dependents]
-        if isinstance(parameter, ChoiceParameter):
-            found.append(own.CategoricalParameter(name, parameter.values, condition))
-        elif isinstance(parameter, RangeParameter):
-            found.append(_own_range(parameter, condition))
+        if isinstance(p, ChoiceParameter):
+            found.append(own.CategoricalParameter(name, p.values, condition))
+        elif isinstance(p, RangeParameter) and p.python_type is int:
+            ends = int(p.lower), int(p.upper)
+            found.append(own.IntegerParameter(name, *ends, p.log_scale, condition))
+        elif isinstance(p, RangeParameter):
+            scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
+            found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
     return own.SearchSpace(found)
-
-
-def _own_range(parameter: RangeParameter, condition: Any) -> own.Parameter:
-    name, lower, upper, log = parameter.name, parameter.lower, parameter.upper, parameter.log_scale
-    if parameter.python_type is int:
-        return own.IntegerParameter(name, int(lower), int(upper), log, condition)
-    scale: Literal["1-x"] | bool = "1-x" if parameter.logit_scale else log
-    return own.FloatParameter(name, lower, upper, scale, condition)
 
 
 def _runs(
@@ -165,14 +161,12 @@ def _runs(
     frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
     for parameter in known.parameters:
         if isinstance(parameter, own.CategoricalParameter) and parameter.name in frame:
-            column = frame[parameter.name]
-            frame[parameter.name] = [_choice(parameter.values, value) for value in column]
+            # The choice that a cell means; the cell itself if there is none.
+            frame[parameter.name] = [
+                next((choice for choice in parameter.values if _same(choice, cell)), cell)
+                for cell in frame[parameter.name]
+            ]
     return frame
-
-
-def _choice(values: Sequence[Any], value: Any) -> Any:
-    """The choice that a value of the table means; the value itself if there is none."""
-    return next((choice for choice in values if _same(choice, value)), value)
 
 
 def _same(choice: Any, value: Any) -> bool:
@@ -224,15 +218,13 @@ def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]
     Returns:
         One label a column: the name, how it is scaled, and of a choice its values.
     """
-    return [_label(name, search_space) for name in parameters]
-
-
-def _label(column: str, search_space: SearchSpace) -> str:
-    origin = max(filter(column.startswith, search_space.parameters), key=len)
-    raw = search_space.parameters[origin]
-    if isinstance(raw, ChoiceParameter):
-        return f"{column} of {raw.values}"
-    return f"log {column}" if isinstance(raw, RangeParameter) and raw.log_scale else column
+    space, labels = search_space.parameters, list[str]()
+    for column in parameters:
+        raw = space[max(filter(column.startswith, space), key=len)]
+        is_log = isinstance(raw, RangeParameter) and raw.log_scale
+        of = f" of {raw.values}" if isinstance(raw, ChoiceParameter) else ""
+        labels.append(f"log {column}" if is_log else f"{column}{of}")
+    return labels
 
 
 def refuse_other_inputs(

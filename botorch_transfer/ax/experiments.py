@@ -1,4 +1,4 @@
-"""Reads Ax experiments: search space, metrics and their directions, failed and pending trials.
+"""Reads Ax experiments: search space, metrics and their directions, what became of trials, curves.
 
 Read this to see what counts as failed or pending, and what is optimized before all metrics are
 known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_parsed`` of an
@@ -7,16 +7,21 @@ known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import Arm, BatchTrial, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures, SearchSpace
 from ax.core.base_trial import BaseTrial
+from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
 from ax.core.parameter import DerivedParameter
+from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
+from pandas import DataFrame
+
+from botorch_transfer.curves.reading import Curve
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
@@ -63,6 +68,14 @@ def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None
         )
 
 
+FATES = {
+    TrialStatus.FAILED: "failed",
+    TrialStatus.ABANDONED: "abandoned",
+    TrialStatus.COMPLETED: "succeeded",
+}
+"""What became of the arms of trials that have ended; others say nothing."""
+
+
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
     """Sorts the arms within bounds by what became of them.
 
@@ -74,30 +87,18 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         ``"pending"``, which Ax's own list lacks where a constraint is violated by a rounding error.
         What succeeded in one trial did not fail, and was not abandoned, in another one.
     """
-    found: dict[str, dict[str, Arm]] = {
-        fate: {} for fate in ("failed", "abandoned", "pending", "succeeded")
-    }
+    found: dict[str, dict[str, Arm]] = {fate: {} for fate in (*FATES.values(), "pending")}
     for trial in experiment.trials.values():
         abandoned = {arm.signature for arm in _abandoned(trial)}
         for arm in filter(lambda arm: _in_bounds(experiment, arm), trial.arms):
-            fate = "abandoned" if arm.signature in abandoned else _fate(trial)
+            otherwise = None if trial.status.is_terminal else "pending"
+            fate = "abandoned" if arm.signature in abandoned else FATES.get(trial.status, otherwise)
             if fate is not None:
                 found[fate][arm.signature] = arm
     for fate in ("failed", "abandoned"):
         for signature in found["succeeded"]:
             found[fate].pop(signature, None)
     return {fate: list(arms.values()) for fate, arms in found.items()}
-
-
-def _fate(trial: BaseTrial) -> str | None:
-    status = trial.status
-    if not status.is_terminal:
-        return "pending"
-    if status.is_failed:
-        return "failed"
-    if status.is_abandoned:
-        return "abandoned"
-    return "succeeded" if status.is_completed else None
 
 
 def _abandoned(trial: BaseTrial) -> list[Arm]:
@@ -131,19 +132,41 @@ def without_abandoned(
     Returns:
         The arms that still run, by metric.
     """
-    trials = experiment.trials.values()
-    abandoned = {t.index for t in trials if t.status.is_abandoned}
-    arms = {(t.index, Arm(arm.parameters).signature) for t in trials for arm in _abandoned(t)}
+    fates = arms_by_fate(experiment)
+    abandoned, awaited = ({arm.signature for arm in fates[f]} for f in ("abandoned", "pending"))
+    gone = abandoned - awaited
 
     def is_awaited(features: ObservationFeatures) -> bool:
-        arm = (features.trial_index, Arm(features.parameters).signature)
-        return features.trial_index not in abandoned and arm not in arms
+        return Arm(features.parameters).signature not in gone
 
     return {
         name: kept
         for name, features in (pending or {}).items()
         if (kept := list(filter(is_awaited, features)))
     }
+
+
+def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> dict[int, Curve]:
+    """The learning curves of an experiment's trials, by trial.
+
+    Args:
+        experiment: The experiment.
+        data: Its data.
+        metric: The metric.
+        sign: The factor that makes it one to be maximized.
+
+    Returns:
+        The curves; none without data by progression.
+    """
+    if not data.has_step_column:
+        return {}
+    rows = data.full_df[data.full_df["metric_signature"] == metric].dropna(subset=[MAP_KEY])
+    curves, by_trial = dict[int, Curve](), rows.sort_values(MAP_KEY).groupby("trial_index")
+    for index, own in cast(Iterable[tuple[int, DataFrame]], by_trial):
+        is_complete = experiment.trials[index].status == TrialStatus.COMPLETED
+        steps, values = (own[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
+        curves[index] = Curve(steps, sign * values, not is_complete, row=index)
+    return curves
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:

@@ -9,7 +9,7 @@ has lost them, :func:`attach_history` attaches them by hand. It uses what is pri
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
@@ -139,8 +139,8 @@ class TransferHistory:
             The history; its columns have ``None`` where a value is missing.
 
         Raises:
-            UserInputError: If it has no rows, no column ``task``, two columns of one name, or rows
-                without a task.
+            UserInputError: If it has no column ``task``, two columns of one name, or rows without a
+                task.
 
         Example:
             >>> frame = pd.DataFrame({"task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -155,8 +155,6 @@ class TransferHistory:
                 f"The history has no column {task!r} that says which old task a run is of: name it "
                 "by task=..."
             )
-        if frame.empty:
-            raise UserInputError("The history has no rows: leave it out to start without one.")
         if frame[task].isna().any():
             raise UserInputError(
                 f"Old runs lack a name in the column {task!r}: say which task they are of, or "
@@ -164,14 +162,11 @@ class TransferHistory:
             )
         columns = _plain_columns(frame)
         columns[task] = [str(name) for name in columns[task]]
-        kept = {
-            name: values
-            for name, values in columns.items()
-            if all(isinstance(value, bool | int | float | str | None) for value in values)
-        }
-        if odd := sorted(columns.keys() - kept.keys()):
-            logger.info("Left out columns without numbers or text: %s.", odd)
-        return cls(kept, task, missing)
+        plain = bool | int | float | str | None
+        odd = [n for n, cells in columns.items() if not all(isinstance(c, plain) for c in cells)]
+        if odd:
+            logger.info("Left out columns without numbers or text: %s.", sorted(odd))
+        return cls({name: columns[name] for name in columns if name not in odd}, task, missing)
 
     @classmethod
     def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
@@ -185,7 +180,7 @@ class TransferHistory:
             The history.
 
         Raises:
-            UserInputError: If there are no tasks, or tensors of the wrong shape.
+            UserInputError: If tensors have the wrong shape.
 
         Example:
             >>> X = torch.rand(4, 2)
@@ -193,8 +188,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         frames = [_frame(*item, metric) for metric in metrics for item in metrics[metric].items()]
-        if all(frame.empty for frame in frames):
-            raise UserInputError("The history has no runs: leave it out to start without one.")
+        frames = frames or [pd.DataFrame(columns=[TASK])]
         if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
             raise UserInputError("The old tasks differ in their inputs: give all the same number.")
         columns = _plain_columns(pd.concat(frames, ignore_index=True))
@@ -268,6 +262,9 @@ class TransferHistory:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __len__(self) -> int:
+        return len(self.columns[self.task])
+
     def __repr__(self) -> str:
         tasks = self.columns[self.task]
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
@@ -303,10 +300,10 @@ class AuxiliaryHistory:
             experiments: The old experiments, or their clients, with data.
 
         Returns:
-            The history.
+            The history; experiments without data are left out.
 
         Raises:
-            UserInputError: If one has no data, or two have one name.
+            UserInputError: If two have one name.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -315,12 +312,10 @@ class AuxiliaryHistory:
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
             raise UserInputError(f"Old experiments need different names, but have {names}.")
-        for source in sources:
-            if source.data.empty:
-                raise UserInputError(
-                    f"The old experiment {source.experiment.name!r} has no data: leave it out."
-                )
-        return cls(names, sources)
+        kept = [source for source in sources if not source.data.empty]
+        if empty := [name for name in names if name not in [s.experiment.name for s in kept]]:
+            logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
+        return cls([source.experiment.name for source in kept], kept)
 
     def attach(self, experiment: Experiment) -> None:
         """Attaches the old experiments to a new one, unless they are attached already.
@@ -351,6 +346,9 @@ class AuxiliaryHistory:
     def __deepcopy__(self, memo: Any) -> AuxiliaryHistory:
         return self
 
+    def __len__(self) -> int:
+        return len(self.names)
+
     def __repr__(self) -> str:
         return f"AuxiliaryHistory({self.names})"
 
@@ -378,25 +376,22 @@ def auxiliary_table(experiment: Experiment) -> TransferHistory:
     """
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
-    rows: list[dict[str, Any]] = []
-    lacking: set[str] = set()
+    tunable, rows, lacking = list(space.tunable_parameters), list[dict[str, Any]](), set[str]()
     for source in _attached(experiment):
-        new_names = {old: new for new, old in source.transfer_param_config.items()}
-        old_space = source.experiment.search_space
-        names = {new_names.get(name, name) for name in old_space.parameters}
-        tunable = {new_names.get(name, name) for name in old_space.tunable_parameters}
-        lacking |= space.tunable_parameters.keys() - names - known.keys()
-        lacking |= tunable - space.parameters.keys()
+        old, new_names = source.experiment, {o: n for n, o in source.transfer_param_config.items()}
+
+        def renamed(names: Iterable[str], new: Mapping[str, str] = new_names) -> list[str]:
+            return [new.get(name, name) for name in names]
+
+        lacking |= {*tunable} - {*renamed(old.search_space.parameters), *known}
+        lacking |= {*renamed(old.search_space.tunable_parameters)} - {*space.parameters}
         for metric in metrics_of(experiment):
             for row in _rows(source, metric):
-                arm = source.experiment.arms_by_name[row["arm_name"]].parameters
-                values = {new_names.get(name, name): value for name, value in arm.items()}
-                filled = {name: known.get(name) for name in space.tunable_parameters} | values
-                rows.append(
-                    {name: filled[name] for name in space.tunable_parameters}
-                    | {TASK: f"{source.experiment.name}_{row['metric_name']}"}
-                    | {metric: row["mean"], f"{metric}_sem": row["sem"]}
-                )
+                arm = old.arms_by_name[row["arm_name"]].parameters
+                values = known | dict(zip(renamed(arm), arm.values(), strict=True))
+                told = {metric: row["mean"], f"{metric}_sem": row["sem"]}
+                told[TASK] = f"{old.name}_{row['metric_name']}"
+                rows.append({name: values.get(name) for name in tunable} | told)
     if lacking:
         raise UserInputError(
             f"The parameters {sorted(lacking)} are not in all of the old experiments and the new "
@@ -406,7 +401,11 @@ def auxiliary_table(experiment: Experiment) -> TransferHistory:
         )
     frame = pd.DataFrame(rows, columns=None if rows else [TASK])
     for metric in frame.columns.intersection(metrics_of(experiment)):
-        frame[f"{metric}_sem"] = _complete_errors(frame[frame[metric].notna()], metric)
+        # Errors of tasks that have them for all runs; Ax writes zero where there is no noise.
+        own = frame[frame[metric].notna()]
+        errors, (_, std) = own[f"{metric}_sem"], moments_of(own[metric].to_numpy())
+        complete = np.isfinite(errors).groupby(own[TASK]).transform("all")
+        frame[f"{metric}_sem"] = errors.clip(lower=LEAST_ERROR * std).where(complete)
     return TransferHistory(_plain_columns(frame), TASK)
 
 
@@ -423,20 +422,9 @@ def _rows(source: AuxiliarySource, metric: str) -> list[dict[Any, Any]]:
     if data.empty or not names or not names <= set(data.metric_names):
         logger.info("The old experiment %r has no %r.", source.experiment.name, metric)
         return []
-    trials = source.experiment.trials
-    return [
-        row
-        for row in data.filter(metric_names=names).df.to_dict("records")
-        if trials[row["trial_index"]].status in STATUSES_EXPECTING_DATA and np.isfinite(row["mean"])
-    ]
-
-
-def _complete_errors(frame: pd.DataFrame, metric: str) -> pd.Series:
-    """The standard errors of tasks that have them for all runs; those of zero are raised."""
-    errors, (_, std) = frame[f"{metric}_sem"], moments_of(frame[metric].to_numpy())
-    complete = np.isfinite(errors).groupby(frame[TASK]).transform("all")
-    # Ax writes a standard error of zero where there is no noise.
-    return errors.clip(lower=LEAST_ERROR * std).where(complete)
+    frame, trials = data.filter(metric_names=names).df, source.experiment.trials
+    counts = frame["trial_index"].map(lambda i: trials[i].status in STATUSES_EXPECTING_DATA)
+    return frame[counts & np.isfinite(frame["mean"])].to_dict("records")
 
 
 def attach_history(
@@ -453,7 +441,7 @@ def attach_history(
         experiments: The old ones, with their data. Those that are attached already stay.
 
     Raises:
-        UserInputError: If one has no data, or two have one name.
+        UserInputError: If two have one name.
 
     Example:
         >>> from ax.api.client import Client

@@ -73,25 +73,12 @@ class Transferred:
 class TransferDataset(SupervisedDataset):
     """The target's data with a reference to its source tasks.
 
-    Args:
-        X: A ``n x d`` tensor of inputs; ``n`` may be zero.
-        Y: A ``n x 1`` tensor of outcomes.
-        transferred: What the model learns from.
-        added: A ``n`` tensor of variances that come on top of the noise.
-        **kwargs: Those of ``SupervisedDataset``.
+    Set :attr:`transferred`, what the model learns from, and maybe :attr:`added`, a ``n`` tensor of
+    variances that come on top of the noise. ``n`` may be zero.
     """
 
-    def __init__(
-        self,
-        X: Tensor,
-        Y: Tensor,
-        *,
-        transferred: Transferred | None = None,
-        added: Tensor | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(X, Y, **kwargs)
-        self.transferred, self.added = transferred, added
+    transferred: Transferred | None = None
+    added: Tensor | None = None
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
         """Copies the data, or selects rows.
@@ -360,7 +347,22 @@ def load_prior_file(described: dict[str, Any]) -> TransferPrior:
         ValueError: If it is damaged, or holds no prior.
     """
     path, expected = described["path"], described["sha256"]
-    return _loaded.recall(expected, lambda: _load(path, expected))
+
+    def load() -> TransferPrior:
+        place = _places.get(expected, path)
+        if not Path(place).is_file():
+            raise UserInputError(
+                f"The experiment was started with the prior file {place!r}, which is gone: put it "
+                "back, or say where it is by botorch_transfer.ax.locate_prior(path)."
+            )
+        if _sha256(place) != expected:
+            raise UserInputError(
+                f"The prior file {place!r} is not the one that the experiment was started with: "
+                "put that back, or start another experiment."
+            )
+        return TransferPrior.load(place)
+
+    return _loaded.recall(expected, load)
 
 
 def locate_prior(path: str | os.PathLike[str]) -> None:
@@ -383,21 +385,6 @@ def locate_prior(path: str | os.PathLike[str]) -> None:
 
 
 _places: dict[str, str] = {}
-
-
-def _load(path: str, expected: str) -> TransferPrior:
-    path = _places.get(expected, path)
-    if not Path(path).is_file():
-        raise UserInputError(
-            f"The experiment was started with the prior file {path!r}, which is gone: put it "
-            "back, or say where it is by botorch_transfer.ax.locate_prior(path)."
-        )
-    if _sha256(path) != expected:
-        raise UserInputError(
-            f"The prior file {path!r} is not the one that the experiment was started with: put "
-            "that back, or start another experiment."
-        )
-    return TransferPrior.load(path)
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:

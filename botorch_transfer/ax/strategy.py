@@ -1,16 +1,19 @@
-"""What users of Ax's ``Client`` need: the generation strategy, and the report on its models.
+"""What users of Ax's ``Client`` need: generation and early stopping, and the report on the models.
 
 :func:`register` tells Ax of generators, models and acquisition, and of what storage needs. This
-uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``.
+uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
+``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of its early stopping.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 from ax.adapter import registry
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
@@ -19,6 +22,7 @@ from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core import Experiment
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment_status import ExperimentStatus
+from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.exceptions.core import UserInputError
 from ax.generation_strategy.generation_node import GenerationNode
 from ax.generation_strategy.generation_strategy import GenerationStrategy
@@ -34,17 +38,17 @@ from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
+from botorch_transfer.ax.experiments import curves_of
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
 from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
-from botorch_transfer.ax.stopping import TransferEarlyStoppingStrategy
+from botorch_transfer.curves import CurvePrior
 from botorch_transfer.model import TransferModel
+
+logger = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
 History = (
-    pd.DataFrame
-    | Mapping[str, TensorHistory]
-    | Sequence[Client | Experiment | AuxiliarySource]
-    | TransferHistory
+    pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
 )
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
@@ -132,7 +136,7 @@ def transfer_generation_strategy(
             carefully, and take longer.
 
     Returns:
-        The strategy; with neither history nor prior, Ax's default one.
+        The strategy; with neither old runs nor a prior, Ax's default one.
 
     Raises:
         UserInputError: If both history and prior are given, one of them does not fit the model, or
@@ -155,36 +159,37 @@ def transfer_generation_strategy(
         ['C']
     """
     _check_arguments(model, history, prior)
-    if history is None and prior is None:
-        given = {
-            "task": task != "task",
-            "missing": missing,
-            "model_options": model_options,
-            "pretraining": pretraining,
-            "generator_options": generator_options,
-            "optimizer_options": optimizer_options,
-        }
-        if idle := [name for name, value in given.items() if value]:
-            raise UserInputError(
-                f"Without a history or priors the strategy is Ax's own: leave out {idle[0]}."
-            )
-        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    for option, is_given in (("missing", missing is not None), ("task", task != "task")):
-        if is_given and not isinstance(history, pd.DataFrame):
-            raise UserInputError(f"{option} is only for histories that are tables: leave it out.")
+    is_table = isinstance(history, pd.DataFrame)
+    given = {
+        "task": task != "task",
+        "missing": missing,
+        "model_options": model_options,
+        "pretraining": pretraining,
+        "generator_options": generator_options,
+        "optimizer_options": optimizer_options,
+    }
+    used = [name for name, value in given.items() if value]
+    if history is None and prior is None and used:
+        raise UserInputError(
+            f"Without a history or priors the strategy is Ax's own: leave out {used[0]}."
+        )
+    if not is_table and (unread := [name for name in ("task", "missing") if name in used]):
+        raise UserInputError(f"{unread[0]} is only for histories that are tables: leave it out.")
     if history is None and pretraining:
         raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
+    read = None if history is None else _read(history, task, missing)
+    if prior is None and not read:
+        if history is not None:
+            logger.warning("The history has no runs: the strategy is Ax's own, without one.")
+        return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
-    adapter_options: dict[str, Any]
-    if history is None:
-        guarded, files = guarded_class(model, options), dict(prior or {})
-        members = options.get("members")
+    adapter_options: dict[str, Any] = {"history": read}
+    if read is None:
+        guarded, members = guarded_class(model, options), options.get("members")
         priors = {
-            metric: describe_prior_file(path, guarded, members) for metric, path in files.items()
+            m: describe_prior_file(path, guarded, members) for m, path in (prior or {}).items()
         }
         adapter_options = {"priors": priors}
-    else:
-        adapter_options = {"history": _read(history, task, missing)}
     if pretraining:
         adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -212,7 +217,7 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     if history is not None and prior is not None:
         raise UserInputError("Give either a history or priors, not both.")
-    kinds = pd.DataFrame | Mapping | TransferHistory | list | tuple
+    kinds = pd.DataFrame | Mapping | list | tuple
     if history is not None and not isinstance(history, kinds):
         raise TypeError(
             f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
@@ -222,8 +227,6 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
         raise TypeError(
             "The history's tensors are given by metric and task: {metric: {task: ...}}."
         )
-    if isinstance(history, list | tuple) and not history:
-        raise UserInputError("The history is empty: leave it out to start without one.")
     paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
     if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
@@ -236,9 +239,70 @@ def _read(
         return TransferHistory.from_frame(history, task, missing)
     if isinstance(history, Mapping):
         return TransferHistory.from_tensors(history)
-    if isinstance(history, TransferHistory):
-        return history
     return AuxiliaryHistory.from_experiments(history)
+
+
+class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
+    """Stops trials of Ax whose end, as old learning curves tell, will hardly be the best.
+
+    From the first trial on: see :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless`. The
+    objective needs data by progression. The whole prior is stored with the experiment.
+
+    Args:
+        prior: The prior, fitted to old curves of the objective's metric; or what
+            :meth:`to_dict` made of it.
+        probability: The probability of ending worse than the best from which on a trial is stopped.
+        **options: Those of Ax's ``BaseEarlyStoppingStrategy``.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> rows = [("monday", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
+        >>> old = DataFrame(rows, columns=["task", "loss", "epoch"])
+        >>> prior = CurvePrior.fit(old, outcome="loss", step="epoch", goal="min")
+        >>> strategy = TransferEarlyStoppingStrategy(prior)
+    """
+
+    def __init__(
+        self, prior: CurvePrior | Mapping[str, Any], probability: float = 0.95, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        if not isinstance(prior, CurvePrior):
+            tensors = {n: torch.tensor(v).double() for n, v in prior["tensors"].items()}
+            prior = CurvePrior(dict(prior["config"]), tensors)
+        self.prior, self.probability = prior, probability
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describes the strategy for JSON."""
+        tensors = {name: part.tolist() for name, part in self.prior.named_buffers()}
+        tensors.pop("outcome_scale_index")
+        names = "metric_signatures", "min_progression", "max_progression", "min_curves", "interval"
+        return {
+            "__type": type(self).__name__,
+            "prior": {"config": self.prior.config, "tensors": tensors},
+            "probability": self.probability,
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:
+        return False
+
+    def _should_stop_trials_early(
+        self, trial_indices: set[int], experiment: Experiment, current_node: Any = None
+    ) -> dict[int, str | None]:
+        metric, minimize = self._default_objective_and_direction(experiment=experiment)
+        data = self._lookup_and_validate_data(experiment, [metric])
+        if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
+            return {}
+        curves = curves_of(experiment, data, metric, -1.0 if minimize else 1.0)
+        reason = f"Ends worse than the best with a probability of {self.probability:g}."
+        return {
+            index: reason
+            for index in trial_indices & curves.keys()
+            if self.is_eligible(index, experiment, data.full_df)[0]
+            and self.prior.is_hopeless(
+                curves[index], [c for i, c in curves.items() if i != index], self.probability
+            )
+        }
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:

@@ -156,12 +156,11 @@ class CurvePrior(TransferPrior):
         tasks: dict[str, list[Curve]] = {}
         for curve in curves:
             tasks.setdefault(curve.task, []).append(curve)
-        lengths = [full_length(task) for task in tasks.values()]
-        read = [Study(task, full) for task, full in zip(tasks.values(), lengths, strict=True)]
+        read = [Study(task) for task in tasks.values()]
         known = [study for study in read if study.teaches.any()]
         if not known:
             return None
-        found = {**_learned(known), "length": np.median(lengths)}
+        found = {**_learned(known), "length": np.median([study.full for study in read])}
         return cls(config or {}, {name: torch.as_tensor(value) for name, value in found.items()})
 
     def read(self, table: DataFrame, task: str | None = None) -> list[Curve]:
@@ -199,7 +198,7 @@ class CurvePrior(TransferPrior):
         Returns:
             The moments.
         """
-        study = Study(curves, full_length(curves, float(self.length)))
+        study = Study(curves, float(self.length))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
         unit = _unit(learned["unit"], study.at_end[~study.diverged, 0])
         A, c, _, _ = _sums(study, unit, learned)
@@ -265,10 +264,11 @@ class Study:
 
     Args:
         curves: The curves.
-        full: The task's full length.
+        usual: The full length of other tasks.
     """
 
-    def __init__(self, curves: Sequence[Curve], full: float) -> None:
+    def __init__(self, curves: Sequence[Curve], usual: float | None = None) -> None:
+        self.full = full = full_length(curves, usual)
         first = min((curve.steps[0] for curve in curves), default=1.0)
         gap = min((gap for curve in curves for gap in np.diff(curve.steps[:2])), default=1.0)
         n, self.diverged = len(curves), np.array([c.diverged for c in curves], dtype=np.bool_)

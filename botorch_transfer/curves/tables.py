@@ -10,7 +10,7 @@ import numpy as np
 from pandas import DataFrame, Series
 
 from botorch_transfer.curves.prior import CurvePrior, Study
-from botorch_transfer.curves.reading import Curve, Values, full_length, read_curves
+from botorch_transfer.curves.reading import Curve, Values, read_curves
 from botorch_transfer.data.tables import in_logarithms
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def predicted_ends(
     for task in dict.fromkeys(curve.task for curve in curves):
         at = [i for i, curve in enumerate(curves) if curve.task == task]
         own = [curves[i] for i in at]
-        found = Study(own, full_length(own)).known() if prior is None else prior.forecast(own)
+        found = Study(own).known() if prior is None else prior.forecast(own)
         complete = found.mean[found.variance == 0]
         if np.isfinite(sure) and len(complete):
             found.mean[found.variance > (sure * np.std(complete)) ** 2] = np.nan

@@ -1,6 +1,6 @@
 """Optuna's studies as a table of runs with its search space, and distributions as parameters.
 
-Read this for the rules by which trials count (:func:`outcomes_of`, for old studies and for the one
+Read this for the rules by which trials count (:func:`rows_of`, for old studies and for the one
 being tuned), for how a distribution with a step is encoded (:func:`parameter_of`), and for what
 stands in a table for a choice that cells cannot hold (:func:`label`).
 """
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -26,7 +25,7 @@ from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.reading import Curve
-from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.curves.tables import predicted_ends, variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
     MAX_LISTED_VALUES,
@@ -42,7 +41,8 @@ from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
 
-TASK = "task"
+TASK, STATUS = "task", "optuna: state"
+"""Columns of the task, and of whether a trial has failed; no parameter has the latter name."""
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -80,15 +80,16 @@ class OptunaHistory(NamedTuple):
     @property
     def parameters(self) -> list[str]:
         """All parameters of the table, also those that the studies do not have in common."""
-        others = {TASK, *outcome_names(len(self.directions)), *self.constraints}
-        return [name for name in self.runs.columns if name not in others]
+        return self._columns[: -len(self.directions) - len(self.constraints)]
 
     @property
     def constraints(self) -> list[str]:
         """The columns of constraints; they come last."""
-        last = self.runs.columns.get_loc(outcome_names(len(self.directions))[-1])
-        assert isinstance(last, int)
-        return list(self.runs.columns[last + 1 :])
+        return self._columns[self._columns.index(outcome_names(len(self.directions))[-1]) + 1 :]
+
+    @property
+    def _columns(self) -> list[str]:
+        return [str(name) for name in self.runs.columns if name != TASK]
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Learns from the learning curves of all studies but one, if any of them is complete."""
@@ -105,6 +106,8 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
     pruned one without an intermediate value, have no outcome. Trials that are not finished are left
     out.
 
+    Values of a study with the opposite direction of the first one's are turned round.
+
     The search space has all parameters whose kind, scale and choices are the same in all studies
     that have them. Ranges are the widest. A parameter that some trials of a study lack is
     conditional if the value of another one explains where; if not, it is left out.
@@ -119,8 +122,8 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
 
     Raises:
         KeyError: If there is no such study.
-        ValueError: If there are no studies, they have different directions, no parameter in common,
-            or a parameter with the name of another column.
+        ValueError: If there are no studies, they have different numbers of objectives, no parameter
+            in common, or a parameter with the name of another column.
 
     Example:
         >>> import optuna
@@ -130,10 +133,14 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
         >>> history.space.parameters[0]
         FloatParameter(name='lr', lower=1e-05, upper=1.0, log=True, active_if=None, step=None)
     """
+    return history_of(_load(storage, study_names))
+
+
+def _load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
     if isinstance(study_names, str):
         raise TypeError(f"study_names is the text {study_names!r}: give a list of names.")
     opened = get_storage(storage)
-    return history_of([load_study(study_name=name, storage=opened) for name in study_names])
+    return [load_study(study_name=name, storage=opened) for name in study_names]
 
 
 def history_of(studies: Sequence[Study]) -> OptunaHistory:
@@ -148,48 +155,64 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
     if not studies:
         raise ValueError("The history has no studies: give at least one.")
     directions = tuple(studies[0].directions)
-    rows: list[dict[str, Any]] = []
-    complete: list[bool] = []
-    found: dict[str, list[BaseDistribution]] = {}
-    parameters: set[str] = set()
     names = outcome_names(len(directions))
-    curves: list[Curve] = []
-    for study in studies if len(directions) == 1 else ():
-        trials, sign = study.get_trials(deepcopy=False, states=FINISHED), sign_of(directions[0])
-        curves += curves_of(trials, sign, study.study_name)
+    trials = {study: study.get_trials(deepcopy=False, states=FINISHED) for study in studies}
+    curves = [
+        curve
+        for study in (studies if len(directions) == 1 else ())
+        for curve in curves_of(trials[study], sign_of(study.directions[0]), study.study_name)
+    ]
     prior = CurvePrior.of_curves(curves)
-    for study in studies:
-        if tuple(study.directions) != directions:
-            raise ValueError(
-                f"The study {study.study_name!r} has other directions than "
-                f"{studies[0].study_name!r}: leave one of them out."
-            )
-        name = study.study_name
-        trials = study.get_trials(deepcopy=False, states=FINISHED)
-        known, _ = outcomes_of(trials, directions, prior)
-        for trial, outcomes in zip(trials, known, strict=True):
-            if prior is None and trial.state == TrialState.PRUNED and trial.intermediate_values:
+    rows, complete = list[dict[str, Any]](), list[bool]()
+    found: dict[str, list[BaseDistribution]] = {}
+    for study, own in trials.items():
+        signs = turned_round(study.study_name, study.directions, directions)
+        told = rows_of(own, study.directions, names, prior)
+        for trial, row in zip(own, told, strict=True):
+            failed = row.pop(STATUS) == "failed"
+            row.pop(variance_column(names[0]))
+            if trial.state == TrialState.PRUNED and not failed and np.isnan(row[names[0]]):
                 continue
-            for key, distribution in trial.distributions.items():
-                seen = found.setdefault(key, [])
-                if distribution not in seen:
-                    seen.append(distribution)
-            limits = {constraint_name(key): value for key, value in trial.constraints.items()}
             cells = {key: label(value) for key, value in trial.params.items()}
-            parameters |= cells.keys()
-            values = dict(zip(names, outcomes.tolist(), strict=True))
-            rows.append({TASK: name, **limits, **values, **cells})
-            if clash := cells.keys() & {TASK, *limits, *values}:
+            if clash := cells.keys() & {TASK, *row}:
                 raise ValueError(
-                    f"The study {name!r} has a parameter {min(clash)!r}, which is the name of "
-                    "another column: make a table of your own, with another name."
+                    f"The study {study.study_name!r} has a parameter {min(clash)!r}, which is the "
+                    "name of another column: make a table of your own, with another name."
                 )
+            row |= {name: sign * row[name] for name, sign in zip(names, signs, strict=True)}
+            rows.append({TASK: study.study_name, **row, **cells})
             complete.append(trial.state == TrialState.COMPLETE)
-    order = [key for key in found if key in parameters]
-    limits_found = sorted({key for row in rows for key in row} - {TASK, *order, *names})
-    frame = DataFrame(rows, columns=[TASK, *order, *names, *limits_found])
+            for key, distribution in trial.distributions.items():
+                if distribution not in found.setdefault(key, []):
+                    found[key].append(distribution)
+    limits = sorted({key for row in rows for key in row} - {TASK, *found, *names})
+    frame = DataFrame(rows, columns=[TASK, *found, *names, *limits])
     space, distributions = _space(frame[np.array(complete, dtype=np.bool_)], found)
     return OptunaHistory(frame, space, distributions, directions, tuple(curves))
+
+
+def turned_round(
+    name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
+) -> list[float]:
+    """The factors that give old values the directions of a new study.
+
+    Args:
+        name: The name of the old study, for messages.
+        old: The directions of the values.
+        new: The directions that they are to have.
+
+    Returns:
+        1 for each objective, -1 where the direction is the opposite.
+
+    Raises:
+        ValueError: If the numbers of objectives differ.
+    """
+    if len(old) != len(new):
+        raise ValueError(
+            f"The study {name!r} has {len(old)} objectives, and the other one {len(new)}: leave "
+            "one of them out."
+        )
+    return [sign_of(before) * sign_of(after) for before, after in zip(old, new, strict=True)]
 
 
 def read_history(history: Any) -> Any:
@@ -199,19 +222,26 @@ def read_history(history: Any) -> Any:
         history: As :class:`TransferSampler` takes it.
 
     Returns:
-        The history of studies, or the argument.
+        The history of studies, or the argument. Of studies without a finished trial an empty
+        table; a line in the log says so.
 
     Raises:
         TypeError: If it is something else.
     """
-    if isinstance(history, OptunaHistory | DataFrame | TransferPrior | Mapping):
+    if isinstance(history, OptunaHistory | TransferPrior | Mapping):
         return history
     if isinstance(history, Study):
-        return history_of([history])
-    if isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
-        return history_from_optuna(*history)
+        history = [history]
+    elif isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
+        history = _load(*history)
     if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
-        return history_of(history)
+        if any(study.get_trials(deepcopy=False, states=FINISHED) for study in history):
+            return history_of(history)
+        history = DataFrame(columns=[TASK])
+    if isinstance(history, DataFrame):
+        if history.empty:
+            logger.warning("The history has no runs: the study starts without one")
+        return history
     raise TypeError(
         f"history is a {type(history).__name__}: give studies, a storage with the names of "
         "studies, a table or a prior."
@@ -256,39 +286,46 @@ def constraint_name(key: str) -> str:
     return f"constraint_{key}"
 
 
-def outcomes_of(
+def rows_of(
     trials: Sequence[FrozenTrial],
     directions: Sequence[StudyDirection],
+    names: Sequence[str],
     prior: CurvePrior | None = None,
     log: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The values with which the trials of one study count.
-
-    See :func:`history_from_optuna` for the rule.
+) -> list[dict[str, Any]]:
+    """What the trials of one study count as; see :func:`history_from_optuna` for the rule.
 
     Args:
         trials: The trials.
         directions: The directions of the study.
+        names: The columns of its objectives.
         prior: What learning curves tell; by default those of the study's own complete trials.
         log: Whether the prior and the variances are of the value's logarithm.
 
     Returns:
-        An ``n x m`` array, NaN for trials without an outcome; and an ``n`` array of the variances
-        of predicted outcomes.
+        A row a trial: its constraints; its outcomes, NaN where they are not known; the variance of
+        a predicted outcome, else zero; and whether it ``"failed"``.
     """
-    outcomes, variances = np.full((len(trials), len(directions)), np.nan), np.zeros(len(trials))
-    for row, trial in zip(outcomes, trials, strict=True):
-        if trial.state == TrialState.COMPLETE:
-            row[:] = trial.values
-    if len(directions) == 1 and any(trial.state == TrialState.PRUNED for trial in trials):
-        sign = sign_of(directions[0])
-        curves = curves_of(trials, sign)
+    rows, variance = list[dict[str, Any]](), variance_column(names[0])
+    for trial in trials:
+        is_complete, is_pruned = (
+            trial.state == s for s in (TrialState.COMPLETE, TrialState.PRUNED)
+        )
+        values = trial.values if is_complete else [np.nan] * len(names)
+        limits = trial.constraints.items()
+        row: dict[str, Any] = {constraint_name(key): value for key, value in limits}
+        row |= {**dict(zip(names, values, strict=True)), variance: 0.0, STATUS: trial.state.name}
+        if trial.state == TrialState.FAIL or (is_pruned and not trial.intermediate_values):
+            row[STATUS] = "failed"
+        rows.append(row)
+    if len(names) == 1 and any(trial.state == TrialState.PRUNED for trial in trials):
+        curves = curves_of(trials, sign := sign_of(directions[0]))
         curves = [curve.in_logarithms() for curve in curves] if log else curves
         found = predicted_ends(prior or CurvePrior.of_curves(curves), curves, sign, log)
-        for curve, end, variance in zip(curves, *found, strict=True):
+        for curve, end, uncertain in zip(curves, *found, strict=True):
             if trials[curve.row].state == TrialState.PRUNED:
-                outcomes[curve.row], variances[curve.row] = end, variance
-    return outcomes, np.nan_to_num(variances)
+                rows[curve.row] |= {names[0]: float(end), variance: float(np.nan_to_num(uncertain))}
+    return rows
 
 
 def _space(
@@ -389,14 +426,13 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         return FloatDistribution(parameter.lower, parameter.upper, log=log, step=step)
     if isinstance(parameter, IntegerParameter):
         return IntDistribution(int(parameter.lower), int(parameter.upper), log=parameter.log)
-    if isinstance(parameter, OrdinalParameter) and not parameter.log and parameter.size > 1:
+    if isinstance(parameter, OrdinalParameter) and parameter.is_numeric and not parameter.log:
         values = parameter.values
-        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-            gaps = np.diff(np.array(values, dtype=np.float64))
-            if np.allclose(gaps, gaps[0], rtol=1e-9):
-                if all(isinstance(value, int) for value in values):
-                    return IntDistribution(values[0], values[-1], step=values[1] - values[0])
-                return FloatDistribution(values[0], values[-1], step=float(gaps[0]))
+        gaps = np.diff(np.array(values, dtype=np.float64))
+        if len(gaps) and np.allclose(gaps, gaps[0], rtol=1e-9):
+            if all(isinstance(value, int) for value in values):
+                return IntDistribution(values[0], values[-1], step=values[1] - values[0])
+            return FloatDistribution(values[0], values[-1], step=float(gaps[0]))
     if isinstance(parameter, OrdinalParameter | CategoricalParameter):
         return CategoricalDistribution(tuple(parameter.values))
     raise TypeError(
@@ -422,21 +458,17 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
     first = distributions[0]
     if all(other == first for other in distributions):
         return first
-    if not isinstance(first, FloatDistribution | IntDistribution):
-        return None
-    numeric = [d for d in distributions if isinstance(d, type(first)) and d.log == first.log]
-    if len(numeric) < len(distributions):
+    numeric = [d for d in distributions if isinstance(d, FloatDistribution | IntDistribution)]
+    if len({(type(d), d.log) for d in numeric}) != 1 or len(numeric) < len(distributions):
         return None
     low, high = min(d.low for d in numeric), max(d.high for d in numeric)
-    step = first.step
+    make, step = type(numeric[0]), numeric[0].step
     if step is not None:
         offsets = [(d.low - low) / step for d in numeric]
         aligned = all(abs(offset - round(offset)) < 1e-8 for offset in offsets)
         if not aligned or any(d.step != step for d in numeric):
-            step = None
-    if isinstance(first, IntDistribution):
-        return IntDistribution(int(low), int(high), log=first.log, step=int(step or 1))
-    return FloatDistribution(low, high, log=first.log, step=step)
+            step = 1 if make is IntDistribution else None
+    return make(low, high, log=numeric[0].log, step=step)  # type: ignore[arg-type]
 
 
 def label(choice: Any) -> Any:

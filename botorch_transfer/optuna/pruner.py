@@ -71,7 +71,7 @@ class TransferPruner(BasePruner):
         if not 0.5 <= probability < 1:
             raise ValueError(f"probability is {probability}: give one from a half up to one.")
         self._history = history if isinstance(history, CurvePrior) else read_history(history)
-        if isinstance(self._history, DataFrame) and step is None:
+        if isinstance(self._history, DataFrame) and len(self._history) and step is None:
             raise ValueError("Name the column of the table's steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)
         self._priors = Memo(size=4)  # by the study's name and direction
@@ -109,8 +109,8 @@ class TransferPruner(BasePruner):
             history, (outcome, step, task, run) = self._history, self._columns
             if isinstance(history, OptunaHistory):
                 return history.curve_prior(study.study_name)
-            if not isinstance(history, DataFrame) or step is None:  # a prior of final outcomes
-                return None
+            if not isinstance(history, DataFrame) or step is None or history.empty:
+                return None  # a prior of final outcomes, or nothing
             goal: Any = "max" if sign > 0 else "min"
             return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
 

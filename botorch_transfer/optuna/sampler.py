@@ -20,7 +20,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 # Optuna's own way of storing what a constraints_func returns; all its samplers use it.
 from optuna.samplers._base import _process_constraints_after_trial
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -30,6 +30,7 @@ from botorch_transfer.curves.tables import variance_column
 from botorch_transfer.data.tables import failed_inputs
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
+    STATUS,
     TASK,
     OptunaHistory,
     constraint_name,
@@ -37,13 +38,13 @@ from botorch_transfer.optuna.history import (
     has_value,
     label,
     outcome_names,
-    outcomes_of,
     parameter_of,
     read_history,
+    rows_of,
     sign_of,
+    turned_round,
     value_of,
 )
-from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import (
@@ -64,7 +65,6 @@ MAX_ATTEMPTS = 5
 """How often to choose again if another worker has chosen the same row meanwhile."""
 
 _PARAMS = "transfer:params"
-_STATUS = "optuna: state"  # no parameter has this name
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not of the sampler, which is pickled
 
@@ -97,7 +97,8 @@ class TransferSampler(BaseSampler):
         history: Old runs: the result of :func:`history_from_optuna`; Optuna studies; a storage or
             its URL with the names of studies; a table, one row a run; or a saved prior, such as
             ``SourceGPs.load(path)``, a mapping by outcome if there are several. An old study with
-            the name of the one being tuned is left out.
+            the name of the one being tuned is left out, and one of the opposite direction is turned
+            round. Without any run the study starts with a spread-out design and a plain GP.
         model: The model, a class of this package; by default that of
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed
@@ -144,21 +145,24 @@ class TransferSampler(BaseSampler):
     ) -> None:
         self._history = read_history(history)
         of_optuna = isinstance(self._history, OptunaHistory)
-        self._old: DataFrame | None = None  # without a table, the history is a prior
-        if not _is_prior(self._history):
-            self._old = self._history.runs if of_optuna else self._history
+        old = self._history.runs if of_optuna else self._history
+        self._old: DataFrame | None = old if isinstance(old, DataFrame) else None  # else a prior
+        self._initial: dict[str, BaseDistribution] = {}
+        parameters: Sequence[Parameter] = ()
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
-            space = SearchSpace([parameter_of(name, d) for name, d in self._initial.items()])
+            parameters = [parameter_of(name, d) for name, d in self._initial.items()]
         elif space is not None:
-            self._initial = {p.name: distribution_of(p) for p in space.parameters}
+            parameters = space.parameters
+            self._initial = {p.name: distribution_of(p) for p in parameters}
         elif of_optuna:
-            self._initial = self._history.distributions
-        else:
+            self._initial, parameters = self._history.distributions, self._history.space.parameters
+        elif self._old is None or len(self._old):
             raise ValueError("Give the search space of the table or prior by space=.")
-        self._space = self._history.space if space is None else space
+        self._known = {parameter.name: parameter for parameter in parameters}
         # Parameters that old studies suggested by different distributions wait for the new study's.
-        self._names = self._space.columns if space is not None else self._history.parameters
+        unsettled = of_optuna and space is None
+        self._names = self._history.parameters if unsettled else list(self._known)
         self._model = model
         self._rng = np.random.default_rng(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
@@ -218,16 +222,11 @@ class TransferSampler(BaseSampler):
         found = self._initial
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if complete:
-            conditions = {p.name: p.active_if or {} for p in self._space.parameters}
-            found = {}
-            for name in self._names:
-                seen = _seen(name, conditions.get(name, {}), complete)
-                if seen is None:
-                    continue
-                # A condition that was never met says nothing against the history.
-                distribution = self._initial.get(name) if seen == [] else seen[0]
-                if distribution is not None and self._can_place(name, distribution):
-                    found[name] = distribution
+            names = self._names or dict.fromkeys(
+                name for trial in complete for name in trial.params
+            )
+            seen = {name: self._seen(name, complete) for name in names}
+            found = {name: distribution for name, distribution in seen.items() if distribution}
             if self._old is None and found != self._initial:
                 raise ValueError(
                     "The prior is of the search space given, and the study's trials have another: "
@@ -276,20 +275,28 @@ class TransferSampler(BaseSampler):
         search_space: Mapping[str, BaseDistribution],
     ) -> dict[str, Any]:
         outcomes = self._outcomes(study, others)
-        rows = _rows(space, search_space, others, study.directions, outcomes, self._curves(study))
-        variances = variance_column(outcomes[0].name)
-        names = [*space.columns, *(o.name for o in outcomes), _STATUS, variances]
-        runs = DataFrame(rows, columns=names)
+        names = [outcome.name for outcome in outcomes]
+        told = rows_of(
+            others,
+            study.directions,
+            names[: len(study.directions)],
+            self._curves(study),
+            outcomes[0].log,
+        )
+        placed = [_cells(space, search_space, trial) for trial in others]
+        rows = [row | own for row, own in zip(told, placed, strict=True) if own is not None]
+        columns = [*space.columns, *names, STATUS, variance_column(names[0])]
+        runs = DataFrame(rows, columns=columns)
         old = self._old_runs(study)
         sources = self._sources(old, study, space, outcomes)
-        if runs[[outcome.name for outcome in outcomes]].isna().any(axis=1).all():
+        if runs[names].isna().any(axis=1).all() and any(sources.values()):
             # Nothing to fit a plain GP to.
             outcomes = [outcome for outcome in outcomes if sources[outcome.name] is not None]
         old_failed = None
-        if old is not None:
+        if old is not None and len(old):
             names = [outcome.name for outcome in outcomes if outcome.is_objective]
             old_failed = failed_inputs(old, space, names, self._task)
-        read = read_runs(space, runs, outcomes, _STATUS)
+        read = read_runs(space, runs, outcomes, STATUS)
         tables = EncodedTables(space, outcomes, sources, read, old_failed)
         seed = int(self._rng.integers(2**31))
         try:
@@ -307,28 +314,34 @@ class TransferSampler(BaseSampler):
                 f"The study has {count} objectives: TransferSampler takes up to {MAX_OBJECTIVES}."
             )
         if isinstance(self._history, OptunaHistory):
-            old, new = self._history.directions, tuple(study.directions)
-            if old != new:
-                raise ValueError(
-                    f"The old studies have the directions {[d.name.lower() for d in old]}, and "
-                    f"this one has {[d.name.lower() for d in new]}: they have to be the same."
-                )
+            turned_round("old", self._history.directions, study.directions)
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome names {len(self._outcome)} columns, and the study has {count} "
                 "objectives: name one column for each."
             )
 
-    def _can_place(self, name: str, distribution: BaseDistribution) -> bool:
-        """Whether old values of a parameter are of the distribution's kind."""
-        old = self._old
-        if old is None or name not in old or isinstance(distribution, CategoricalDistribution):
-            return True
-        return is_numeric_dtype(old[name].dtype) and not is_bool_dtype(old[name].dtype)
+    def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
+        """The distribution of a parameter that a study's trials and old runs agree on."""
+        condition = (self._known[name].active_if if name in self._known else None) or {}
+        found: list[BaseDistribution] = []
+        for trial in complete:
+            active = _is_active(condition, trial.params)
+            if active != (name in trial.distributions):
+                return None
+            if active and trial.distributions[name] not in found:
+                found.append(trial.distributions[name])
+        # A condition that was never met says nothing against the history.
+        found = found or [self._initial[name]] if name in self._initial else found
+        if len(found) != 1:
+            return None
+        old = None if self._old is None or name not in self._old else self._old[name].dtype
+        is_number = old is None or (is_numeric_dtype(old) and not is_bool_dtype(old))
+        return found[0] if is_number or isinstance(found[0], CategoricalDistribution) else None
 
     def _space_of(self, distributions: Mapping[str, BaseDistribution]) -> SearchSpace | None:
         """The search space of some distributions, with the history's conditions."""
-        known = {p.name: p for p in self._space.parameters}
+        known = self._known
         order = [*known, *(name for name in distributions if name not in known)]
         kept: dict[str, Parameter] = {}
         for name in order:
@@ -363,10 +376,14 @@ class TransferSampler(BaseSampler):
         return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
     def _old_runs(self, study: Study) -> DataFrame | None:
-        """The table of the history without this study, if there is one."""
-        if self._old is None or not isinstance(self._history, OptunaHistory):
-            return self._old
-        return self._old[self._old[TASK] != study.study_name]
+        """The table of the history without this study, in its directions; ``None``: a prior."""
+        old = self._old
+        if old is None or not isinstance(self._history, OptunaHistory):
+            return old
+        old = old[old[TASK] != study.study_name]
+        signs = turned_round("old", self._history.directions, study.directions)
+        names = outcome_names(len(signs))
+        return old.assign(**{name: s * old[name] for name, s in zip(names, signs, strict=True)})
 
     def _curves(self, study: Study) -> CurvePrior | None:
         """What the learning curves of old studies tell, if there are any."""
@@ -393,7 +410,7 @@ class TransferSampler(BaseSampler):
                 read = partial(read_source, old, space, outcome, self._task)
                 encoded[outcome.name] = self._encoded.recall(repr((space, own, outcome)), read)
         objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
-        if all(encoded[name] is None for name in objectives):
+        if len(old) and all(encoded[name] is None for name in objectives):
             raise ValueError(
                 f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
                 "study: name the column by outcome=, or use one of Optuna's samplers."
@@ -401,57 +418,10 @@ class TransferSampler(BaseSampler):
         return encoded
 
 
-def _is_prior(history: Any) -> bool:
-    return isinstance(history, TransferPrior | Mapping)
-
-
-def _seen(
-    name: str, condition: Mapping[str, Any], complete: Sequence[FrozenTrial]
-) -> list[BaseDistribution] | None:
-    """The one distribution of a parameter, none yet, or ``None`` if trials contradict it."""
-    found: list[BaseDistribution] = []
-    for trial in complete:
-        active = _is_active(condition, trial.params)
-        if active != (name in trial.distributions):
-            return None
-        if active and trial.distributions[name] not in found:
-            found.append(trial.distributions[name])
-    return None if len(found) > 1 else found
-
-
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
     return all(
         parent in params and label(params[parent]) in values for parent, values in condition.items()
     )
-
-
-def _rows(
-    space: SearchSpace,
-    search_space: Mapping[str, BaseDistribution],
-    trials: Sequence[FrozenTrial],
-    directions: Sequence[StudyDirection],
-    outcomes: Sequence[Outcome],
-    prior: CurvePrior | None = None,
-) -> list[dict[str, Any]]:
-    """The rows of trials whose parameters are in the search space."""
-    rows = []
-    objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
-    found = outcomes_of(trials, directions, prior, outcomes[0].log)
-    for trial, values, variance in zip(trials, *found, strict=True):
-        cells = _cells(space, search_space, trial)
-        if cells is None:
-            continue
-        row = cells | dict(zip(objectives, values.tolist(), strict=True))
-        row |= {constraint_name(key): value for key, value in trial.constraints.items()}
-        unknown = any(np.isnan(row.get(outcome.name, np.nan)) for outcome in outcomes)
-        failed = trial.state == TrialState.FAIL
-        # Of what was stopped before any trial was complete, nothing can be said yet.
-        waits = trial.last_step is not None and np.isnan(values).any()
-        failed |= trial.state == TrialState.PRUNED and unknown and not waits
-        row[variance_column(objectives[0])] = variance
-        row[_STATUS] = "failed" if failed else trial.state.name
-        rows.append(row)
-    return rows
 
 
 def _cells(
@@ -472,8 +442,8 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """The other trials of the study that count."""
-    trials = study.get_trials(deepcopy=False, states=_STATES)
+    """The other trials of the study that count, those of all brackets under Hyperband."""
+    trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
 

@@ -217,18 +217,18 @@ def backtest(
     curves: dict[tuple[str, str], Array] = {}
     for left_out in replayed:
         rows, values = pools[left_out]
-        replay = _Replay(read[0], Region(tables.space, table=rows), values, seed)
+        given = read[0], Region(tables.space, table=rows), values, seed
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
-            found = file.recall(left_out, name, replay.length)
+            found = file.recall(left_out, name, _length(values))
             if found is None:
                 if name not in priors:
                     priors[name] = _learned(made[name], data)
-                found = replay.run(name, _without(priors[name], data, left_out))
+                found = _replay(name, _without(priors[name], data, left_out), *given)
                 file.add(left_out, name, found)
             curves[left_out, name] = np.maximum.accumulate(found)
             bar.update()
-        curves[left_out, RANDOM] = replay.at_random()
+        curves[left_out, RANDOM] = _at_random(values, seed)
     bar.close()
     spreads = {name: pools[name][1] for name in replayed}
     table, needed = _tabulate(read[0], curves, spreads)
@@ -282,38 +282,41 @@ def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -
     return prior.select([i for i, name in enumerate(prior.task_names) if name != left_out])
 
 
-class _Replay:
-    """One old task as if it were new.
+def _replay(
+    model: str, sources: Any, outcome: Outcome, region: Region, values: Array, seed: int
+) -> Array:
+    """Lets a model choose rows of a task one by one, as if the task were new.
 
     Args:
+        model: The name of the model.
+        sources: What it learns from.
         outcome: The outcome.
         region: The rows to choose from.
         values: Their outcomes, to be maximized.
         seed: The seed of the models.
+
+    Returns:
+        The outcomes of the rows in the order in which they were chosen.
     """
+    X, known, chosen = region.candidates, torch.from_numpy(values).unsqueeze(-1), list[int]()
+    for _ in range(_length(values)):
+        Y = known[chosen]
+        runs = Runs(X[chosen], Y, torch.full_like(Y, math.nan), X[:0], X[:0])
+        of = (outcome,), {outcome.name: sources}
+        tables = EncodedTables(region.space, *of, runs, region=region)
+        chosen.append(int(suggest_rows(tables, 1, model, seed).rows.index[0]))
+    return values[chosen]
 
-    def __init__(self, outcome: Outcome, region: Region, values: Array, seed: int) -> None:
-        self.outcome, self.region, self.values, self.seed = outcome, region, values, seed
-        self.X, self.Y = self.region.candidates, torch.from_numpy(values).unsqueeze(-1)
-        self.length = min(CHECKPOINTS[-1], len(values))
 
-    def run(self, model: str, sources: Any) -> Array:
-        """Lets a model choose rows one by one; returns their outcomes, to be maximized."""
-        chosen: list[int] = []
-        none = self.X[:0]
-        for _ in range(self.length):
-            Y = self.Y[chosen]
-            runs = Runs(self.X[chosen], Y, torch.full_like(Y, math.nan), none, none)
-            of = (self.outcome,), {self.outcome.name: sources}
-            tables = EncodedTables(self.region.space, *of, runs, region=self.region)
-            chosen.append(int(suggest_rows(tables, 1, model, self.seed).rows.index[0]))
-        return self.values[chosen]
+def _length(values: Array) -> int:
+    return min(CHECKPOINTS[-1], len(values))
 
-    def at_random(self) -> Array:
-        """The expected best outcome so far of rows in random order."""
-        rng = np.random.default_rng(self.seed)
-        orders = [rng.permutation(self.values)[: self.length] for _ in range(NUM_ORDERS)]
-        return np.maximum.accumulate(orders, axis=1).mean(axis=0)
+
+def _at_random(values: Array, seed: int) -> Array:
+    """The expected best outcome so far of rows in random order."""
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(values)[: _length(values)] for _ in range(NUM_ORDERS)]
+    return np.maximum.accumulate(orders, axis=1).mean(axis=0)
 
 
 class _Finished:

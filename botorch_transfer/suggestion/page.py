@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
-from botorch_transfer.calibration import Calibration, calibrate, can_be_calibrated
+from botorch_transfer.calibration import calibrate, can_be_calibrated
 from botorch_transfer.data.tables import has_failed
-from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.plotting import Line, parameter_line
+from botorch_transfer.model import TransferModel
+from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SimplexParameter
 from botorch_transfer.suggestion.importance import NEW, OLD, parameter_importance
@@ -219,7 +218,9 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     """A sentence on all old tasks, and what is known of each."""
     sentences = []
     if can_be_calibrated(model):
-        sentences.append(_among_themselves(calibrate(model.prior, type(model))))
+        found = calibrate(model.prior, type(model))
+        num = found.runs["task"].nunique()
+        sentences.append(f"among themselves, {num} old tasks predict one another {found.verdict}")
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
@@ -251,23 +252,14 @@ def _sentence(parts: Sequence[str]) -> str:
     return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
 
 
-def _among_themselves(found: Calibration) -> str:
-    gain, num = found.gain(), found.runs["task"].nunique()
-    how = "well" if gain > 0.1 else "hardly" if gain > -0.1 else "worse than no old runs would"
-    return f"among themselves, {num} old tasks predict one another {how}"
-
-
 def _left_out(model: Any, outcome: Outcome) -> Any:
     """Predictions of each run from the others; ``None`` of few runs."""
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
-        own = getattr(model, "loo_posterior", None)
-        posterior: Any = loo_cv(model).posterior if own is None else own()
+        return _quantiles(outcome, *leave_one_out(model))
     except (UnsupportedError, NotImplementedError):
         return None
-    mean, variance = (part.detach().flatten() for part in predicted_moments(posterior))
-    return _quantiles(outcome, mean, variance)
 
 
 def _pictures(

@@ -24,6 +24,7 @@ from ax.api.configs import (
 
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer.memo import content_key
 from botorch_transfer.model import TargetGP
 from tests.devices import DEVICE
 
@@ -171,7 +172,8 @@ def make_client() -> Callable[..., Client]:
 
 @pytest.fixture(scope="session")
 def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client]]:
-    """Turns a table of old runs into Ax clients, one an old task."""
+    """Turns a table of old runs into Ax clients, one an old task; equal ones are made once."""
+    known: dict[str, list[Client]] = {}
 
     def make(
         frame: pd.DataFrame,
@@ -179,7 +181,10 @@ def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client
         storage: StorageConfig | None = None,
         metrics: Sequence[str] = ("loss",),
     ) -> list[Client]:
-        clients = []
+        key = content_key(frame.to_dict("list"), repr((space, storage, metrics)))
+        if key in known:
+            return known[key]
+        clients = known[key] = []
         further = [f"{metric} <= 100" for metric in metrics if metric != "loss"]
         for task, rows in frame.groupby("task", sort=False):
             client = make_client(

@@ -25,10 +25,28 @@ def old_experiment(
     sem: float | None = None,
     odd: float | tuple[float, float] | None = None,
 ) -> Experiment:
-    """Makes an experiment of nine runs, whose outcomes lie about a level of their own.
+    """An experiment of nine runs, whose outcomes lie about a level of their own; made once.
 
     A tenth one has an odd outcome, if that is given.
     """
+    key = repr((space, metric, baseline, name, level, sem, odd))
+    if key not in _made:
+        _made[key] = _make(space, metric, baseline, name, level, sem, odd)
+    return _made[key]
+
+
+_made: dict[str, Experiment] = {}
+
+
+def _make(
+    space: Space,
+    metric: str,
+    baseline: dict[str, float] | None,
+    name: str,
+    level: float,
+    sem: float | None,
+    odd: float | tuple[float, float] | None,
+) -> Experiment:
     client, rng = Client(), np.random.default_rng(0)
     client.configure_experiment(space, name=name)
     client.configure_optimization(f"-{metric}")

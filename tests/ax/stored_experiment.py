@@ -12,6 +12,7 @@ from ax.api.configs import StorageConfig
 from ax.storage.sqa_store.db import create_all_tables, get_engine, init_engine_and_session_factory
 
 import botorch_transfer.ax  # noqa: F401  (tells Ax of the models)
+from botorch_transfer.model import TargetGP
 from tests.ax.conftest import plain_loss
 
 
@@ -44,6 +45,7 @@ def go_on(client: Client, count: int) -> list[list[float]]:
 
 def main() -> None:
     stored = json.loads(sys.argv[1])
+    TargetGP.num_restarts = 0
     found = {}
     for name, path in stored.items():
         try:

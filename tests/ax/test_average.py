@@ -24,7 +24,6 @@ from botorch_transfer import (
 from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfidenceBound
 from botorch_transfer.average.transfer import member_shares
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.pretraining import SourceHierarchy
 from tests.ax.conftest import FAST, mixed_loss, mixed_space, plain_loss, plain_space
 
@@ -46,21 +45,8 @@ def acquisition_of(client: Any) -> Any:
     return adapter_of(client).generator._acquisition
 
 
-def tensors(frame: Any) -> dict[str, Any]:
-    tasks = {}
-    for name, rows in frame.groupby("task"):
-        X, Y = rows[["C", "gamma"]].to_numpy(), rows[["loss"]].to_numpy()
-        tasks[name] = torch.from_numpy(X), torch.from_numpy(Y)
-    return {"loss": tasks}
-
-
-@pytest.mark.parametrize("form", ["experiments", "tensors"])
-def test_every_history_has_averaged_improvements(make_client, complete, options_of, runs, form):
-    if form == "tensors":
-        options = {"history": tensors(runs)}
-    else:
-        options = options_of(form, runs, plain_space())
-    client = make_client(model=TransferGP, **options)
+def test_a_history_has_averaged_improvements(make_client, complete, options_of, runs):
+    client = make_client(model=TransferGP, **options_of("experiments", runs, plain_space()))
     ((C, gamma),) = (config.values() for config in complete(client))
     assert isinstance(acquisition_of(client).acqf, PriorUpperConfidenceBound)
     assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2
@@ -93,14 +79,6 @@ def test_batches_and_pending_trials_are_improvements_under_the_average(make_clie
     assert distances.min() > 1e-3
 
 
-def test_a_trial_of_several_arms(make_client, complete, runs):
-    client = make_client(model=TransferGP, history=runs)
-    complete(client)
-    experiment, strategy = experiment_of(client), client._generation_strategy
-    trial = experiment.new_batch_trial(strategy.gen_single_trial(experiment, n=3))
-    assert len({arm.signature for arm in trial.arms}) == 3
-
-
 def test_two_objectives(make_client, runs):
     client = make_client(model=TransferGP, objective="-loss, -cost", history=runs)
     for _ in range(2):
@@ -112,7 +90,12 @@ def test_two_objectives(make_client, runs):
 
 
 def test_categories(make_client, mixed_runs):
-    client = make_client(mixed_space(), model=TransferGP, history=mixed_runs)
+    client = make_client(
+        mixed_space(),
+        model=TransferGP,
+        history=mixed_runs,
+        optimizer_options={"num_restarts": 1, "raw_samples": 16},
+    )
     losses = []
     for _ in range(4):
         ((trial, config),) = client.get_next_trials(1).items()
@@ -186,19 +169,6 @@ def test_of_a_saved_prior_there_is_the_model_that_takes_it(make_client, complete
     client = make_client(model=TransferGP, prior={"loss": path}, model_options={"members": members})
     client.get_next_trials(1)
     assert members_of(client) == [MeanHierarchicalGP]
-
-
-def test_options_of_pretraining_are_by_member(make_client, complete, runs):
-    options = {"model": TransferGP, "history": runs}
-    client = make_client(pretraining={"population": {"max_inducing": 12}}, **options)
-    complete(client)
-    client.get_next_trials(1)
-    population, scaml = model_of(client).prior.values()
-    assert len(population.gps.points) == 12
-    assert sum(scaml.num_points) == len(runs)
-    client = make_client(pretraining={"num_restarts": 0}, **options)
-    with pytest.raises(UserInputError, match="'num_restarts' is no member of TransferGP"):
-        client.get_next_trials(1)
 
 
 def test_options_of_pretraining_are_of_the_members_given(make_client, complete, runs):

@@ -111,7 +111,8 @@ def test_abandoned_trials_are_not_pending(make_client):
     client = make_client()
     trials = [client.attach_trial({"C": C, "gamma": 1.0}) for C in (1.0, 2.0)]
     client.mark_trial_abandoned(trials[0])
-    features = [ObservationFeatures({"C": C}, trial_index=t) for t, C in enumerate((1.0, 2.0))]
+    points = [{"C": C, "gamma": 1.0} for C in (1.0, 2.0)]
+    features = [ObservationFeatures(point, trial_index=t) for t, point in enumerate(points)]
     experiment = experiment_of(client)
     kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
     assert kept == {"loss": features[1:]}

@@ -108,15 +108,12 @@ def test_tensors_are_columns_by_position():
     ("make", "message"),
     [
         (lambda: read(TABLE, "day"), "no column 'day'"),
-        (lambda: read(TABLE.head(0), "task"), "no rows"),
         (lambda: read(TABLE.assign(task=["a", None]), "task"), "lack a name"),
         (
             lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"),
             "several columns 'n'",
         ),
         (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "that are not positive"),
-        (lambda: read_tensors({}), "no runs"),
-        (lambda: read_tensors({"loss": {"a": (X[:0], Y[:0])}}), "no runs"),
         (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "n x d"),
         (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "n x d"),
         (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "differ in their inputs"),
@@ -132,3 +129,13 @@ def test_columns_that_json_does_not_hold_are_left_out(caplog):
     with caplog.at_level("INFO"):
         assert read(frame, "task") == read(TABLE, "task")
     assert "columns without numbers or text: ['took', 'when']" in caplog.text
+
+
+def test_an_empty_history_has_no_runs():
+    assert len(TransferHistory.from_frame(TABLE)) == 2
+    for history in (
+        TransferHistory.from_frame(TABLE.head(0)),
+        TransferHistory.from_tensors({}),
+        TransferHistory.from_tensors({"loss": {"a": (X[:0], Y[:0])}}),
+    ):
+        assert len(history) == 0

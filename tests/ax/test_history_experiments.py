@@ -33,8 +33,7 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     client = make_client(history=[old()])
     if baseline is not None:
         client.attach_baseline(baseline)
-    complete(client)
-    ((_, config),) = client.get_next_trials(1).items()
+    (config,) = complete(client)
     assert set(config) == {"C", "gamma"}
     adapter = client._generation_strategy.adapter
     assert adapter.generator.surrogate.model.prior.num_tasks == 1
@@ -64,10 +63,10 @@ def test_attached_once_and_in_order(make_client):
         AuxiliaryHistory(["a", "c"]).attach(experiment)
 
 
-def test_unfit_experiments_are_refused(make_client):
-    with pytest.raises(UserInputError, match="'new' has no data"):
-        AuxiliaryHistory.from_experiments([experiment_of(make_client())])
+def test_experiments_without_data_are_left_out_and_names_differ(make_client, caplog):
     old = old_experiment([C, GAMMA])
+    assert AuxiliaryHistory.from_experiments([make_client(), old]).names == ["old"]
+    assert "Old experiments without data are left out: new" in caplog.messages
     with pytest.raises(UserInputError, match="different names"):
         AuxiliaryHistory.from_experiments([old, old])
 

@@ -50,10 +50,15 @@ def data(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 SOURCES = {"monday": data(9, 1), "tuesday": data(12, 2)}
 
 
-def target(n: int = 4, **options) -> TransferDataset:
-    X, Y = data(n)
+def dataset_of(X, Y, transferred=None, **options) -> TransferDataset:
     names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
-    return TransferDataset(X, Y, **names, **options)
+    dataset = TransferDataset(X, Y, **names, **options)
+    dataset.transferred = transferred
+    return dataset
+
+
+def target(n: int = 4, **options) -> TransferDataset:
+    return dataset_of(*data(n), **options)
 
 
 def unit(X: torch.Tensor) -> torch.Tensor:
@@ -120,13 +125,7 @@ def test_priors_speak_their_own_units(sign, n):
     prior = SourceGPs.fit(raw, input_transform=Normalize(2, bounds=torch.tensor(SPACE.bounds).T))
     X, Y = data(n)
     shown = (sign * (30.0 + 5.0 * Y) - 2.0) / 4.0
-    dataset = TransferDataset(
-        X,
-        shown,
-        transferred=Transferred(prior, sign, mean=2.0, std=4.0),
-        feature_names=["a", "b"],
-        outcome_names=["loss"],
-    )
+    dataset = dataset_of(X, shown, Transferred(prior, sign, mean=2.0, std=4.0))
     model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
     twin = ScaMLGP(X, 30.0 + 5.0 * Y, prior).eval()
     test_X = data(5, 7)[0]
@@ -143,13 +142,7 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
     mean, std = outcomes.mean(), outcomes.std()
     pooled = {name: (X, (Y - mean) / std) for name, (X, Y) in raw.items()}
     new_Y = (data(4)[1] + 50.0 - mean) / std
-    dataset = TransferDataset(
-        new_X,
-        new_Y,
-        transferred=Transferred(pooled),
-        feature_names=["a", "b"],
-        outcome_names=["loss"],
-    )
+    dataset = dataset_of(new_X, new_Y, Transferred(pooled))
     model = PopulationGP(**transfer_model_inputs(PopulationGP, dataset, SPACE, {})).eval()
     scale = Y.std() / std
     assert scale < 0.05
@@ -234,9 +227,7 @@ def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
 def test_copies_and_folds_keep_the_source_tasks():
     X = torch.rand(4, 2)
     transferred = Transferred({"monday": (X, X[:, :1])}, sign=-1.0)
-    dataset = TransferDataset(
-        X, X[:, 1:], transferred=transferred, feature_names=["a", "b"], outcome_names=["loss"]
-    )
+    dataset = dataset_of(X, X[:, 1:], transferred)
     fold = dataset.clone(mask=torch.tensor([True, False, True, True]))
     assert fold.transferred is transferred
     assert len(fold.X) == 3

@@ -85,7 +85,8 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
     X = torch.rand(4, 2, dtype=torch.double)
     names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
     sources = {"monday": (torch.cat([X, X.new_full((1, 2), 3.0)]), torch.rand(5, 1).to(X))}
-    dataset = TransferDataset(X, X[:, 1:], transferred=Transferred(sources), **names)
+    dataset = TransferDataset(X, X[:, 1:], **names)
+    dataset.transferred = Transferred(sources)
     config = ModelConfig(
         botorch_model_class=ScaMLGP,
         input_transform_classes=[Normalize],

@@ -125,10 +125,12 @@ def test_storage_and_suggest(tmp_path: Path):
 
 
 def test_studies_that_do_not_fit_are_refused():
-    down = old_study(lambda trial: trial.suggest_float("x", 0, 1), "down")
-    up = old_study(lambda trial: trial.suggest_float("x", 0, 1), "up", direction="maximize")
-    with pytest.raises(ValueError, match="'up' has other directions than 'down'"):
-        history_of([down, up])
+    both = old_study(
+        lambda t: (t.suggest_float("x", 0, 1), 0.0), "both", directions=["minimize"] * 2
+    )
+    one = old_study(lambda trial: trial.suggest_float("x", 0, 1), "one")
+    with pytest.raises(ValueError, match="'both' has 2 objectives, and the other one 1"):
+        history_of([one, both])
     with pytest.raises(ValueError, match="no studies: give at least one"):
         history_of([])
     with pytest.raises(ValueError, match="no parameter in common"):
@@ -136,3 +138,11 @@ def test_studies_that_do_not_fit_are_refused():
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
     with pytest.raises(ValueError, match="'clash' has a parameter 'value'"):
         history_of([clash])
+
+
+def test_studies_of_the_opposite_direction_are_turned_round():
+    down = old_study(lambda trial: trial.suggest_float("x", 0, 1), "down")
+    up = old_study(lambda trial: -trial.suggest_float("x", 0, 1), "up", direction="maximize")
+    runs = history_of([down, up]).runs
+    assert runs["value"].tolist() == runs["x"].tolist()
+    assert (-history_of([up, down]).runs["value"]).tolist() == [*runs["x"][8:], *runs["x"][:8]]

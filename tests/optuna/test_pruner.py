@@ -14,8 +14,9 @@ from optuna.trial import TrialState, create_trial
 from pandas import DataFrame, concat
 
 from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves.tables import variance_column
 from botorch_transfer.optuna import TransferPruner, TransferSampler, history_from_optuna
-from botorch_transfer.optuna.history import history_of, outcomes_of
+from botorch_transfer.optuna.history import history_of, rows_of
 from tests.curves.test_prior import task
 
 UNIT = {"x": FloatDistribution(0, 1)}
@@ -98,10 +99,12 @@ def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> No
     assert not second.should_prune()
 
 
-def test_without_old_curves_its_own_complete_trials_tell() -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_without_old_curves_its_own_complete_trials_tell(empty: bool) -> None:
     old = optuna.create_study(study_name="monday")
     old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
-    study = optuna.create_study(pruner=TransferPruner(old))
+    history, step = ([], "epoch") if empty else (old, None)
+    study = optuna.create_study(pruner=TransferPruner(history, step))
     states = tune(study, [0.1, 0.3, 0.2, 1.0])
     assert states[0] == TrialState.COMPLETE
     assert states[-1] == TrialState.PRUNED
@@ -127,9 +130,9 @@ def test_pruned_trials_count_with_their_predicted_end() -> None:
     last, end = loss(0.95, 5), loss(0.95, LENGTH)
     found = history_of([study]).runs["value"].iloc[-1]
     assert abs(found - end) < 0.3 * (last - end)
-    values, variances = outcomes_of(study.trials, study.directions, PRIOR)
-    assert (variances > 0).tolist() == [False] * 8 + [True]
-    assert values[:8, 0].tolist() == [trial.value for trial in study.trials[:8]]
+    rows = rows_of(study.trials, study.directions, ["value"], PRIOR)
+    assert [row[variance_column("value")] > 0 for row in rows] == [False] * 8 + [True]
+    assert [row["value"] for row in rows[:8]] == [trial.value for trial in study.trials[:8]]
 
 
 def test_the_sampler_adds_their_variance(monkeypatch: pytest.MonkeyPatch) -> None:

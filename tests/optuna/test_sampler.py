@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +23,10 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
 from botorch_transfer.memo import clear_memos
-from botorch_transfer.optuna import TransferSampler, history_from_optuna
+from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
+from tests.optuna.worker import objective as slow_objective
 from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
 
@@ -118,7 +120,7 @@ def test_log_takes_logarithms_of_old_and_new_trials():
     for of_trial, log in ((positive, True), (logarithm, False)):
         old = [old_study(of_trial, name) for name in ("monday", "tuesday")]
         study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0, log=log))
-        study.optimize(of_trial, n_trials=4)
+        study.optimize(of_trial, n_trials=2)
         taken.append([trial.params for trial in study.trials])
     assert taken[0] == taken[1]
 
@@ -145,11 +147,11 @@ def test_all_kinds_of_histories(tmp_path: Path):
     old = [old_study(objective, name, storage=url) for name in ("monday", "tuesday")]
     names = ["monday", "tuesday"]
     firsts = []
-    for history in (old, (url, names), history_from_optuna(url, names)):
+    for history in (old, (url, names)):
         study = optuna.create_study(sampler=TransferSampler(history, ScaMLGP, seed=0))
         study.optimize(objective, n_trials=1)
         firsts.append(study.trials[0].params["x"])
-    assert firsts == [firsts[0]] * 3
+    assert firsts == [firsts[0]] * 2
     assert firsts[0] == pytest.approx(0.3, abs=0.15)
     study = optuna.create_study(sampler=TransferSampler(old[0], ScaMLGP, seed=0))
     study.optimize(objective, n_trials=1)
@@ -230,9 +232,9 @@ def _mixed(trial: Trial) -> float:
 def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]]):
     old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
     study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(_mixed, n_trials=4)
+    study.optimize(_mixed, n_trials=2)
     assert set(asked[-1]["space"].columns) == {"lr", "units", "optimizer", "momentum"}
-    assert len(asked[-1]["runs"]) == 3
+    assert len(asked[-1]["runs"]) == 1
     assert study.best_value < 0.8
     assert study.trials[0].params["optimizer"] == "sgd"
     study.enqueue_trial({"optimizer": None})
@@ -341,7 +343,7 @@ def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, np.nan, np.nan, np.nan, np.inf])
-    is_failed = (runs[sampler_module._STATUS] == "failed").tolist()
+    is_failed = (runs[sampler_module.STATUS] == "failed").tolist()
     assert is_failed == [False, False, True, False, False, True, False]
 
 
@@ -368,7 +370,7 @@ def test_pruner():
 
     pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=1)
     study = optuna.create_study(sampler=sampler(seed=0), pruner=pruner)
-    study.optimize(train, n_trials=7)
+    study.optimize(train, n_trials=5)
     assert TrialState.PRUNED in states(study)
     assert _apart(study) > 1e-4
 
@@ -393,14 +395,14 @@ def test_constraints_that_the_history_knows():
 def test_constraints_func_without_history(asked: list[dict[str, Any]]):
     limited = sampler(seed=0, constraints_func=lambda trial: (0.45 - trial.params["x"],))
     study = optuna.create_study(sampler=limited)
-    study.optimize(objective, n_trials=7)
+    study.optimize(objective, n_trials=4)
     assert study.trials[0].params["x"] < 0.4  # nobody knew
-    assert [len(call["outcomes"]) for call in asked] == [1] + [2] * 6
+    assert [len(call["outcomes"]) for call in asked] == [1] + [2] * 3
     assert asked[-1]["sources"]["constraint_0"] is None
     assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(
         [0.45 - trial.params["x"] for trial in study.trials[:-1]]
     )
-    assert study.best_params["x"] == pytest.approx(0.45, abs=0.05)
+    assert study.best_params["x"] > 0.45
 
 
 def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]]):
@@ -412,7 +414,7 @@ def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]])
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     assert runs["constraint_size"].isna().tolist() == [False, False, True, True]
-    assert runs[sampler_module._STATUS].tolist() == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
+    assert runs[sampler_module.STATUS].tolist() == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
 
 
 def _two(trial: Trial) -> tuple[float, float]:
@@ -425,17 +427,16 @@ def test_two_objectives():
     old = [old_study(_two, name, directions=directions) for name in ("monday", "tuesday")]
     new = TransferSampler(old, ScaMLGP, seed=0)
     study = optuna.create_study(directions=directions, sampler=new)
-    study.optimize(_two, n_trials=5)
-    inside = [0.1 < trial.params["x"] < 0.7 for trial in study.trials]
-    assert sum(inside) >= 4
+    study.optimize(_two, n_trials=3)
+    assert all(0.1 < trial.params["x"] < 0.7 for trial in study.trials)
     assert _apart(study) > 0.02
 
 
 def test_second_objective_without_history(asked: list[dict[str, Any]]):
     new = sampler(seed=0, outcome=["value", "time"])
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=new)
-    study.optimize(_two, n_trials=3)
-    assert [len(call["outcomes"]) for call in asked] == [1, 2, 2]
+    study.optimize(_two, n_trials=2)
+    assert [len(call["outcomes"]) for call in asked] == [1, 2]
     assert asked[-1]["sources"]["time"] is None
 
 
@@ -450,8 +451,8 @@ def test_four_objectives_are_refused():
 
 def test_two_threads():
     study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(objective, n_trials=6, n_jobs=2)
-    assert states(study) == [TrialState.COMPLETE] * 6
+    study.optimize(objective, n_trials=4, n_jobs=2)
+    assert states(study) == [TrialState.COMPLETE] * 4
     assert _apart(study) > 1e-4
 
 
@@ -459,12 +460,17 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
         open_study(storage, "new", seed=0)  # so that the tables are made once
-    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "3"]
-    workers = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
-    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2", "1"]
+    other = subprocess.Popen(command)
+    for storage in storages:  # this process is the first worker, and starts with the other one
+        study = open_study(storage, "new", seed=0)
+        while not study.trials and other.poll() is None:
+            time.sleep(0.05)
+        study.optimize(slow_objective, n_trials=2)
+    assert other.wait(timeout=300) == 0
     for storage in storages:
         study = open_study(storage, "new", seed=0)
-        assert states(study) == [TrialState.COMPLETE] * 6
+        assert states(study) == [TrialState.COMPLETE] * 4
         assert _apart(study) > 1e-4
 
 
@@ -477,6 +483,36 @@ def test_killed_study_goes_on(tmp_path: Path, asked: list[dict[str, Any]]):
     study.optimize(objective, n_trials=1)
     assert asked[-1]["runs"]["value"].isna().tolist() == [False, False, True]
     assert _apart(study) > 1e-4
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
+    """Old studies and the new one hold more than trials; a bracket shows a part of the trials.
+
+    What another bracket has tried is not tried again.
+    """
+    note = {"dashboard:note:0": "why", "artifacts:1": '{"filename": "model.pt"}'}
+
+    def train(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        trial.set_user_attr("seconds", 1.5)
+        for key, value in note.items():
+            trial.study._storage.set_trial_system_attr(trial._trial_id, key, value)
+        for step in range(1, 4):
+            trial.report((x - 0.3) ** 2 + 1 / step, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return (x - 0.3) ** 2 + 1 / 3
+
+    old = [old_study(train, name) for name in ("monday", "tuesday")]
+    for study in old:
+        study._storage.set_study_system_attr(study._study_id, "dashboard:note", "first try")
+    pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=3)
+    new = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0), pruner=pruner)
+    new.optimize(train, n_trials=4)
+    assert set(states(new)) <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert all(list(trial.params) == ["x"] for trial in new.trials)
+    assert _apart(new) > 1e-4
 
 
 # -------------------------------------------------------------------------------------- refusals
@@ -495,8 +531,36 @@ def test_wrong_histories_are_refused():
         study.ask(UNIT)
 
 
-def test_other_directions_are_refused():
-    old = old_study(objective, "monday", direction="maximize")
-    study = optuna.create_study(sampler=TransferSampler([old]))
-    with pytest.raises(ValueError, match=r"directions \['maximize'\], and this one has \['mini"):
-        study.ask(UNIT)
+def test_old_studies_of_the_opposite_direction_are_turned_round():
+    old = [
+        old_study(lambda trial: -objective(trial), name, direction="maximize")
+        for name in ("monday", "tuesday")
+    ]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(objective, n_trials=2)
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"history": []},
+        {"history": [optuna.create_study()]},
+        {"history": table().head(0)},
+        {"history": [], "space": UNIT},
+    ],
+)
+def test_an_empty_history_is_none(options: dict[str, Any], caplog: pytest.LogCaptureFixture):
+    """One line says so."""
+    study = optuna.create_study(sampler=TransferSampler(**options, seed=0))
+    assert caplog.messages == ["The history has no runs: the study starts without one"]
+    study.optimize(objective, n_trials=2)
+    assert states(study) == [TrialState.COMPLETE] * 2
+    assert _apart(study) > 1e-4
+
+
+def test_without_another_study_it_starts_anew():
+    study = old_study(objective, "monday", trials=3)
+    study.sampler = TransferSampler([study], seed=0)
+    study.optimize(objective, n_trials=1)
+    assert states(study) == [TrialState.COMPLETE] * 4

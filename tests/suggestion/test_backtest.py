@@ -107,15 +107,15 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
         tmp_path / "finished.csv",
         backtest(SPACE, history(), "loss", "min", ["sorted"], progress=False),
     )
-    run, done = room._Replay.run, []
+    replay, done = room._replay, []
 
-    def interrupted(self, model, sources):
+    def interrupted(model, *given):
         if len(done) == 4:
             raise KeyboardInterrupt
         done.append(model)
-        return run(self, model, sources)
+        return replay(model, *given)
 
-    monkeypatch.setattr(room._Replay, "run", interrupted)
+    monkeypatch.setattr(room, "_replay", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backtest(SPACE, history(), "loss", "min", ["sorted"], resume=path, progress=False)
     done[:] = [None] * 5  # no further interruption

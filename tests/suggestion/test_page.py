@@ -44,11 +44,22 @@ def told(page):
     return json.loads(found[1])
 
 
-@pytest.mark.parametrize("name", models.__all__)
+KINDS = [
+    "TransferGP",
+    "GuardedTransferGP",
+    "PopulationGP",
+    "ScaMLGP",
+    "RankWeightedGP",
+    "JointHierarchicalGP",
+    "PretrainedGP",
+    "FullyBayesianHyperpriorGP",
+]
+"""A model of each kind of prior and of average."""
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_there_is_a_report_on_every_model(name):
     kind, space = getattr(models, name), SearchSpace([FloatParameter("C", 0.0, 1.0)])
-    if not isinstance(kind, type):
-        pytest.skip("a function")
     X = torch.tensor([[0.1], [0.4], [0.9]], dtype=torch.double)
     prior = {"a": (X, X.sin()), "b": (X, X.cos())}
     if name == "PretrainedGP":
@@ -131,7 +142,7 @@ def strange_page(tmp_path_factory):
     runs["note"] = STRANGE
     done = runs.iloc[[0, 1, 2, 5]]
     X, Y = space.encode(done), -torch.tensor(done[["loss"]].to_numpy())
-    old = space.encode(space.sample(20, seed=1))
+    old = space.encode(space.sample(8, seed=1))
     sources = SourceGPs.fit(
         {f"{STRANGE} {i}": (old, old[:, -1:] * (i + 1)) for i in range(2)}, num_restarts=0
     )
@@ -153,7 +164,7 @@ def test_names_stay_text(strange_page):
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
 def test_the_page_in_a_browser(strange_page):
     with Browser() as browser:
-        for width, dark in ((400, False), (1400, True), (2000, False)):
+        for width, dark in ((400, False), (2000, True)):
             browser.open(strange_page, width, dark)
             assert int(browser.run("document.body.dataset.drawn")) == 6
             assert browser.errors() == []
