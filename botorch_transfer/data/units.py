@@ -9,7 +9,7 @@ three such tasks. Differences from it are in units of its width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,13 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         marks = parameter.decode(unit)[column].to_numpy(dtype=np.float64)
         values = to_numeric(frame[column], errors="coerce").to_numpy(np.float64, na_value=np.nan)
         known = np.isfinite(values)
-        for code, problem in _of_column(values[known], codes[known], marks[:2], marks[2:]):
+        # Nobody gives temperatures a logarithmic scale, where an offset can make anything alike.
+        likely = [
+            name
+            for name, (_, offset) in CONVERSIONS.items()
+            if not (getattr(parameter, "log", False) and offset)
+        ]
+        for code, problem in _of_column(values[known], codes[known], marks[:2], marks[2:], likely):
             found.setdefault((column, problem), []).append(str(names[code]))
     return [
         f"{column!r} of task {tasks[0]!r}"
@@ -121,7 +127,11 @@ def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None
 
 
 def _of_column(
-    values: Array, codes: NDArray[np.intp], bounds: Array, reference: Array
+    values: Array,
+    codes: NDArray[np.intp],
+    bounds: Array,
+    reference: Array,
+    conversions: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
     """Finds the tasks whose values are likely in another unit, and says what is wrong."""
     order = np.lexsort((values, codes))
@@ -139,25 +149,25 @@ def _of_column(
     if counts[strange].sum() >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
         together = np.quantile(values[np.isin(codes, tasks[strange])], QUANTILES)
-        likely = _likely_conversions(together[None], reference, 0.0, 0.6)[0]
+        likely = _likely_conversions(together[None], reference, conversions, 0.0, 0.6)[0]
         remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
         yield from ((code, f"lies outside of its range: {remedy}") for code in tasks[strange])
     if many:
-        found = _likely_conversions(ends[usual], reference, DIFFERENT, ALIKE)
+        found = _likely_conversions(ends[usual], reference, conversions, DIFFERENT, ALIKE)
         for code, likely in zip(tasks[usual], found, strict=True):
             if likely is not None:
                 yield code, f"differs from that of most tasks: {likely} it is alike"
 
 
 def _likely_conversions(
-    ends: Array, reference: Array, different: float, alike: float
+    ends: Array, reference: Array, conversions: Sequence[str], different: float, alike: float
 ) -> list[str | None]:
     """The conversion that makes two quantiles like those of the reference, if they differ much.
 
     Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
     """
     shares = []
-    for factor, offset in CONVERSIONS.values():
+    for factor, offset in map(CONVERSIONS.get, conversions):
         numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
         with np.errstate(invalid="ignore", divide="ignore"):  # zeros have no logarithm
             numbers = np.log(numbers) if offset == 0 else numbers
@@ -166,5 +176,5 @@ def _likely_conversions(
         off, left = np.nan_to_num(distances)
         is_likely = (off > different) & (left < alike * off)
         shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
-    best, names = np.argmin(shares, axis=0), list(CONVERSIONS)
-    return [names[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]
+    best = np.argmin(shares, axis=0)
+    return [conversions[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]
