@@ -167,7 +167,7 @@ def test_failed_runs_get_the_largest_standard_error():
 @pytest.mark.parametrize("error", [np.nan, 0.0, -0.1, np.inf])
 def test_impossible_standard_errors_are_refused(error):
     frame = table(sem=[0.1, 0.1, error, 0.1, 0.1])
-    with pytest.raises(InputDataError, match="'b' has a standard error in the column 'sem'"):
+    with pytest.raises(InputDataError, match="Task 'b': The column 'sem' has a standard error"):
         read(frame, noise="sem")
 
 
