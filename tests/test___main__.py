@@ -40,12 +40,6 @@ def _brief_search():
         yield
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own."""
-    command = [sys.executable, "-m", "botorch_transfer", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 @pytest.mark.usefixtures("_brief_search")
 def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert main(["space", "old.csv", "--outcome", "log_loss", "accuracy"]) == 0
@@ -211,18 +205,28 @@ def test_log(folder, capsys):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_what_the_history_lacks_is_told(folder):
+@pytest.mark.usefixtures("_brief_search")
+def test_what_the_history_lacks_is_told(folder, capsys, caplog):
     spec = json.loads((folder / "space.json").read_text())
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
-    found = run(*COMMAND, *LOSS, "--model", "ScaMLGP")
+    with caplog.at_level("INFO"):
+        assert main([*COMMAND, *LOSS, "--model", "ScaMLGP"]) == 0
     # A busy machine is told how long pre-training takes.
-    said = [text for text in found.stderr.splitlines() if not text.startswith("Pre-training takes")]
+    said = [text for text in caplog.messages if not text.startswith("Pre-training takes")]
     assert said == [GOAL.strip(), "No old run records 'decay': sources say nothing of it"]
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_module_is_the_command():
+    found = subprocess.run(
+        [sys.executable, "-m", "botorch_transfer", "--help"], capture_output=True, text=True
+    )
     assert found.returncode == 0
-    assert len(found.stdout.splitlines()) == 2
+    assert "print the next rows to try" in found.stdout
 
 
+@pytest.mark.usefixtures("_brief_search")
 def test_options(folder, capsys):
     old = pd.read_csv("old.csv").rename(columns={"gamma": "width"}).assign(sem=0.01)
     old["size"] = old["C"]
@@ -231,13 +235,13 @@ def test_options(folder, capsys):
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
     options = ["--rename", "width=gamma", "--constraint", "size <= 5", "--noise", "log_loss=sem"]
+    options += ["--model", "ScaMLGP"]
     assert main([*COMMAND, *LOSS, *options, "--missing", "decay=0.25", "--seed", "3"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     found = dict(zip(header.split(), row.split(), strict=False))
     assert float(found["C"]) <= 6
     assert "predicted_mean_size" in found
     assert float(found["decay"]) == pytest.approx(0.25, abs=0.1)
-    assert main([*COMMAND, *LOSS, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]) == 0
     outcomes = ["--outcome", "log_loss", "accuracy", "--goal", "min", "max"]
     several = [*COMMAND, *outcomes, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]
     assert main(several) == 0

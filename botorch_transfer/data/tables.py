@@ -18,7 +18,7 @@ from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timed
 
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma, plain
 from botorch_transfer.search_space.space import check_table
 
@@ -154,7 +154,7 @@ def from_dataframe(
     without_outcome, displaced, outside = list[str](), list[str](), list[str]()
     choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
     empty = Series(0, choices)
-    for name, rows in _rows_of_tasks(frame[task]).items():
+    for name, rows in rows_of_tasks(frame[task]).items():
         finite = rows[is_finite[rows]]
         if len(finite) == 0:
             without_outcome.append(name)
@@ -320,7 +320,7 @@ def failed_inputs(
     if status not in frame.columns:
         failed |= ~succeeded
     found = [torch.empty(0, space.dim, dtype=torch.double)]
-    for name, rows in _rows_of_tasks(frame[task]).items() if failed.any() else ():
+    for name, rows in rows_of_tasks(frame[task]).items() if failed.any() else ():
         if failed[rows].any() and (succeeded & ~failed)[rows].any():
             runs = _fill(name, frame.iloc[rows], space, missing or {}, changed=True)
             found += _places(runs[failed[rows]], space)
@@ -336,20 +336,6 @@ def _places(runs: DataFrame, space: SearchSpace) -> list[torch.Tensor]:
             return []
         return [X for row in range(len(runs)) for X in _places(runs.iloc[[row]], space)]
     return [X[~X.isnan().any(dim=-1)]]
-
-
-def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
-    """Positions of each task's rows, in order of first appearance."""
-    if column.isna().any():
-        row = column.index[int(column.isna().to_numpy().argmax())]
-        others = int(column.isna().sum()) - 1
-        more = f" (and {others:,} other rows)" if others else ""
-        raise InputDataError(
-            f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
-        )
-    names = column.astype(str).to_numpy()
-    positions = Series(np.arange(len(names)))
-    return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}
 
 
 def _fill(

@@ -9,15 +9,16 @@ three such tasks. Differences from it are in units of its width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space.cells import rows_of_tasks
 
 Array = NDArray[np.float64]
 
@@ -69,17 +70,17 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
         ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
     """
-    frame = frame.reset_index(drop=True)
-    names = frame[task].astype(str)
-    tasks = names.unique()
-    names = names[names.isin(tasks[evenly_spaced(len(tasks), MAX_TASKS)])]
+    rows = list(rows_of_tasks(frame[task]).items())
+    rows = [rows[place] for place in evenly_spaced(len(rows), MAX_TASKS)]
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
         column = parameter.name
         if parameter.is_numeric and column in frame and column in parameter.columns:
-            values = to_numeric(frame.loc[names.index, column], errors="coerce").astype(float)
-            values = values[np.isfinite(values)]
-            for name, problem in _of_column(values, names[values.index], parameter):
+            cells = to_numeric(frame[column], errors="coerce")
+            numbers = cells.to_numpy(np.float64, na_value=np.nan)
+            tasks = {name: numbers[places] for name, places in rows}
+            tasks = {name: values[np.isfinite(values)] for name, values in tasks.items()}
+            for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
                 found.setdefault((column, problem), []).append(name)
     return [
         f"{column!r} of task {tasks[0]!r}"
@@ -118,30 +119,32 @@ def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None
     return None
 
 
-def _of_column(values: Series, names: Series, parameter: Parameter) -> Iterator[tuple[str, str]]:
+def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
     """Finds the tasks whose values are likely in another unit, and says what is wrong."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     lower, upper, *reference = parameter.decode(unit)[parameter.name].to_numpy(dtype=float)
     # Nobody gives temperatures a logarithmic scale, where an offset can make anything alike.
     likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
-    tasks = values.groupby(names, sort=False)
     rounding = 1e-6 * max(abs(lower), abs(upper))
-    beyond = ~values.between(lower - rounding, upper + rounding)
-    strange = beyond.groupby(names, sort=False).mean() > MAX_OUTSIDE
-    compared = ~strange & (tasks.size() >= MIN_VALUES)
-    ends = tasks.quantile(QUANTILES).unstack()[compared].to_numpy()
-    if compared.sum() >= MIN_TASKS:
+    strange, compared = dict[str, Array](), dict[str, Array]()
+    for name, values in tasks.items():
+        beyond = (values < lower - rounding) | (values > upper + rounding)
+        if beyond.mean() > MAX_OUTSIDE:
+            strange[name] = values
+        elif len(values) >= MIN_VALUES:
+            compared[name] = np.quantile(values, QUANTILES)
+    if len(compared) >= MIN_TASKS:
+        ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
-        found = likely(ends, reference, DIFFERENT, ALIKE)
-        for name, conversion in zip(compared.index[compared], found, strict=True):
-            if conversion is not None:
-                yield name, f"differs from that of most tasks: {conversion} it is alike"
-    if tasks.size()[strange].sum() >= MIN_VALUES:
+        for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
+            if found is not None:
+                yield name, f"differs from that of most tasks: {found} it is alike"
+    together = np.concatenate([*strange.values(), []])
+    if len(together) >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
-        together = values[names.isin(strange.index[strange])].quantile(QUANTILES).to_numpy()
-        conversion = likely(together[None], reference, 0.0, 0.6)[0]
-        remedy = f"{conversion} it fits" if conversion else "convert it, or widen the range"
-        for name in strange.index[strange]:
+        found = likely(np.quantile(together, QUANTILES)[None], reference, 0.0, 0.6)[0]
+        remedy = f"{found} it fits" if found else "convert it, or widen the range"
+        for name in strange:
             yield name, f"lies outside of its range: {remedy}"
 
 

@@ -316,7 +316,7 @@ class SearchSpace:
                     f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
                     "it, or take the parameter out of the search space."
                 )
-            placed = how(parameter)(frame.loc[active, list(parameter.columns)])
+            placed = how(parameter)(frame if active.all() else frame[active])
             lost[active] = np.isnan(placed).any(axis=1)
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan

@@ -137,7 +137,8 @@ def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
             if isinstance(sign, ast.Mult) and not a[:-1].any():
                 a, b = b, a
             if isinstance(sign, ast.Mult | ast.Div) and not b[:-1].any():
-                return a * float(b[-1]) if isinstance(sign, ast.Mult) else a / float(b[-1])
+                number = float(b[-1])
+                return a * (number if isinstance(sign, ast.Mult) else 1 / number)
     raise ValueError
 
 
