@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -439,25 +440,24 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
         >>> likely_column("wd", ["weight_decay"])
         'weight_decay'
     """
-    plain = {str(column): _letters(str(column)) for column in columns}
-    for column in plain:
-        if _letters(name) in (plain[column], _initials(column)) or _initials(name) == plain[column]:
+    letters, initials = _forms(name)
+    known: dict[str, str] = {}
+    for column in map(str, columns):
+        its_letters, its_initials = _forms(column)
+        if letters in (its_letters, its_initials) or initials == its_letters:
             return column
-        shorter, longer = sorted((_letters(name), plain[column]), key=len)
+        shorter, longer = sorted((letters, its_letters), key=len)
         if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
             return column
-    if close := difflib.get_close_matches(_letters(name), plain.values(), n=1, cutoff=0.75):
-        return next(column for column, letters in plain.items() if letters == close[0])
-    return None
+        known.setdefault(its_letters, column)
+    close = difflib.get_close_matches(letters, known, n=1, cutoff=0.75)
+    return known[close[0]] if close else None
 
 
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _initials(name: str) -> str | None:
-    words = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
-    return "".join(word[0] for word in words) if len(words) > 1 else None
+def _forms(name: str) -> tuple[str, str | None]:
+    """The letters and digits of a name, and the initials of its words if there are several."""
+    words = re.findall(r"[^\W_]+", name.casefold())
+    return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
 
 
 def _hint(name: str, columns: Collection[Any]) -> str:

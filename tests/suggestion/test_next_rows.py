@@ -340,12 +340,12 @@ def test_a_mixed_and_conditional_space():
     parts = [MIXED.sample(30, seed=i).assign(task=f"t{i}") for i in range(3)]
     history = pd.concat(parts, ignore_index=True)
     history["loss"] = mixed_loss(history)
-    runs = tune(MIXED, history, mixed_loss, 4, model=ScaMLGP)
+    runs = tune(MIXED, history, mixed_loss, 4)
     assert_new(MIXED, runs)
     assert (runs["momentum"].notna() == (runs["solver"] == "sgd")).all()
     np.testing.assert_allclose(runs["web"] + runs["books"], 1.0)
     assert runs["loss"].min() < history["loss"].min() + 0.05
-    batch = suggest(MIXED, history, runs)
+    batch = suggest(MIXED, history, runs, n=2, model=ScaMLGP)
     assert_new(MIXED, batch, runs)
 
 
