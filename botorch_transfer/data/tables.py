@@ -165,7 +165,8 @@ def from_dataframe(
         with errors_in(f"Task {name!r}"):
             X = space.place(runs)
         has_place = X.isfinite().all(dim=-1).numpy()
-        empty += runs[~has_place].reindex(columns=choices).isna().sum()
+        cells = runs.loc[~has_place, runs.columns.isin(choices)]
+        empty = empty.add(cells.isna().sum(), fill_value=0).astype(int)
         displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
         kept, runs, X = kept[has_place], runs[has_place], X[has_place]
         if not is_finite[kept].any():
@@ -538,10 +539,11 @@ def variances(
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squares = np.where(errors > 0, errors**2, np.nan)
     if not (np.isfinite(squares) & (squares > 0)).all():
+        no_number = "whose square is no number of double precision"
+        problem = no_number if (errors > 0).all() else "that is empty or not positive"
         raise InputDataError(
-            f"The column {column!r} has a standard error that is empty or not positive, or whose "
-            "square is no number of double precision: correct it, drop the run, or empty the whole "
-            "column to have the noise inferred."
+            f"The column {column!r} has a standard error {problem}: correct it, drop the run, or "
+            "empty the whole column to have the noise inferred."
         )
     return squares
 

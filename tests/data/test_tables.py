@@ -448,3 +448,9 @@ def test_all_runs_without_a_task_are_counted():
     space = SearchSpace([FloatParameter("x", 0, 1)])
     with pytest.raises(InputDataError, match=r"Row 1 \(and 2 other rows\) has no task"):
         from_dataframe(runs, space, "loss", "task")
+
+
+def test_columns_that_are_not_read_may_have_one_name():
+    notes = table()[[]].assign(note="")
+    frame = pd.concat([table(), notes, notes], axis=1)
+    assert read(frame).keys() == {"a", "b"}

@@ -409,7 +409,7 @@ def acquisition(space):
     return UpperConfidenceBound(SingleTaskGP(X, Y), beta=0.1)
 
 
-OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1, "options": {"maxiter": 5}}
+OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
 
 
 def test_mixed_optimizer_takes_fixed_features():
@@ -418,6 +418,7 @@ def test_mixed_optimizer_takes_fixed_features():
         SVM.bounds,
         fixed_features_list=SVM.fixed_features_list(),
         post_processing_func=SVM.round,
+        options={"maxiter": 5},
         **OPTIONS,
     )
     torch.testing.assert_close(SVM.encode(SVM.decode(candidate)), candidate)
@@ -460,6 +461,7 @@ def test_optimizers_respect_fractions(step):
         space.bounds,
         equality_constraints=space.equality_constraints,
         post_processing_func=space.round,
+        options={"maxiter": 5},
         **OPTIONS,
     )
     assert space.decode(candidate)[["a", "b", "c"]].sum(axis=1)[0] == pytest.approx(1.0)

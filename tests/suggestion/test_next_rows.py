@@ -377,7 +377,7 @@ def test_a_prior_in_place_of_the_history(n):
     if n == 0:
         expected = suggest(SPACE, HISTORY)
         assert rows["lr"].item() == pytest.approx(expected["lr"].item(), rel=0.1)
-    other = PretrainedPrior.hyperbo(2).fit(data, steps=50)
+    other = PretrainedPrior.hyperbo(2).fit(data, steps=10)
     rows = suggest(SPACE, None, runs, prior={"loss": other}, model=PretrainedGP)
     assert rows["sources"].item() == ""
     assert_new(SPACE, rows, runs)
