@@ -165,8 +165,8 @@ def from_dataframe(
         with errors_in(f"Task {name!r}"):
             X = space.place(runs)
         has_place = X.isfinite().all(dim=-1).numpy()
-        cells = runs.loc[~has_place, runs.columns.isin(choices)]
-        empty = empty.add(cells.isna().sum(), fill_value=0).astype(int)
+        lost = runs.loc[~has_place, runs.columns.isin(choices)]
+        empty = empty.add(lost.isna().sum(), fill_value=0).astype(int)
         displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
         kept, runs, X = kept[has_place], runs[has_place], X[has_place]
         if not is_finite[kept].any():
@@ -474,7 +474,7 @@ def _check_columns(frame: DataFrame, space: SearchSpace, others: Mapping[str, An
             raise TypeError(f"{argument} is {column!r}: give the name of one column.")
         if column not in frame.columns:
             raise InputDataError(
-                f"The table has no column {column!r}{_hint(column, frame.columns)}: name an "
+                f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
                 f"existing one by {argument}=."
             )
         if argument != "task" and column in space.columns:

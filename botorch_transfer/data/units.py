@@ -122,7 +122,8 @@ def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
     """Finds the tasks whose values are likely in another unit, and says what is wrong."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
-    lower, upper, *reference = parameter.decode(unit)[parameter.name].to_numpy(dtype=float)
+    marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
+    (lower, upper), reference = marks[:2], marks[2:]
     # Nobody gives temperatures a logarithmic scale, where an offset can make anything alike.
     likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
     rounding = 1e-6 * max(abs(lower), abs(upper))
