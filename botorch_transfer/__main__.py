@@ -262,8 +262,10 @@ def _tables(
     }
     tables = read_study(
         space,
-        **read,
-        outcome=options.outcome,
+        read["history"],
+        read["runs"],
+        options.outcome,
+        candidates=read["candidates"],
         constraints=options.constraints,
         noise=_pairs(options.noise, "--noise", options.outcome[0]),
         outcome_range=options.outcome_range,
