@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         with cached_in(options.cache), showing(options.progress):
-            options.run(options)
+            options.command(options)
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
-    add.set_defaults(run=_suggest, program=add.prog)
+    add.set_defaults(command=_suggest, program=add.prog)
     _add_tables(add)
     add.add_argument("-n", type=int, default=1, help="how many rows (1)")
     add.add_argument("--candidates", type=Path, metavar="stock.csv", help="rows to choose from")
@@ -106,12 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
 
     add = commands.add_parser("predict", help="print what to expect of given rows")
-    add.set_defaults(run=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
+    add.set_defaults(command=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
 
     add = commands.add_parser("backtest", help="replay each old task as if it were new")
-    add.set_defaults(run=_backtest, program=add.prog)
+    add.set_defaults(command=_backtest, program=add.prog)
     add.add_argument("space", type=Path, help="JSON file of the space, see 'space'")
     add.add_argument("history", type=Path, help="CSV file of old runs")
     _add_meaning(add)
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--resume", type=Path, metavar="finished.csv", help="file of finished runs")
 
     guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
-    guess.set_defaults(run=_space, program=guess.prog)
+    guess.set_defaults(command=_space, program=guess.prog)
     guess.add_argument("history", type=Path, help="CSV file of old runs")
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
     guess.add_argument("--task", default="task", help="column of task names (task)")
@@ -130,13 +130,16 @@ def _parser() -> argparse.ArgumentParser:
 def _add_tables(add: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the tables are and what to model."""
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
-    add.add_argument("history", type=Path, nargs="?", help="CSV file of old runs of other tasks")
-    add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    add.add_argument("--history", dest="old", type=Path, help="the same, without a space before it")
-    add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
+    for name, text, before in (
+        ("history", "CSV file of old runs of other tasks", "a space"),
+        ("runs", "CSV file of this study's runs", "a history"),
+    ):
+        add.add_argument(name, type=Path, nargs="?", default=argparse.SUPPRESS, help=text)
+        add.add_argument(f"--{name}", type=Path, help=f"the same, without {before} before it")
     _add_meaning(add)
     add.add_argument(
         "--constraint",
+        dest="constraints",
         nargs="+",
         action="extend",
         metavar="'memory <= 5'",
@@ -175,9 +178,7 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
         "is named",
     )
     add.add_argument("--step", help="the column of learning curves' steps: one row a step")
-    add.add_argument(
-        "--run", dest="run_column", help="the column that names a run (same parameters: same run)"
-    )
+    add.add_argument("--run", help="the column that names a run (same parameters: same run)")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument(
         "--cache",
@@ -204,14 +205,13 @@ def _sentence(error: Exception) -> str:
 
 
 def _suggest(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
     tables, runs = _tables(options, options.append)
     suggestion = suggest_rows(tables, options.n, options.model, options.seed)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        noted = {"seed": options.seed, "constraints": ", ".join(options.constraint or [])}
+        noted = {"seed": options.seed, "constraints": ", ".join(options.constraints or [])}
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
@@ -221,7 +221,6 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
@@ -235,17 +234,11 @@ def _backtest(options: argparse.Namespace) -> None:
         space,
         read_table(options.history, _choices(space)),
         options.outcome[0],
-        options.goal[0] if options.goal else None,
-        options.models,
-        options.seed,
-        options.resume,
-        task=options.task,
-        missing=_values(options.missing, "--missing", space),
-        rename=_pairs(options.rename, "--rename"),
-        log=options.log is not None,
-        step=options.step,
-        run=options.run_column,
+        models=options.models,
+        seed=options.seed,
+        resume=options.resume,
         progress=options.progress,
+        **_meaning(options, space),
     )
     print(found.table.to_string(index=False))
     print(found)
@@ -256,36 +249,44 @@ def _tables(
 ) -> tuple[EncodedTables, pd.DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    choices, old = _choices(space), options.old or options.history
-    history, runs = None if old is None else read_table(old, choices), None
-    if options.runs is not None and options.runs.exists() and options.runs.stat().st_size:
-        runs = read_table(options.runs, choices)
-    if options.runs is not None and runs is None and not may_start:
+    files = {name: getattr(options, name) for name in ("history", "candidates", "runs")}
+    if may_start and not (options.runs.exists() and options.runs.stat().st_size):
+        files["runs"] = None
+    elif options.runs is not None and not options.runs.exists():
         raise ValueError(
             f"There is no table in {options.runs}: leave it out, or start it with --append."
         )
-    stock = options.candidates
+    choices = _choices(space)
+    read = {
+        name: None if path is None else read_table(path, choices) for name, path in files.items()
+    }
     tables = read_study(
         space,
-        history,
-        runs,
+        read["history"],
+        read["runs"],
         options.outcome,
-        options.goal[0] if options.goal and len(options.goal) == 1 else options.goal,
-        constraints=options.constraint,
+        candidates=read["candidates"],
+        constraints=options.constraints,
         noise=_pairs(options.noise, "--noise", options.outcome[0]),
-        log=options.log is not None and (options.log or True),
         outcome_range=options.outcome_range,
-        task=options.task,
         status=options.status,
-        missing=_values(options.missing, "--missing", space),
-        rename=_pairs(options.rename, "--rename"),
-        step=options.step,
-        run=options.run_column,
-        candidates=None if stock is None else read_table(stock, choices),
         fixed=_values(options.fixed, "--fixed", space),
         repeats=options.repeats,
+        **_meaning(options, space),
     )
-    return tables, runs
+    return tables, read["runs"]
+
+
+def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
+    """What the columns of old runs mean, as arguments of Python."""
+    given = {name: getattr(options, name) for name in ("goal", "task", "step", "run")}
+    if options.goal is not None and len(options.goal) == 1:
+        given["goal"] = options.goal[0]
+    return given | {
+        "log": options.log is not None and (options.log or True),
+        "missing": _values(options.missing, "--missing", space),
+        "rename": _pairs(options.rename, "--rename"),
+    }
 
 
 def _choices(space: SearchSpace | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from botorch_transfer import SearchSpace, suggest
 from botorch_transfer.__main__ import main
 from botorch_transfer.datasets import load_tuning_history
-from botorch_transfer.pretraining import SourceGPs, SourcePopulation, clear_memos
+from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.suggestion.brief_search import brief_search
 
 COMMAND = ["suggest", "space.json", "old.csv"]
@@ -40,18 +40,12 @@ def _brief_search():
         yield
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own."""
-    command = [sys.executable, "-m", "botorch_transfer", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 @pytest.mark.usefixtures("_brief_search")
 def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert main(["space", "old.csv", "--outcome", "log_loss", "accuracy"]) == 0
     (folder / "guessed.json").write_text(capsys.readouterr().out)
     assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
-    assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS]) == 0
+    assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS, "--model", "ScaMLGP"]) == 0
     found = capsys.readouterr()
     assert GOAL.strip() in caplog.messages
     assert len(found.out.splitlines()) == 4
@@ -78,7 +72,7 @@ def test_files_with_semicolons_and_decimal_commas(folder, capsys):
 
 @pytest.mark.usefixtures("_brief_search")
 def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
-    command = [*COMMAND, *LOSS, "--cache", "kept"]
+    command = [*COMMAND, *LOSS, "--cache", "kept", "--model", "ScaMLGP"]
     clear_memos()  # of earlier tests, which kept nothing in this folder
     assert main(command) == 0
     first = capsys.readouterr().out
@@ -87,8 +81,7 @@ def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeyp
     def refuse(*args, **kwargs):
         raise AssertionError("pre-trained again")
 
-    for prior_class in (SourceGPs, SourcePopulation):
-        monkeypatch.setattr(prior_class, "_pretrain", refuse)
+    monkeypatch.setattr(SourceGPs, "_pretrain", refuse)
     assert main(command) == 0
     assert capsys.readouterr().out == first
 
@@ -105,12 +98,14 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
 
 @pytest.mark.usefixtures("_brief_search")
 def test_appended_rows_are_pending(capsys):
-    assert main([*COMMAND, "runs.csv", "-n", "2", "--append", *LOSS]) == 0
+    model = ["--model", "ScaMLGP"]
+    assert main([*COMMAND, "runs.csv", "-n", "2", "--append", *LOSS, *model]) == 0
     runs = pd.read_csv("runs.csv")
     assert list(runs.columns) == ["C", "gamma", "log_loss"]
     assert runs["log_loss"].isna().all()
-    expected = suggest(SearchSpace.from_json("space.json"), pd.read_csv("old.csv"), runs, *LOSS[1:])
-    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    space, old = SearchSpace.from_json("space.json"), pd.read_csv("old.csv")
+    expected = suggest(space, old, runs, *LOSS[1:], model="ScaMLGP")
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS, *model]) == 0
     runs = pd.read_csv("runs.csv")
     assert len(runs) == 3
     assert runs["C"][2] == float(f"{expected['C'][0]:.6g}")
@@ -120,7 +115,7 @@ def test_appended_rows_are_pending(capsys):
 @pytest.mark.usefixtures("_brief_search")
 def test_appending_leaves_what_the_table_says(folder):
     (folder / "runs.csv").write_text('id,C, gamma,log_loss,note\n007,1e0,1.50e-2,0.30,"a, b"\n')
-    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS, "--model", "ScaMLGP"]) == 0
     lines = (folder / "runs.csv").read_text().splitlines()
     assert lines[:2] == ["id,C,gamma,log_loss,note", '007,1e0,1.50e-2,0.30,"a, b"']
     assert lines[2].startswith(",")
@@ -131,7 +126,7 @@ def test_appending_leaves_what_the_table_says(folder):
 @pytest.mark.usefixtures("_brief_search")
 def test_an_empty_file_is_a_table_to_start(folder):
     (folder / "runs.csv").touch()
-    assert main([*COMMAND, "runs.csv", "--append", *LOSS]) == 0
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS, "--model", "ScaMLGP"]) == 0
     assert len(pd.read_csv("runs.csv")) == 1
 
 
@@ -211,18 +206,27 @@ def test_log(folder, capsys):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_what_the_history_lacks_is_told(folder):
+@pytest.mark.usefixtures("_brief_search")
+def test_what_the_history_lacks_is_told(folder, capsys, caplog):
     spec = json.loads((folder / "space.json").read_text())
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
-    found = run(*COMMAND, *LOSS, "--model", "ScaMLGP")
+    with caplog.at_level("INFO"):
+        assert main([*COMMAND, *LOSS, "--model", "ScaMLGP"]) == 0
     # A busy machine is told how long pre-training takes.
-    said = [text for text in found.stderr.splitlines() if not text.startswith("Pre-training takes")]
+    said = [text for text in caplog.messages if not text.startswith("Pre-training takes")]
     assert said == [GOAL.strip(), "No old run records 'decay': sources say nothing of it"]
-    assert found.returncode == 0
-    assert len(found.stdout.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_the_module_is_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["botorch_transfer", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("botorch_transfer", run_name="__main__")
+    assert "print the next rows to try" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_brief_search")
 def test_options(folder, capsys):
     old = pd.read_csv("old.csv").rename(columns={"gamma": "width"}).assign(sem=0.01)
     old["size"] = old["C"]
@@ -231,13 +235,13 @@ def test_options(folder, capsys):
     spec["decay"] = {"type": "float", "low": 0, "high": 1}
     (folder / "space.json").write_text(json.dumps(spec))
     options = ["--rename", "width=gamma", "--constraint", "size <= 5", "--noise", "log_loss=sem"]
+    options += ["--model", "ScaMLGP"]
     assert main([*COMMAND, *LOSS, *options, "--missing", "decay=0.25", "--seed", "3"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     found = dict(zip(header.split(), row.split(), strict=False))
     assert float(found["C"]) <= 6
     assert "predicted_mean_size" in found
     assert float(found["decay"]) == pytest.approx(0.25, abs=0.1)
-    assert main([*COMMAND, *LOSS, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]) == 0
     outcomes = ["--outcome", "log_loss", "accuracy", "--goal", "min", "max"]
     several = [*COMMAND, *outcomes, *options[:2], "--missing", "decay", "--model", "ScaMLGP"]
     assert main(several) == 0

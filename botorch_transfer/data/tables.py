@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import zlib
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +19,8 @@ from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timed
 
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.search_space.parameters import has_decimal_comma
+from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
+from botorch_transfer.search_space.parameters import has_decimal_comma, plain
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -125,68 +126,56 @@ def from_dataframe(
             f"The search space is a {type(space).__name__}: make a SearchSpace, for instance by "
             "search_space.guess_space(frame) or SearchSpace.from_dict."
         )
-    for argument, names in (("missing", missing), ("rename", rename)):
-        if names is not None and not isinstance(names, Mapping):
+    for argument, names in {"missing": missing, "rename": rename}.items():
+        if not isinstance(names, Mapping | None):
             raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
     check_table(frame, ())
     frame = renamed(frame, rename or {})
-    others = {"outcome": outcome, "task": task, "noise": noise}
-    for argument, column in others.items():
-        if not isinstance(column, Hashable) or (column is None and argument != "noise"):
-            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
-        if column is not None and column not in frame.columns:
-            raise InputDataError(
-                f"The table has no column {column!r}{_hint(column, frame.columns)}: name an "
-                f"existing one by {argument}=."
-            )
-    check_table(frame, [*space.columns, *(name for name in others.values() if name is not None)])
-    _refuse_double_use(space, others)
+    others = {"outcome": outcome, "task": task} | ({} if noise is None else {"noise": noise})
+    _check_columns(frame, space, others)
     for name in missing or {}:
         if name not in space.columns:
             raise ValueError(
                 f"missing names {name!r}, which is no parameter of the search space: use one of "
                 f"{', '.join(space.columns)}."
             )
-    _refuse_likely_renames(frame, space, missing or {}, {*others.values()}, changed)
+    _refuse_likely_renames(frame, space, missing or {}, others.values(), changed)
     frame = with_numbers(frame, [*space.number_columns, outcome, noise])
     if log:
         frame = in_logarithms(frame, outcome, noise)
-    if (commas := has_decimal_comma(frame[outcome])).any():
-        row = int(commas.argmax())
-        raise InputDataError(
-            f"The column {outcome!r} has {frame[outcome].iloc[row]!r} in row {frame.index[row]}: "
-            "write a point instead of the comma."
-        )
+    commas = has_decimal_comma(frame[outcome])
+    refuse_cell(commas, frame[outcome], ": write a point instead of the comma")
     suspicions = wrong_units(frame, space, task)
     for suspicion in suspicions:
         logger.warning("Maybe another unit: %s", suspicion)
     sign = 1.0 if goal == "max" else -1.0
-    Y = sign * _numbers(frame[outcome])
+    Y = sign * numbers(frame, outcome)
+    is_finite = np.isfinite(Y)
     datasets: dict[str, SupervisedDataset] = {}
-    without_outcome: list[str] = []
-    displaced: list[str] = []
+    without_outcome, displaced, outside = list[str](), list[str](), list[str]()
     choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
     empty = Series(0, choices)
-    outside: list[str] = []
-    for name, rows in _rows_of_tasks(frame[task]).items():
-        finite = np.isfinite(Y[rows])
-        if not finite.any():
+    for name, rows in rows_of_tasks(frame[task]).items():
+        finite = rows[is_finite[rows]]
+        if len(finite) == 0:
             without_outcome.append(name)
             continue
-        kept = rows if failed == "worst" else rows[finite]
+        kept = rows if failed == "worst" else finite
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
         with errors_in(f"Task {name!r}"):
             X = space.place(runs)
-        if bool((lost := X.isnan().any(dim=-1)).any()):
-            has_place = (~lost).numpy()
-            empty += runs[~has_place].reindex(columns=choices).isna().sum()
-            displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
-            kept, runs, X = kept[has_place], runs[has_place], X[~lost]
-            if not np.isfinite(Y[kept]).any():
-                continue
+        has_place = X.isfinite().all(dim=-1).numpy()
+        lost = runs.loc[~has_place, runs.columns.isin(choices)]
+        empty = empty.add(lost.isna().sum(), fill_value=0).astype(int)
+        displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
+        kept, runs, X = kept[has_place], runs[has_place], X[has_place]
+        if not is_finite[kept].any():
+            continue
         beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
         outside += [f"{name!r}, row {row}" for row in runs.index[beyond]]
-        y = np.where(np.isfinite(Y[kept]), Y[kept], Y[rows][finite].min())
+        y = np.where(is_finite[kept], Y[kept], Y[finite].min())
+        with errors_in(f"Task {name!r}"):
+            noises = variances(runs, noise, measured=is_finite[kept])
         features = space.feature_names
         if encode is not None:
             X = encode(runs)
@@ -194,7 +183,7 @@ def from_dataframe(
         datasets[name] = SupervisedDataset(
             X,
             torch.from_numpy(y)[:, None],
-            Yvar=_variances(name, runs, noise, measured=np.isfinite(Y[kept])),
+            Yvar=None if np.isnan(noises).any() else torch.from_numpy(noises)[:, None],
             feature_names=features,
             outcome_names=[name],
         )
@@ -256,18 +245,14 @@ def in_logarithms(frame: DataFrame, outcome: str, noise: str | None = None) -> D
     """
     if outcome not in frame.columns:
         return frame
-    values = _numbers(frame[outcome])
+    values = numbers(frame, outcome)
     finite = np.isfinite(values)
-    if (values[finite] <= 0).any():
-        row = int((finite & (values <= 0)).argmax())
-        raise InputDataError(
-            f"The column {outcome!r} has {values[row]:g} in row {frame.index[row]}, which has no "
-            "logarithm: leave log out, or drop the row."
-        )
+    problem = ", which has no logarithm: leave log out, or drop the row"
+    refuse_cell(finite & (values <= 0), frame[outcome], problem)
     values = np.where(finite, values, 1.0)
     frame = frame.copy(deep=False)
     if noise is not None and noise in frame.columns:
-        frame[noise] = _numbers(frame[noise]) / values
+        frame[noise] = numbers(frame, noise) / values
     cells = np.where(finite, np.log(values), frame[outcome].to_numpy(dtype=object))
     frame[outcome] = Series(cells, frame.index).infer_objects()
     return frame
@@ -331,13 +316,13 @@ def failed_inputs(
         tensor([[0.5000]], dtype=torch.float64)
     """
     known = [name for name in outcomes if name in frame.columns]
-    Y = np.stack([_numbers(frame[name]) for name in known], axis=1)
+    Y = np.stack([numbers(frame, name) for name in known], axis=1)
     succeeded = np.isfinite(Y).any(axis=1)
     failed = has_failed(frame, Y, status)
     if status not in frame.columns:
         failed |= ~succeeded
     found = [torch.empty(0, space.dim, dtype=torch.double)]
-    for name, rows in _rows_of_tasks(frame[task]).items() if failed.any() else ():
+    for name, rows in rows_of_tasks(frame[task]).items() if failed.any() else ():
         if failed[rows].any() and (succeeded & ~failed)[rows].any():
             runs = _fill(name, frame.iloc[rows], space, missing or {}, changed=True)
             found += _places(runs[failed[rows]], space)
@@ -353,20 +338,6 @@ def _places(runs: DataFrame, space: SearchSpace) -> list[torch.Tensor]:
             return []
         return [X for row in range(len(runs)) for X in _places(runs.iloc[[row]], space)]
     return [X[~X.isnan().any(dim=-1)]]
-
-
-def _rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
-    """Positions of each task's rows, in order of first appearance."""
-    if column.isna().any():
-        row = column.index[int(column.isna().to_numpy().argmax())]
-        others = int(column.isna().sum()) - 1
-        more = f" (and {others:,} other rows)" if others else ""
-        raise InputDataError(
-            f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
-        )
-    names = column.astype(str).to_numpy()
-    positions = Series(np.arange(len(names)))
-    return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}
 
 
 def _fill(
@@ -470,25 +441,24 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
         >>> likely_column("wd", ["weight_decay"])
         'weight_decay'
     """
-    plain = {str(column): _letters(str(column)) for column in columns}
-    for column in plain:
-        if _letters(name) in (plain[column], _initials(column)) or _initials(name) == plain[column]:
+    letters, initials = _forms(name)
+    known: dict[str, str] = {}
+    for column in map(str, columns):
+        its_letters, its_initials = _forms(column)
+        if letters in (its_letters, its_initials) or initials == its_letters:
             return column
-        shorter, longer = sorted((_letters(name), plain[column]), key=len)
+        shorter, longer = sorted((letters, its_letters), key=len)
         if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
             return column
-    if close := difflib.get_close_matches(_letters(name), plain.values(), n=1, cutoff=0.75):
-        return next(column for column, letters in plain.items() if letters == close[0])
-    return None
+        known.setdefault(its_letters, column)
+    close = difflib.get_close_matches(letters, known, n=1, cutoff=0.75)
+    return known[close[0]] if close else None
 
 
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _initials(name: str) -> str | None:
-    words = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
-    return "".join(word[0] for word in words) if len(words) > 1 else None
+def _forms(name: str) -> tuple[str, str | None]:
+    """The letters and digits of a name, and the initials of its words if there are several."""
+    words = re.findall(r"[^\W_]+", name.casefold())
+    return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
 
 
 def _hint(name: str, columns: Collection[Any]) -> str:
@@ -496,12 +466,17 @@ def _hint(name: str, columns: Collection[Any]) -> str:
     return f" (but {likely!r})" if likely is not None else ""
 
 
-def _refuse_double_use(space: SearchSpace, others: Mapping[str, str | None]) -> None:
-    """Refuses one column as outcome and task, or as outcome and parameter."""
+def _check_columns(frame: DataFrame, space: SearchSpace, others: Mapping[str, Any]) -> None:
+    """Refuses columns that are absent, occur twice, or are read as two things."""
     used: dict[str, str] = {}
     for argument, column in others.items():
-        if column is None:
-            continue
+        if not isinstance(column, Hashable) or column is None:
+            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
+        if column not in frame.columns:
+            raise InputDataError(
+                f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
+                f"existing one by {argument}=."
+            )
         if argument != "task" and column in space.columns:
             used[column] = "a parameter"
         if column in used:
@@ -510,13 +485,14 @@ def _refuse_double_use(space: SearchSpace, others: Mapping[str, str | None]) -> 
                 "another one."
             )
         used[column] = f"what {argument}= names"
+    check_table(frame, [*space.columns, *used])
 
 
 def _refuse_likely_renames(
     frame: DataFrame,
     space: SearchSpace,
     missing: Mapping[str, Any],
-    others: Collection[str | None],
+    others: Iterable[str],
     changed: bool,
 ) -> None:
     """Refuses a parameter that looks unrecorded because its column has another name."""
@@ -540,37 +516,77 @@ def _refuse_likely_renames(
         )
 
 
-def _variances(
-    name: str, runs: DataFrame, noise: str | None, measured: NDArray[np.bool_]
-) -> torch.Tensor | None:
-    """Squares the standard errors of ``n`` runs; failed runs get the task's largest."""
-    if noise is None or runs[noise].isna().all():
-        return None
-    errors = _numbers(runs[noise])
-    if not (np.isfinite(errors[measured]) & (errors[measured] > 0)).all():
-        raise InputDataError(
-            f"Task {name!r} has a standard error in the column {noise!r} that is empty or not "
-            "positive: correct it, drop the run, or empty the whole column to have the noise "
-            "inferred."
-        )
+def variances(
+    frame: DataFrame, column: str | None, measured: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Squares the standard errors of runs.
+
+    Args:
+        frame: A table with ``n`` rows.
+        column: The column of the standard errors; the table may lack it.
+        measured: An ``n`` array: which runs must have one. Others get the largest one of these.
+
+    Returns:
+        An ``n`` array; NaN if the column is empty.
+
+    Raises:
+        InputDataError: If only some runs have one, or one is not positive.
+    """
+    errors = numbers(frame, column)
+    if np.isnan(errors[measured]).all():
+        return np.full(len(frame), np.nan)
     errors = np.where(measured, errors, errors[measured].max())
-    with np.errstate(over="ignore", under="ignore"):
-        variances = errors**2
-    if not (np.isfinite(variances) & (variances > 0)).all():
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.where(errors > 0, errors**2, np.nan)
+    if not (np.isfinite(squares) & (squares > 0)).all():
+        no_number = "whose square is no number of double precision"
+        problem = no_number if (errors > 0).all() else "that is empty or not positive"
         raise InputDataError(
-            f"Task {name!r} has a standard error in the column {noise!r} whose square is no "
-            "number of double precision: correct it."
+            f"The column {column!r} has a standard error {problem}: correct it, drop the run, or "
+            "empty the whole column to have the noise inferred."
         )
-    return torch.from_numpy(variances)[:, None]
+    return squares
 
 
-def _numbers(column: Series) -> NDArray[np.float64]:
-    kind = column.dtype
+def numbers(frame: DataFrame, name: str | None) -> NDArray[np.float64]:
+    """The numbers of a column; NaN in cells that have none, and without that column.
+
+    Args:
+        frame: A table with ``n`` rows.
+        name: The column.
+
+    Returns:
+        An ``n`` array.
+
+    Raises:
+        InputDataError: If the column has another type, such as dates.
+    """
+    if name not in frame.columns:
+        return np.full(len(frame), np.nan)
+    kind = frame[name].dtype
     if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
         raise InputDataError(
-            f"The column {column.name!r} is of the type {kind}: convert it to real numbers."
+            f"The column {name!r} is of the type {kind}: convert it to real numbers."
         )
-    return to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    found = to_numeric(frame[name], errors="coerce")
+    return found.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
+    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if there is one.
+
+    Args:
+        bad: An ``n`` array.
+        column: A column with ``n`` cells.
+        problem: How the sentence goes on after the cell and the row.
+    """
+    if bad.any():
+        row = int(bad.argmax())
+        cell = plain(column.iloc[row])
+        shown = f"{cell:g}" if isinstance(cell, float) else repr(cell)
+        raise InputDataError(
+            f"The column {column.name!r} has {shown} in row {column.index[row]}{problem}."
+        )
 
 
 def _some(places: Sequence[str]) -> str:

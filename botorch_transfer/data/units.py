@@ -9,14 +9,16 @@ three such tasks. Differences from it are in units of its width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, factorize, to_numeric
+from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space.cells import rows_of_tasks
 
 Array = NDArray[np.float64]
 
@@ -37,7 +39,7 @@ DIFFERENT, ALIKE = 0.9, 0.25
 """Quantiles are different if they are off by more widths of the reference than the first, and alike
 if a conversion leaves less of that than the second."""
 
-QUANTILES = np.array([0.1, 0.9])
+QUANTILES = [0.1, 0.9]
 """What the values of a task are summed up by."""
 
 MAX_TASKS = 1_000
@@ -68,21 +70,18 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
         ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
     """
-    codes, names = factorize(frame[task])
-    kept = np.isin(codes, evenly_spaced(len(names), MAX_TASKS))
-    frame, codes = frame[kept], codes[kept]
+    rows = list(rows_of_tasks(frame[task]).items())
+    rows = [rows[place] for place in evenly_spaced(len(rows), MAX_TASKS)]
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
         column = parameter.name
-        if not parameter.is_numeric or column not in frame or column not in parameter.columns:
-            continue
-        # The ends of the range, and the quantiles of values that are spread over it.
-        unit = np.array([[0.0], [1.0], [0.1], [0.9]])
-        marks = parameter.decode(unit)[column].to_numpy(dtype=np.float64)
-        values = to_numeric(frame[column], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        known = np.isfinite(values)
-        for code, problem in _of_column(values[known], codes[known], marks[:2], marks[2:]):
-            found.setdefault((column, problem), []).append(str(names[code]))
+        if parameter.is_numeric and column in frame and column in parameter.columns:
+            cells = to_numeric(frame[column], errors="coerce")
+            numbers = cells.to_numpy(np.float64, na_value=np.nan)
+            tasks = {name: numbers[places] for name, places in rows}
+            tasks = {name: values[np.isfinite(values)] for name, values in tasks.items()}
+            for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
+                found.setdefault((column, problem), []).append(name)
     return [
         f"{column!r} of task {tasks[0]!r}"
         f"{f' and {len(tasks) - 1:,} more' if len(tasks) > 1 else ''} {problem}"
@@ -120,44 +119,46 @@ def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None
     return None
 
 
-def _of_column(
-    values: Array, codes: NDArray[np.intp], bounds: Array, reference: Array
-) -> Iterator[tuple[int, str]]:
+def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
     """Finds the tasks whose values are likely in another unit, and says what is wrong."""
-    order = np.lexsort((values, codes))
-    values, codes = values[order], codes[order]
-    tasks, starts, counts = np.unique(codes, return_index=True, return_counts=True)
-    places = starts[:, None] + QUANTILES * (counts[:, None] - 1)
-    ends = np.interp(places, np.arange(len(values)), values) if len(values) else places
-    rounding = 1e-6 * np.abs(bounds).max()
-    beyond = (values < bounds[0] - rounding) | (values > bounds[1] + rounding)
-    outside = np.add.reduceat(beyond, starts, dtype=np.float64) / counts
-    strange = outside > MAX_OUTSIDE
-    usual = ~strange & (counts >= MIN_VALUES)
-    many = usual.sum() >= MIN_TASKS
-    reference = np.median(ends[usual], axis=0) if many else reference
-    if counts[strange].sum() >= MIN_VALUES:
+    unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
+    marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
+    (lower, upper), reference = marks[:2], marks[2:]
+    # Nobody gives temperatures a logarithmic scale, where an offset can make anything alike.
+    likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
+    rounding = 1e-6 * max(abs(lower), abs(upper))
+    strange, compared = dict[str, Array](), dict[str, Array]()
+    for name, values in tasks.items():
+        beyond = (values < lower - rounding) | (values > upper + rounding)
+        if beyond.mean() > MAX_OUTSIDE:
+            strange[name] = values
+        elif len(values) >= MIN_VALUES:
+            compared[name] = np.quantile(values, QUANTILES)
+    if len(compared) >= MIN_TASKS:
+        ends = np.array(list(compared.values()))
+        reference = np.median(ends, axis=0)
+        for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
+            if found is not None:
+                yield name, f"differs from that of most tasks: {found} it is alike"
+    together = np.concatenate([*strange.values(), []])
+    if len(together) >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
-        together = np.quantile(values[np.isin(codes, tasks[strange])], QUANTILES)
-        likely = _likely_conversions(together[None], reference, 0.0, 0.6)[0]
-        remedy = "convert it, or widen the range" if likely is None else f"{likely} it fits"
-        yield from ((code, f"lies outside of its range: {remedy}") for code in tasks[strange])
-    if many:
-        found = _likely_conversions(ends[usual], reference, DIFFERENT, ALIKE)
-        for code, likely in zip(tasks[usual], found, strict=True):
-            if likely is not None:
-                yield code, f"differs from that of most tasks: {likely} it is alike"
+        found = likely(np.quantile(together, QUANTILES)[None], reference, 0.0, 0.6)[0]
+        remedy = f"{found} it fits" if found else "convert it, or widen the range"
+        for name in strange:
+            yield name, f"lies outside of its range: {remedy}"
 
 
 def _likely_conversions(
-    ends: Array, reference: Array, different: float, alike: float
+    ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
 ) -> list[str | None]:
     """The conversion that makes two quantiles like those of the reference, if they differ much.
 
     Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
     """
+    names = [name for name, (_, offset) in CONVERSIONS.items() if not (offset and without_offsets)]
     shares = []
-    for factor, offset in CONVERSIONS.values():
+    for factor, offset in map(CONVERSIONS.__getitem__, names):
         numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
         with np.errstate(invalid="ignore", divide="ignore"):  # zeros have no logarithm
             numbers = np.log(numbers) if offset == 0 else numbers
@@ -166,5 +167,5 @@ def _likely_conversions(
         off, left = np.nan_to_num(distances)
         is_likely = (off > different) & (left < alike * off)
         shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
-    best, names = np.argmin(shares, axis=0), list(CONVERSIONS)
+    best = np.argmin(shares, axis=0)
     return [names[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]

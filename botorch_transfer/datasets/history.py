@@ -1,64 +1,25 @@
 """The tuning history that ships with the package: four search spaces, measured by this project.
 
 The datasheet is `README.md` beside this file; `benchmarks/measure_history.py` measured the table.
-This module is the one place where the four spaces are defined.
+`tuning_spaces.json` is the one place where the four spaces are defined.
 """
 
 from __future__ import annotations
 
+import json
 from importlib.resources import as_file, files
 
 import pandas as pd
 
-from botorch_transfer.search_space import (
-    CategoricalParameter,
-    FloatParameter,
-    IntegerParameter,
-    OrdinalParameter,
-    SearchSpace,
-)
+from botorch_transfer.search_space import IntegerParameter, OrdinalParameter, SearchSpace
 
 OUTCOMES = ["log_loss", "accuracy", "fit_seconds"]
 
-_SPACES: dict[str, SearchSpace] = {
-    "svm": SearchSpace(
-        [
-            FloatParameter("C", 1e-2, 1e3, log=True),
-            FloatParameter("gamma", 1e-5, 10.0, log=True),
-        ]
-    ),
-    "gbm": SearchSpace(
-        [
-            FloatParameter("learning_rate", 5e-3, 0.5, log=True),
-            IntegerParameter("n_estimators", 10, 200, log=True),
-            IntegerParameter("max_depth", 1, 8),
-            IntegerParameter("min_samples_leaf", 1, 50, log=True),
-            FloatParameter("subsample", 0.2, 1.0),
-            FloatParameter("max_features", 0.1, 1.0),
-        ]
-    ),
-    "mlp": SearchSpace(
-        [
-            IntegerParameter("hidden_layers", 1, 3),
-            IntegerParameter("hidden_units", 4, 64, log=True),
-            CategoricalParameter("activation", ("relu", "tanh", "logistic")),
-            FloatParameter("alpha", 1e-6, 10.0, log=True),
-            OrdinalParameter("batch_size", (16, 32, 64)),
-            CategoricalParameter("solver", ("adam", "sgd")),
-            FloatParameter("learning_rate", 1e-4, 10.0, log=True),
-            FloatParameter("momentum", 0.0, 0.99, active_if={"solver": ("sgd",)}),
-        ]
-    ),
-    "forest": SearchSpace(
-        [
-            IntegerParameter("n_estimators", 5, 100, log=True),
-            CategoricalParameter("criterion", ("gini", "entropy")),
-            FloatParameter("max_features", 0.1, 1.0),
-            IntegerParameter("min_samples_leaf", 1, 50, log=True),
-            CategoricalParameter("bootstrap", ("yes", "no")),
-            FloatParameter("max_samples", 0.2, 1.0, active_if={"bootstrap": ("yes",)}),
-        ]
-    ),
+_SPACES = {
+    name: SearchSpace.from_dict(parameters)
+    for name, parameters in json.loads(
+        files(__package__).joinpath("tuning_spaces.json").read_text("utf-8")
+    ).items()
 }
 
 
@@ -106,16 +67,20 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         >>> list(history.columns)
         ['space', 'task', 'C', 'gamma', 'log_loss', 'accuracy', 'fit_seconds']
     """
-    parameters = tuning_search_space(space).parameters if space is not None else ()
+    known = tuning_search_space(space) if space is not None else None
     with as_file(files(__package__) / "tuning_history.csv.gz") as path:
         history = pd.read_csv(path)
-    if space is None:
+    if known is None:
         return history
-    columns = ["space", "task", *(p.name for p in parameters), *OUTCOMES]
-    history = history.loc[history["space"] == space, columns].reset_index(drop=True)
-    # next to other spaces' rows, whole numbers were read as floats; ordinal values are integers
-    whole = [p.name for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)]
-    return history.astype(dict.fromkeys(whole, "int64"))
+    history = history[history["space"] == space].reset_index(drop=True)
+    return _with_whole_numbers(history[["space", "task", *known.columns, *OUTCOMES]], known)
+
+
+def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
+    """Next to other spaces' rows, whole numbers were read as floats; ordinal values are whole."""
+    kinds = IntegerParameter, OrdinalParameter
+    whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
+    return frame.astype(dict.fromkeys(whole, "int64"))
 
 
 def load_learning_curves(space: str) -> pd.DataFrame:
@@ -147,7 +112,6 @@ def load_learning_curves(space: str) -> pd.DataFrame:
     runs = runs.assign(log_loss=runs["losses"].str.split())
     curves = runs.explode("log_loss").astype({"log_loss": float}).reset_index(drop=True)
     curves["step"] = curves["every"] * (curves.groupby(["task", "run"]).cumcount() + 1)
-    parameters = [p for p in tuning_search_space(space).parameters if p.name in runs]
-    whole = [p.name for p in parameters if isinstance(p, IntegerParameter | OrdinalParameter)]
-    columns = ["task", "run", *(p.name for p in parameters), "step", "log_loss"]
-    return curves[columns].astype(dict.fromkeys(whole, "int64"))
+    known = tuning_search_space(space)
+    parameters = [name for name in known.columns if name in runs]
+    return _with_whole_numbers(curves[["task", "run", *parameters, "step", "log_loss"]], known)

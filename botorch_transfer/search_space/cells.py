@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
 from pandas import DataFrame, Series
 from pandas.api.types import is_numeric_dtype, is_object_dtype, is_string_dtype
 
@@ -156,3 +158,31 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame
+
+
+def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
+    """Finds the rows of each task.
+
+    Args:
+        column: The column of the tasks' names, which are compared as text.
+
+    Returns:
+        The positions of each task's rows, in order of first appearance.
+
+    Raises:
+        InputDataError: If a row has no task.
+
+    Example:
+        >>> rows_of_tasks(Series(["tue", "mon", "tue"]))
+        {'tue': array([0, 2]), 'mon': array([1])}
+    """
+    if column.isna().any():
+        row = column.index[int(column.isna().to_numpy().argmax())]
+        others = int(column.isna().sum()) - 1
+        more = f" (and {others:,} other rows)" if others else ""
+        raise InputDataError(
+            f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
+        )
+    names = column.astype(str).to_numpy()
+    positions = Series(np.arange(len(names)))
+    return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}

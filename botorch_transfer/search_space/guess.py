@@ -27,6 +27,7 @@ from botorch_transfer.search_space.parameters import (
     Parameter,
     has_decimal_comma,
     is_none,
+    plain,
     refuse_where,
 )
 from botorch_transfer.search_space.space import SearchSpace, check_table
@@ -161,7 +162,7 @@ def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter
         if to_numeric(column, errors="coerce").notna().any():
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
-        choices = sorted((_plain(value) for value in values), key=str)
+        choices = sorted((plain(value) for value in values), key=str)
         if len(choices) > MAX_CHOICES or 2 * len(choices) > len(column) > 4:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
@@ -185,7 +186,7 @@ def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dic
     filled = frame[name].notna()
     for parent in parents:
         if isinstance(parent, CategoricalParameter | OrdinalParameter):
-            values = frame[parent.name].map(_plain)
+            values = frame[parent.name].map(plain)
             active = tuple(value for value in parent.values if filled[values == value].all())
             if active and values.isin(active).equals(filled):
                 return {parent.name: active}
@@ -213,7 +214,3 @@ def _is_geometric(numbers: NDArray[Any]) -> bool:
         return False
     ratios = numbers[1:] / numbers[:-1]
     return bool(np.allclose(ratios, ratios[0], rtol=1e-6))
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

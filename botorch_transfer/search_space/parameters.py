@@ -7,15 +7,16 @@ cube, or to add a kind of parameter: :class:`Parameter` says what one must do.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from itertools import combinations
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
@@ -35,26 +36,34 @@ class Parameter(ABC):
 
     name: str
     active_if: ActiveIf | None
+    log: bool | Literal["1-x"] = False
 
     def __post_init__(self) -> None:
-        """Writes the condition with tuples of values; one bare value becomes a tuple of one."""
-        if self.active_if is None:
-            return
-        if not isinstance(self.active_if, Mapping):
+        """Refuses impossible arguments, and writes the condition with tuples of values."""
+        for problem in self._problems():
+            raise ValueError(f"Parameter {self.name!r} {problem}.")
+        if self.active_if is not None:
+            self._set(active_if={k: _as_tuple(v) for k, v in self.active_if.items()})
+
+    def _problems(self) -> Iterator[str]:
+        """What is wrong with the arguments; the first sentence is said."""
+        if not isinstance(self.active_if, Mapping | None):
             raise TypeError(
                 f"Parameter {self.name!r} has the active_if {self.active_if!r}: give a dictionary, "
                 "{'parent': [values]}."
             )
-        condition: dict[str, tuple[Any, ...]] = {}
-        for parent, values in self.active_if.items():
-            is_one = isinstance(values, str) or not isinstance(values, Iterable)
-            condition[parent] = (values,) if is_one else tuple(values)
-        if not condition or not all(condition.values()):
-            raise ValueError(
-                f"Parameter {self.name!r} has an empty active_if: name a parent parameter and at "
-                "least one of its values, or leave active_if out."
+        if self.active_if is not None and not all(
+            [self.active_if, *map(_as_tuple, self.active_if.values())]
+        ):
+            yield (
+                "has an empty active_if: name a parent parameter and at least one of its values, "
+                "or leave active_if out"
             )
-        object.__setattr__(self, "active_if", condition)
+
+    def _set(self, **fields: Any) -> None:
+        """Replaces fields of a new object by their normal form."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -149,14 +158,15 @@ class Parameter(ABC):
         return False
 
 
+def _as_tuple(values: Any) -> tuple[Any, ...]:
+    """Several values, or one."""
+    is_one = isinstance(values, str) or not isinstance(values, Iterable)
+    return (values,) if is_one else tuple(values)
+
+
 def read_values(column: Series) -> Series:
     """Reads a column as plain objects or numbers; refuses missing values."""
-    refuse_where(
-        column.isna().to_numpy(),
-        column,
-        "which needs one there: fill it in or drop the row; a parameter that some runs do without "
-        "has an active_if",
-    )
+    refuse_where(column.isna().to_numpy(), column, "")
     return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
 
 
@@ -182,7 +192,7 @@ def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
     """Finds text such as ``"9,5"`` in a column of ``n`` values; an ``n`` array."""
     values = column.tolist()
     found = [isinstance(v, str) and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", v) for v in values]
-    return np.array([bool(match) for match in found], dtype=np.bool_)
+    return np.array(found, dtype=np.bool_)
 
 
 def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
@@ -190,12 +200,23 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
     if not bad.any():
         return
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
-    value = column.iloc[first]
-    value = value.item() if isinstance(value, np.generic) else value
-    found = "has no value" if column.isna().iloc[first] else f"is {value!r}"
+    found = f"is {plain(column.iloc[first])!r}"
+    if column.isna().iloc[first]:
+        found, problem = (
+            "has no value",
+            (
+                "which needs one there: fill it in or drop the row; a parameter that some runs do "
+                "without has an active_if"
+            ),
+        )
     rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
     where = f"in row {column.index[first]}{rows}"
     raise InputDataError(f"Parameter {column.name!r} {found} {where}, {problem}.")
+
+
+def plain(value: Any) -> Any:
+    """A value of Python's own type in place of NumPy's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _ratio(part: Array, whole: Array) -> Array:
@@ -208,45 +229,49 @@ class _RangeParameter(Parameter):
 
     lower: float
     upper: float
-    log: bool | Literal["1-x"]
     _margin: ClassVar[float] = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         lower, upper = self.lower, self.upper
         if not (isinstance(lower, Real) and isinstance(upper, Real)):
             raise TypeError(
                 f"Parameter {self.name!r} has the bounds {lower!r} and {upper!r}: give numbers."
             )
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower <= upper):
-            raise ValueError(
-                f"Parameter {self.name!r} has the lower bound {lower} and the upper bound {upper}: "
-                "give finite bounds, the lower one below the upper one or equal to it."
+        if not -math.inf < lower <= upper < math.inf:
+            yield (
+                f"has the lower bound {lower} and the upper bound {upper}: give finite bounds, the "
+                "lower one below the upper one or equal to it"
             )
         if self.log is True and lower <= 0:
-            raise ValueError(
-                f"Parameter {self.name!r} has log=True and the lower bound {lower}: a logarithmic "
-                "scale needs a positive one."
-            )
+            yield f"has log=True and the lower bound {lower}: a logarithm needs a positive one"
 
-    def _read(self, column: Series, each_bound: bool = False) -> Array:
-        """Reads ``n`` numbers, clipped to the range; refuses what lies outside of it.
-
-        Rounding errors are forgiven. They are relative to the larger bound (-1e-17 is a rounded 0),
-        or to each bound by itself, as bounds of a logarithmic scale may be many orders of magnitude
-        apart.
-        """
-        numbers, tolerance = read_numbers(column), relative_tolerance(column)
-        bounds = np.array([self.lower, self.upper], dtype=np.float64)
-        sizes = np.abs(bounds) if each_bound else np.abs(bounds).max().repeat(2)
-        below, above = bounds + tolerance * sizes * [-1, 1]
-        refuse_where(
-            (numbers < below) | (numbers > above),
-            column,
+    def encode(self, frame: DataFrame) -> Array:
+        """Scales values to the unit interval; see ``Parameter.encode``."""
+        unit, column = self.place(frame), frame[self.name]
+        problem = (
             f"outside of its range [{self.lower}, {self.upper}]: widen its range in the search "
-            "space or drop these rows",
+            "space or drop these rows"
         )
-        return numbers.clip(self.lower, self.upper)
+        refuse_where(~((unit[:, 0] >= 0) & (unit[:, 0] <= 1)), column, problem)
+        return unit
+
+    def place(self, frame: DataFrame) -> Array:
+        """Goes on beyond the range on the parameter's scale; see ``Parameter.place``.
+
+        Rounding errors at the bounds are no change of the range. They are relative to the larger
+        bound (-1e-17 is a rounded 0), or to each bound by itself, as bounds of a logarithmic scale
+        may be many orders of magnitude apart.
+        """
+        numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
+        inside = numbers.clip(*bounds)
+        sizes = np.abs(inside) if self.log is True else np.abs(bounds).max()
+        is_near = np.abs(numbers - inside) <= relative_tolerance(frame[self.name]) * sizes
+        with np.errstate(invalid="ignore", divide="ignore"):  # where the scale does not reach
+            beyond = self._scale(numbers) - self._scale(inside)
+            beyond /= np.diff(self._scale(bounds))
+        unit = self._inside(inside) + np.where(is_near, 0.0, beyond)
+        return np.where(np.isfinite(unit), unit, np.nan)[:, None]
 
     def _scale(self, values: Array) -> Array:
         if self.log == "1-x":
@@ -260,20 +285,6 @@ class _RangeParameter(Parameter):
         if self.log == "1-x":
             return -np.expm1(-scaled)
         return np.exp(scaled) if self.log else scaled
-
-    def place(self, frame: DataFrame) -> Array:
-        """Goes on beyond the range on the parameter's scale; see ``Parameter.place``."""
-        numbers = read_numbers(frame[self.name])
-        lower, upper = self._scale(np.array([self.lower, self.upper], dtype=np.float64))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            beyond = self._scale(numbers)
-            beyond = beyond - beyond.clip(lower, upper)
-            # Rounding errors at the bounds are no change of the range.
-            beyond[np.abs(beyond) < 1e-9 * (upper - lower or abs(lower))] = 0.0
-            # Beyond a range of one value there is no place.
-            beyond[beyond != 0] /= upper - lower
-        beyond[~np.isfinite(beyond)] = np.nan
-        return (self._inside(numbers.clip(self.lower, self.upper)) + beyond)[:, None]
 
     def _inside(self, values: Array) -> Array:
         """Scales values of the range to the unit interval."""
@@ -330,16 +341,32 @@ class FloatParameter(_RangeParameter):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step is not None:
-            self._round_range(self.step)
-        if self.log not in (True, False, "1-x"):
-            raise ValueError(
-                f"Parameter {self.name!r} has log={self.log!r}: use True, False or '1-x'."
+            lower, upper = _multiples(np.array(self._steps), self.step).tolist()
+            self._set(lower=lower, upper=upper)
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        step, log = self.step, self.log
+        if step is not None and not (isinstance(step, Real) and 0 < step < math.inf):
+            yield f"has the step {step!r}: give one above 0"
+        if step is not None and operator.gt(*self._steps):
+            yield (
+                f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
+                "widen the range, or give a smaller step"
             )
-        if self.log == "1-x" and self.upper >= 1:
-            raise ValueError(
-                f"Parameter {self.name!r} has log='1-x' and the upper bound {self.upper}: the "
-                "logarithm of 1 - x needs one below 1."
+        if log not in (True, False, "1-x"):
+            yield f"has log={log!r}: use True, False or '1-x'"
+        if log == "1-x" and self.upper >= 1:
+            yield (
+                f"has log='1-x' and the upper bound {self.upper}: the logarithm of 1 - x needs one "
+                "below 1"
             )
+
+    @property
+    def _steps(self) -> tuple[int, int]:
+        """The first and the last multiple of the step in the range."""
+        step = cast(float, self.step)
+        return math.ceil(self.lower / step - 1e-9), math.floor(self.upper / step + 1e-9)
 
     @property
     def size(self) -> int | None:
@@ -348,29 +375,12 @@ class FloatParameter(_RangeParameter):
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
 
-    def encode(self, frame: DataFrame) -> Array:
-        """Scales values to the unit interval; see ``Parameter.encode``."""
-        return self._inside(self._read(frame[self.name], each_bound=self.log is True))[:, None]
-
     def decode(self, unit: Array) -> DataFrame:
         """Scales back to the parameter's range; see ``Parameter.decode``."""
         values = self._unscale(unit[:, 0])
         if self.step is not None:
             values = _multiples(np.rint(values / self.step), self.step)
         return DataFrame({self.name: values.clip(self.lower, self.upper)})
-
-    def _round_range(self, step: float) -> None:
-        """Lets the range begin and end with a multiple of the step."""
-        if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
-            raise ValueError(f"Parameter {self.name!r} has the step {step!r}: give one above 0.")
-        first, last = math.ceil(self.lower / step - 1e-9), math.floor(self.upper / step + 1e-9)
-        if first > last:
-            raise ValueError(
-                f"Parameter {self.name!r} has no multiple of its step {step} in its range "
-                f"[{self.lower}, {self.upper}]: widen the range, or give a smaller step."
-            )
-        for name, number in (("lower", first), ("upper", last)):
-            object.__setattr__(self, name, float(_multiples(np.array(number), step)))
 
 
 def _multiples(numbers: Array, step: float) -> Array:
@@ -417,18 +427,15 @@ class IntegerParameter(_RangeParameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
     _margin = 0.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.lower != int(self.lower) or self.upper != int(self.upper):
-            raise ValueError(
-                f"Parameter {self.name!r} has the bounds {self.lower} and {self.upper}: an integer "
-                "parameter needs whole numbers; use FloatParameter otherwise."
+            yield (
+                f"has the bounds {self.lower} and {self.upper}: an integer parameter needs whole "
+                "numbers; use FloatParameter otherwise"
             )
         if self.log not in (True, False):
-            raise ValueError(
-                f"Parameter {self.name!r} has log={self.log!r}: an integer parameter has True or "
-                "False."
-            )
+            yield f"has log={self.log!r}: an integer parameter has True or False"
 
     @property
     def size(self) -> int:
@@ -437,8 +444,9 @@ class IntegerParameter(_RangeParameter):
 
     def encode(self, frame: DataFrame) -> Array:
         """Places integers in the unit interval; see ``Parameter.encode``."""
+        super().encode(frame)
         column = frame[self.name]
-        numbers = self._read(column)
+        numbers = read_numbers(column).clip(self.lower, self.upper)
         integers = np.rint(numbers)
         error = np.abs(numbers - integers) / np.maximum(1.0, np.abs(numbers))
         problem = "not an integer: round it or use FloatParameter"
@@ -475,22 +483,25 @@ class _ListedParameter(Parameter):
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        name, values = self.name, self.values
-        if isinstance(values, str):
-            raise ValueError(
-                f"Parameter {name!r} has the text {values!r} as its values: give a list of values."
-            )
+        values = self.values
         if not isinstance(values, Iterable):
             raise TypeError(
-                f"Parameter {name!r} has {values!r} as its values: give a list of them."
+                f"Parameter {self.name!r} has {values!r} as its values: give a list of them."
             )
-        if not (values := tuple(values)):
-            raise ValueError(f"Parameter {name!r} has no values: give at least one.")
+        if not isinstance(values, str):
+            self._set(values=tuple(values))
+        super().__post_init__()
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        values = self.values
+        if isinstance(values, str):
+            yield f"has the text {values!r} as its values: give a list of values"
+        if not values:
+            yield "has no values: give at least one"
         for rank, value in enumerate(values):
             if value in values[:rank]:
-                raise ValueError(f"Parameter {name!r} repeats the value {value!r}: list it once.")
-        object.__setattr__(self, "values", values)
+                yield f"repeats the value {value!r}: list it once"
 
     @property
     def size(self) -> int:
@@ -517,7 +528,12 @@ class _ListedParameter(Parameter):
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """The position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
-        return np.array([rank_of.get(value, -1) for value in read_values(column)], dtype=np.intp)
+        cells = self._cells(column)
+        return np.array([rank_of.get(cell, -1) for cell in cells], dtype=np.intp)
+
+    def _cells(self, column: Series) -> Series:
+        """The cells as values, as far as they are; refuses empty ones."""
+        return read_values(column)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """The values of these ranks, each of its own Python type."""
@@ -555,21 +571,18 @@ class OrdinalParameter(_ListedParameter):
     log: bool = False
     active_if: ActiveIf | None = field(default=None, hash=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (
-            self.is_numeric
-            and not (np.diff(self._numbers) > 1e-9 * np.abs(self._numbers[1:])).all()
-        ):
-            raise ValueError(
-                f"Parameter {self.name!r} has the values {self.values}: list numbers in increasing "
-                "order and further apart than rounding errors, or use CategoricalParameter if they "
-                "have no order."
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        numbers = self._numbers if self.is_numeric else np.empty(0)
+        if not (np.diff(numbers) > 1e-9 * np.abs(numbers[1:])).all():
+            yield (
+                f"has the values {self.values}: list numbers in increasing order and further apart "
+                "than rounding errors, or use CategoricalParameter if they have no order"
             )
-        if self.log and not (self.is_numeric and self.values[0] > 0):
-            raise ValueError(
-                f"Parameter {self.name!r} has log=True and the values {self.values}: a "
-                "logarithmic scale needs positive numbers."
+        if self.log and not (self.is_numeric and numbers[0] > 0):
+            yield (
+                f"has log=True and the values {self.values}: a logarithmic scale needs positive "
+                "numbers"
             )
 
     def decode(self, unit: Array) -> DataFrame:
@@ -671,8 +684,7 @@ class CategoricalParameter(_ListedParameter):
             table = table.set_index(self.name) if self.name in table else table
             values = self.values if len(self.values) else table.index.tolist()
             described = _read_descriptors(self.name, table, values)
-            object.__setattr__(self, "values", values)
-            object.__setattr__(self, "descriptors", described)
+            self._set(values=values, descriptors=described)
         super().__post_init__()
 
     @property
@@ -696,12 +708,6 @@ class CategoricalParameter(_ListedParameter):
     def may_be_empty(self) -> bool:
         """Whether one of the values is ``"none"``."""
         return any(is_none(value) for value in self.values)
-
-    def encode(self, frame: DataFrame) -> Array:
-        """Looks values up in the list; see ``Parameter.encode``."""
-        if not self.may_be_empty:
-            read_values(frame[self.name])
-        return super().encode(frame)
 
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
@@ -732,10 +738,6 @@ class CategoricalParameter(_ListedParameter):
         above = numbers - numbers.min(axis=1, keepdims=True)
         points = _ratio(above, above.max(axis=1, keepdims=True)).T
         return dict(zip(levels, points, strict=True))
-
-    def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """The position of each of ``n`` values, or -1; an empty cell is ``"none"`` or -1."""
-        return super()._ranks(self._cells(column))
 
     def _cells(self, column: Series) -> Series:
         """The cells, with ``"none"`` or a value that is never in the list for empty ones."""
@@ -793,20 +795,16 @@ class SimplexParameter(Parameter):
     active_if: ActiveIf | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
+        self._set(components=tuple(self.components))
         super().__post_init__()
-        object.__setattr__(self, "components", tuple(self.components))
-        if len(self.components) < 2 or len(set(self.components)) < len(self.components):
-            raise ValueError(
-                f"Parameter {self.name!r} has the components {self.components}: give at least two "
-                "different ones."
-            )
-        if self.step is not None and not (
-            0 < self.step <= 1 and abs(1 / self.step - self._steps) < 1e-6
-        ):
-            raise ValueError(
-                f"Parameter {self.name!r} has the step {self.step}: a whole number of steps must "
-                "make one."
-            )
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        parts, step = self.components, self.step
+        if len(parts) < 2 or len(set(parts)) < len(parts):
+            yield f"has the components {parts}: give at least two different ones"
+        if step is not None and not (0 < step <= 1 and abs(1 / step - self._steps) < 1e-6):
+            yield f"has the step {step}: a whole number of steps must make one"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, concat
+from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
@@ -316,7 +316,7 @@ class SearchSpace:
                     f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
                     "it, or take the parameter out of the search space."
                 )
-            placed = how(parameter)(frame.loc[active, list(parameter.columns)])
+            placed = how(parameter)(frame if active.all() else frame[active])
             lost[active] = np.isnan(placed).any(axis=1)
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
@@ -352,14 +352,14 @@ class SearchSpace:
                 "X has values outside of the unit cube: scale it to space.bounds first."
             )
         unit = unit.clip(0.0, 1.0)
-        decoded: list[DataFrame] = []
+        decoded: dict[Any, Series] = {}
         for parameter, columns in self._places:
-            active = self._active(parameter, unit)
-            values = parameter.decode(unit[:, columns])
+            values = dict(parameter.decode(unit[:, columns]).items())
             if parameter.active_if is not None:
-                values = DataFrame({name: _blank(v, ~active) for name, v in values.items()})
-            decoded.append(values)
-        return concat(decoded, axis=1)
+                inactive = ~self._active(parameter, unit)
+                values = {name: _blank(column, inactive) for name, column in values.items()}
+            decoded |= values
+        return DataFrame(decoded)
 
     def round(self, X: Tensor) -> Tensor:
         """Moves points of the unit cube to the encoding of the configuration that they decode to.

@@ -132,17 +132,13 @@ def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
             return -_read_sum(part, columns)
         case ast.BinOp(left=left, op=sign, right=right):
             a, b = _read_sum(left, columns), _read_sum(right, columns)
-            match sign:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult() if not a[:-1].any():
-                    return np.asarray(a[-1] * b)
-                case ast.Mult() if not b[:-1].any():
-                    return np.asarray(a * b[-1])
-                case ast.Div() if not b[:-1].any():
-                    return a * (1 / float(b[-1]))
+            if isinstance(sign, ast.Add | ast.Sub):
+                return a + b if isinstance(sign, ast.Add) else a - b
+            if isinstance(sign, ast.Mult) and not a[:-1].any():
+                a, b = b, a
+            if isinstance(sign, ast.Mult | ast.Div) and not b[:-1].any():
+                number = float(b[-1])
+                return a * (number if isinstance(sign, ast.Mult) else 1 / number)
     raise ValueError
 
 
@@ -229,9 +225,8 @@ class Repair:
                 whole = dict.fromkeys(parameter.columns, 1.0)
                 rows.append(LinearConstraint("their sum is 1", whole, 1.0, True))
                 named |= whole.keys()
-        self.columns = [column for column in space.columns if column in named]
-        variables = [_Variable.of(column, space) for column in self.columns]
-        self._variables = dict(zip(self.columns, variables, strict=True))
+        self._variables = {c: _Variable.of(c, space) for c in space.columns if c in named}
+        self._columns, variables = list(self._variables), list(self._variables.values())
         for constraint in constraints:
             for column in constraint.weights:
                 variable = self._variables[column]
@@ -240,13 +235,13 @@ class Repair:
                         f"The constraint {constraint.text!r} is not linear in the logarithm of "
                         f"{column!r}: leave log out, or narrow its range instead."
                     )
-        self._fixed = np.isin(self.columns, list(fixed))
+        self._fixed = np.isin(self._columns, list(fixed))
         self._offsets = np.array([v.offset for v in variables])
         self._scales = block_diag(*[v.scales for v in variables])
         counts = [len(v.scales) for v in variables]
         self._largest = np.repeat([v.largest for v in variables], counts)
         self._is_whole = np.repeat([v.is_whole for v in variables], counts)
-        A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in rows])
+        A = np.array([[row.weights.get(c, 0.0) for c in self._columns] for row in rows])
         least = np.array([row.bound for row in rows]) - A @ self._offsets
         most = np.where([row.is_equality for row in rows], least, np.inf)
         # Of a list of values one is chosen.
@@ -289,9 +284,9 @@ class Repair:
             The table; rows for which there is none are left out.
         """
         rng = np.random.default_rng(0)
-        places = frame[self.columns].to_numpy(float)
-        moved = DataFrame([self._move(place, rng) for place in places], frame.index, self.columns)
-        others = frame.drop(columns=self.columns)
+        places = frame[self._columns].to_numpy(float)
+        moved = DataFrame([self._move(place, rng) for place in places], frame.index, self._columns)
+        others = frame.drop(columns=self._columns)
         return others.join(moved.dropna(), how="inner")[frame.columns]
 
     def _move(self, place: Array, rng: np.random.Generator) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
-from numpy.typing import NDArray
 from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
 from torch.special import ndtri
@@ -30,7 +29,10 @@ from botorch_transfer.data.tables import (
     has_failed,
     in_logarithms,
     likely_column,
+    numbers,
+    refuse_cell,
     renamed,
+    variances,
 )
 from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.prior import TransferPrior
@@ -250,25 +252,26 @@ def read_outcomes(
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
-    signs = [1.0 if value == "max" else -1.0 for value in goals]
-    outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
-    outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]
-    names = [outcome.name for outcome in outcomes]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
+    objectives = [
+        Outcome(name, 1.0 if value == "max" else -1.0)
+        for name, value in zip(names, goals, strict=True)
+    ]
+    limited = [_read_constraint(name, text) for name, text in (constraints or {}).items()]
     if isinstance(noise, str):
-        if len(outcomes) > 1:
+        if len(objectives + limited) > 1:
             raise ValueError(
-                f"noise is {noise!r} for {len(outcomes)} outcomes: give a mapping from outcomes to "
-                "columns of standard errors."
+                f"noise is {noise!r} for {len(objectives + limited)} outcomes: give a mapping from "
+                "outcomes to columns of standard errors."
             )
         noise = {names[0]: noise}
     if outcome_range is not None and not isinstance(outcome_range, Mapping):
-        outcome_range = dict.fromkeys(names[: len(signs)], outcome_range)
+        outcome_range = dict.fromkeys(names, outcome_range)
     noise, ranges = noise or {}, outcome_range or {}
-    for argument, given in (("noise", noise), ("outcome_range", ranges)):
-        if unknown := set(given) - set(names):
-            raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome.")
+    names = [outcome.name for outcome in objectives + limited]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
+    _check_known("noise", noise, names)
+    _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
         if len(tuple(within)) != 2 or not within[0] < within[1]:
             raise ValueError(
@@ -276,9 +279,14 @@ def read_outcomes(
             )
     outcomes = [
         replace(outcome, noise=noise.get(outcome.name), within=ranges.get(outcome.name))
-        for outcome in outcomes
+        for outcome in objectives + limited
     ]
     return with_logarithms(outcomes, log)
+
+
+def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
+    if unknown := set(given) - set(names):
+        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome.")
 
 
 def split_constraints(
@@ -349,10 +357,9 @@ def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]
     """
     if isinstance(log, bool):
         log = [outcome.name for outcome in outcomes if log and outcome.is_objective]
-    names = {log} if isinstance(log, str) else set(log)
-    if unknown := names - {outcome.name for outcome in outcomes}:
-        raise ValueError(f"log names {min(unknown)!r}, which is no outcome.")
-    return [_in_logarithm(outcome) if outcome.name in names else outcome for outcome in outcomes]
+    marked = [log] if isinstance(log, str) else log
+    _check_known("log", marked, [outcome.name for outcome in outcomes])
+    return [_in_logarithm(o) if o.name in marked else o for o in outcomes]
 
 
 def _in_logarithm(outcome: Outcome) -> Outcome:
@@ -630,14 +637,17 @@ def read_runs(
     for outcome in outcomes:
         if outcome.log:
             runs = in_logarithms(runs, outcome.name, outcome.noise)
-    Y = np.stack([o.sign * _numbers(runs, o.name) for o in outcomes], axis=1)
+    for name in columns:
+        _refuse_text(runs, name)
+    Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
     failed = has_failed(runs, Y, status)
     pending = ~failed & np.isnan(Y).any(axis=1)
     done = ~failed & ~pending
-    Yvar = np.stack([_variances(runs, outcome, done) for outcome in outcomes], axis=1)
-    known_Y, known_Yvar = torch.from_numpy(Y[done]), torch.from_numpy(Yvar[done])
-    added = np.stack([_numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
-    known_added = torch.from_numpy(np.nan_to_num(added[done]))
+    with errors_in("In the runs"):
+        Yvar = np.stack([variances(runs, outcome.noise, done) for outcome in outcomes], axis=1)
+    added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
+    known = (torch.from_numpy(values[done]) for values in (Y, Yvar, np.nan_to_num(added)))
+    known_Y, known_Yvar, known_added = known
     return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed], known_added)
 
 
@@ -659,27 +669,8 @@ def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
     return X
 
 
-def _numbers(runs: DataFrame, name: str | None) -> NDArray[np.float64]:
-    """The numbers of a column; NaN in empty cells, and without that column."""
-    if name not in runs.columns:
-        return np.full(len(runs), np.nan)
-    column = runs[name]
-    numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    if (text := np.isnan(numbers) & column.notna().to_numpy()).any():
-        row = int(text.argmax())
-        raise InputDataError(
-            f"The column {column.name!r} of the runs has {column.iloc[row]!r} in row "
-            f"{column.index[row]}, which is no number: correct it, or empty the cell of a pending "
-            "run."
-        )
-    return numbers
-
-
-def _variances(runs: DataFrame, outcome: Outcome, done: NDArray[np.bool_]) -> NDArray[np.float64]:
-    errors = _numbers(runs, outcome.noise)
-    if not (np.isnan(errors[done]).all() or (errors[done] > 0).all()):
-        raise InputDataError(
-            f"The column {outcome.noise!r} of the runs has a standard error that is empty or not "
-            "positive: correct it, or empty the whole column to have the noise inferred."
-        )
-    return errors**2
+def _refuse_text(runs: DataFrame, name: str) -> None:
+    if name in runs.columns:
+        text = np.isnan(numbers(runs, name)) & runs[name].notna().to_numpy()
+        problem = ", which is no number: correct it, or empty the cell of a pending run"
+        refuse_cell(text, runs[name], problem)

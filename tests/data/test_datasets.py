@@ -71,7 +71,7 @@ def test_names_come_from_keys_then_outcomes_then_positions():
     assert task_names([dataset("y"), dataset("y")]) == ["source task 0", "source task 1"]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(["y", "a", "source task 0", None]), min_size=1, max_size=5))
 def test_names_differ_and_survive_validation(outcomes):
     sources = [dataset(name, ("x0", "x1")) if name else tensors() for name in outcomes]

@@ -167,7 +167,7 @@ def test_failed_runs_get_the_largest_standard_error():
 @pytest.mark.parametrize("error", [np.nan, 0.0, -0.1, np.inf])
 def test_impossible_standard_errors_are_refused(error):
     frame = table(sem=[0.1, 0.1, error, 0.1, 0.1])
-    with pytest.raises(InputDataError, match="'b' has a standard error in the column 'sem'"):
+    with pytest.raises(InputDataError, match="Task 'b': The column 'sem' has a standard error"):
         read(frame, noise="sem")
 
 
@@ -448,3 +448,9 @@ def test_all_runs_without_a_task_are_counted():
     space = SearchSpace([FloatParameter("x", 0, 1)])
     with pytest.raises(InputDataError, match=r"Row 1 \(and 2 other rows\) has no task"):
         from_dataframe(runs, space, "loss", "task")
+
+
+def test_columns_that_are_not_read_may_have_one_name():
+    notes = table()[[]].assign(note="")
+    frame = pd.concat([table(), notes, notes], axis=1)
+    assert read(frame).keys() == {"a", "b"}

@@ -10,6 +10,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
     FloatParameter,
     IntegerParameter,
@@ -72,6 +73,15 @@ def test_random_tables(wide):
     assert found >= 0.9 * tables
     assert right >= 0.75 * tables  # 60 and 100 are hard to tell apart
     assert alarms <= 0.05 * tables
+
+
+@pytest.mark.parametrize("space", ["svm", "gbm", "mlp", "forest"])
+def test_no_false_alarm_on_parts_of_the_shipped_history(space):
+    # On a logarithmic scale, an offset can make anything alike.
+    history = load_tuning_history(space)
+    for size, seed in ((8, 0), (15, 0), (30, 0), (60, 1), (150, 0)):
+        part = history.sample(frac=1.0, random_state=seed).groupby("task").head(size)
+        assert wrong_units(part, tuning_search_space(space), "task") == []
 
 
 def remedy(factor: float, offset: float) -> str:

@@ -51,7 +51,7 @@ def test_a_single_ordinal_is_neutral():
     assert parameter.decode(np.array([[0.0], [1.0]]))["p"].tolist() == [8, 8]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.floats(1e-6, 2.0), min_size=1, max_size=12), st.booleans())
 def test_ordinals_are_invertible(steps, log):
     parameter = OrdinalParameter("p", np.cumsum(steps).tolist(), log=log)

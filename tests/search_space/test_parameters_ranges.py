@@ -77,7 +77,7 @@ def test_linear_integers_are_equally_spaced():
     np.testing.assert_allclose(grid, np.linspace(0, 1, 6), atol=1e-15)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     lower=st.integers(-(10**6), 10**6),
     width=st.integers(1, 10**9),

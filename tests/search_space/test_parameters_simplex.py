@@ -23,7 +23,7 @@ def test_fractions_are_their_own_encoding():
         np.testing.assert_allclose(parameter.decode(parameter.encode(rows)), rows, atol=1e-15)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(arrays(np.float64, (4, 3), elements=st.floats(0, 1)))
 def test_any_point_decodes_to_a_composition(unit):
     for parameter in (ALLOY, GRID):

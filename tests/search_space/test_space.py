@@ -79,7 +79,7 @@ def spaces(draw):
     return SearchSpace(chosen)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(spaces(), st.integers(0, 1000))
 def test_configurations_survive_a_round_trip(space, seed):
     frame = space.sample(20, seed)
@@ -92,7 +92,7 @@ def test_configurations_survive_a_round_trip(space, seed):
     torch.testing.assert_close(space.encode(again), X, rtol=0, atol=1e-12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(spaces(), st.integers(0, 1000))
 def test_any_point_of_the_cube_decodes_to_a_valid_configuration(space, seed):
     X = torch.rand(20, space.dim, generator=torch.Generator().manual_seed(seed)).double()
@@ -105,7 +105,7 @@ def test_any_point_of_the_cube_decodes_to_a_valid_configuration(space, seed):
         assert parameter.active_if or not empty.any(axis=None)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(spaces(), st.integers(0, 1000))
 def test_discrete_columns_take_the_values_that_they_list(space, seed):
     X = space.encode(space.sample(30, seed))
@@ -409,7 +409,7 @@ def acquisition(space):
     return UpperConfidenceBound(SingleTaskGP(X, Y), beta=0.1)
 
 
-OPTIONS = {"num_restarts": 2, "raw_samples": 16, "q": 1}
+OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
 
 
 def test_mixed_optimizer_takes_fixed_features():
@@ -418,6 +418,7 @@ def test_mixed_optimizer_takes_fixed_features():
         SVM.bounds,
         fixed_features_list=SVM.fixed_features_list(),
         post_processing_func=SVM.round,
+        options={"maxiter": 5},
         **OPTIONS,
     )
     torch.testing.assert_close(SVM.encode(SVM.decode(candidate)), candidate)
@@ -460,6 +461,7 @@ def test_optimizers_respect_fractions(step):
         space.bounds,
         equality_constraints=space.equality_constraints,
         post_processing_func=space.round,
+        options={"maxiter": 5},
         **OPTIONS,
     )
     assert space.decode(candidate)[["a", "b", "c"]].sum(axis=1)[0] == pytest.approx(1.0)
