@@ -38,7 +38,7 @@ from botorch_transfer.search_space import (
 from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.suggestion import backtest, predict, suggest
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BoostedHierarchicalGP",

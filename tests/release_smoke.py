@@ -1,7 +1,12 @@
-"""What `make release-check` runs where nothing but the built package is installed."""
+"""What `make release-check` runs where nothing but the built package is installed.
+
+With the argument `readme`, it runs the README's snippets, which need the extras `ax` and `optuna`.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
 from importlib.metadata import metadata, version
 from importlib.resources import files
@@ -65,8 +70,19 @@ def check_a_step() -> None:
     assert set(space.decode(candidate).columns) == {"C", "gamma"}
 
 
+def run_readme() -> None:
+    """The README's snippets run as they stand there."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), names)
+
+
 if __name__ == "__main__":
     check_what_is_packed()
-    check_without_extras()
-    check_a_step()
+    if "readme" in sys.argv:
+        run_readme()
+    else:
+        check_without_extras()
+        check_a_step()
     print(f"botorch_transfer {botorch_transfer.__version__} works")

@@ -74,6 +74,18 @@ def test_old_runs_of_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert set(names["rows"]["optimizer"]) == {"adam"}
 
 
+def test_pages_are_short():
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("concepts/*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 11_000
+
+
+def test_revisions_stay_with_the_results():
+    """Users need no revisions; ``benchmarks/results`` names them."""
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("concepts/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}\b", text), page
+
+
 def _documented() -> list[str]:
     pages = sorted((DOCS / "api").glob("*.md"))
     return [name for page in pages for name in DIRECTIVE.findall(page.read_text(encoding="utf-8"))]
