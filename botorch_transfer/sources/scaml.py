@@ -48,7 +48,6 @@ from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
 
-
 FEW_POINTS, NEGLIGIBLE = 512, 1e-4
 """Of more points of sources than this, an acquisition leaves out the sources that move neither mean
 nor deviation by more than this share of the prior's deviation, wherever the candidate is."""
