@@ -7,7 +7,7 @@ the prior is written in values of stationary kernels between a candidate and fix
 
     φ_i(x) = k_i(x, X_i)
     m(x)     = m₀ + Σ_i φ_i(x) a_i
-    k(x, x)  = v₀ + Σ_i φ_i(x) l_i + φ_i(x) Q_i φ_i(x)ᵀ
+    k(x, x)  = v₀ + Σ_i φ_i(x) l_i + q_i φ_i(x) Q_i φ_i(x)ᵀ
     k(x, T)  = c₀ + Σ_i φ_i(x) C_i
 
 where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
@@ -59,6 +59,7 @@ class Part:
         linear: A ``B x N`` tensor ``l``.
         cross: A ``B x N x T`` tensor ``C``.
         quadratic: A ``B x n x n`` tensor ``Q``, symmetric, of the first ``n`` points.
+        factor: A ``B`` tensor ``q``.
     """
 
     kernel: Stationary
@@ -67,6 +68,7 @@ class Part:
     linear: Tensor
     cross: Tensor
     quadratic: Tensor
+    factor: Tensor
 
     @classmethod
     def of_kernel(cls, kernel: Stationary, T: Tensor, reference: Tensor | None = None) -> Part:
@@ -85,7 +87,8 @@ class Part:
         zero = cross.new_zeros(1, len(points))
         lengthscale = kernel.lengthscale.reshape(1, 1, -1)
         kernel = Stationary(kernel.name, lengthscale, kernel.scale.reshape(1))
-        return cls(kernel, points.unsqueeze(0), zero, zero, cross, cross.new_zeros(1, 0, 0))
+        quadratic, factor = cross.new_zeros(1, 0, 0), cross.new_zeros(1)
+        return cls(kernel, points.unsqueeze(0), zero, zero, cross, quadratic, factor)
 
     @classmethod
     def of_sources(cls, gps: ConditionedBatch, weights: Tensor, T: Tensor) -> Part:
@@ -111,14 +114,15 @@ class Part:
             mean=mean,
             linear=torch.zeros_like(mean),
             cross=square * torch.cat([-of_data, of_points], dim=-2),
-            quadratic=-square * precision,
+            quadratic=precision,
+            factor=-weights.square(),
         )
 
     def detached(self) -> Part:
         """The same without graph, in double precision."""
         kernel = self.kernel
         lengthscale, scale = (part.detach().double() for part in (kernel.lengthscale, kernel.scale))
-        names = ("points", "mean", "linear", "cross", "quadratic")
+        names = ("points", "mean", "linear", "cross", "quadratic", "factor")
         tensors = {name: getattr(self, name).detach().double() for name in names}
         return Part(Stationary(kernel.name, lengthscale, scale), **tensors)
 
@@ -126,8 +130,8 @@ class Part:
         """Multiplies mean, linear part of the variance and covariances by a matrix."""
         columns = self.columns @ matrix
         mean, linear, cross = columns[..., 0], columns[..., 1], columns[..., 2:]
-        quadratic = matrix[1, 1] * self.quadratic
-        return replace(self, mean=mean, linear=linear, cross=cross, quadratic=quadratic)
+        factor = matrix[1, 1] * self.factor
+        return replace(self, mean=mean, linear=linear, cross=cross, factor=factor)
 
     @cached_property
     def fixed(self) -> FixedPoints:
@@ -144,7 +148,8 @@ class Part:
     def rounding(self) -> Tensor:
         """How large rounding errors of the quadratic part may be."""
         sizes = self.quadratic.diagonal(dim1=-2, dim2=-1).abs().sum(dim=-1)
-        return torch.finfo(sizes.dtype).eps * (sizes * self.kernel.scale.square()).sum()
+        sizes = sizes * self.factor.abs() * self.kernel.scale.square()
+        return torch.finfo(sizes.dtype).eps * sizes.sum()
 
     def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Evaluates what the part adds.
@@ -164,7 +169,7 @@ class Part:
         else:
             values = slopes = function.value(r2, log_scale)
         result = (values @ self.columns).sum(dim=0)
-        products = values[..., :n] @ self.quadratic
+        products = (values[..., :n] @ self.quadratic).mul_(self.factor[:, None, None])
         result[:, 1] += (values[..., :n] * products).sum(dim=(0, -1))
         return result, (scaled, slopes, products)
 

@@ -157,7 +157,8 @@ class PopulationGP(SourcePosteriorGP):
             common,
             mean=scale.mean * common.mean,
             cross=square * common.cross + (variance_of_scale * alpha) * mu,
-            quadratic=square * common.quadratic + variance_of_scale * (own_alpha @ own_alpha.mT),
+            quadratic=variance_of_scale * (own_alpha @ own_alpha.mT) - square * common.quadratic,
+            factor=T.new_ones(1),
         )
         reference = gps.reference.to(T)
         share = 1 / len(reference)

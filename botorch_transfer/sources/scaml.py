@@ -223,17 +223,14 @@ class ScaMLGP(SourcePosteriorGP):
         weights, size = weights.double(), gps.points.shape[-2] + len(T)
         if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
             return None
-        mean, variance = (
-            weights @ gps.prior_mean,
-            residual.scale + weights.square() @ gps.outputscale,
-        )
-        parts, reach = [Part.of_kernel(residual, T)], weights * gps.summary.reach
-        counts = (
-            torch.maximum(reach, weights * gps.outputscale.sqrt()) > NEGLIGIBLE * variance.sqrt()
-        )
-        if gps.alpha.numel() > FEW_POINTS and not bool(counts.all()):
-            kept = counts.nonzero().squeeze(-1)
-            gps, weights = cast(ConditionedGPs, gps).select(kept), weights[kept]
+        mean = weights @ gps.prior_mean
+        variance = residual.scale + weights.square() @ gps.outputscale
+        if gps.alpha.numel() > FEW_POINTS:
+            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
+            kept = (moves > NEGLIGIBLE * variance.sqrt()).nonzero().squeeze(-1)
+            if len(kept) < len(weights):
+                gps, weights = cast(ConditionedGPs, gps).select(kept), weights[kept]
+        parts = [Part.of_kernel(residual, T)]
         if len(weights):
             parts.append(Part.of_sources(gps, weights, T))
         return Expansion(parts, mean, variance, T.new_zeros(len(T)))
