@@ -592,12 +592,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         T = torch.cat([train_X.double(), transform(X)])
         prior, noise = self.expand(T), self._noise_variance()
-        if prior is None:
+        if prior is None or not (prior := prior.detached()).is_exact:
             return None
         units = (part.squeeze(-1).double() for part in self.own_units)
         data = T, Y.double(), noise.double()
         with self._as_exact_gp():
-            return FrozenPosterior(prior.detached(), *data, transform, *units)
+            return FrozenPosterior(prior, *data, transform, *units)
 
     @property
     def _predicts_otherwise(self) -> bool:

@@ -18,10 +18,11 @@ there are.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -32,7 +33,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.distilled import InducingPoints
-from botorch_transfer.gp.state import DoubleState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import Cache, DoubleState, own_buffers, shallow_copy
 from botorch_transfer.gp.stationary import (
     STATIONARY_FUNCTIONS,
     Stationary,
@@ -330,6 +331,19 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1).mT
 
 
+class Summary(NamedTuple):
+    """What the data of ``G`` GPs say, as evaluations need it.
+
+    Args:
+        precision: A ``G x N x N`` tensor ``FᵀF``, the inverse of the data's covariance or what
+            takes its place; zero at the padding.
+        reach: A ``G`` tensor: further from the prior mean the posterior mean is nowhere.
+    """
+
+    precision: Tensor
+    reach: Tensor
+
+
 class ConditionedBatch(Conditioned, DoubleState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
@@ -366,6 +380,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
         self._task_names = list(task_names or range_names(len(outputscale)))
+        self._summary = Cache(size=1, max_elements=math.inf)
         # In the state_dict, so that it cannot be loaded into GPs with another kernel.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
@@ -426,6 +441,18 @@ class ConditionedBatch(Conditioned, DoubleState):
             A ``... x G x N`` tensor: with it as ``v``, ``f(x) - k(x, points) v`` is a draw minus
             the posterior mean.
         """
+
+    @property
+    def summary(self) -> Summary:
+        """What evaluations need that depends on the data alone; the last one is remembered."""
+        return self._summary(self._summarize, self.inverse_root, self.alpha)
+
+    def _summarize(self, F: Tensor) -> Summary:
+        inside = self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
+        alpha, points = (self.alpha * self.inside).unsqueeze(-1), self.points
+        at_points = self.aggregate(self.flat_kernels(points, points), dim=0) @ alpha
+        norm = (alpha * at_points).sum(dim=(-2, -1)).clamp_min(0.0)
+        return Summary((F.mT @ F) * inside, (self.prior_variance(points)[:, 0] * norm).sqrt())
 
     def _draw_rest(self, kernels: Tensor, shape: torch.Size) -> Tensor:
         """Draws what the data have besides the function, as coefficients: ``shape x G x N``.

@@ -7,31 +7,45 @@ the prior is written in values of stationary kernels between a candidate and fix
 
     φ_i(x) = k_i(x, X_i)
     m(x)     = m₀ + Σ_i φ_i(x) a_i
-    k(x, x)  = v₀ + Σ_i φ_i(x) l_i - ‖φ_i(x) K_i‖² + ‖φ_i(x) A_i‖²
+    k(x, x)  = v₀ + Σ_i φ_i(x) l_i + q_i φ_i(x) Q_i φ_i(x)ᵀ
     k(x, T)  = c₀ + Σ_i φ_i(x) C_i
 
 where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
 model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
-and one matrix product for each part, whatever the model is made of. A model gives its parts by
-``TargetGP.expand``.
+and two matrix products for each part, whatever the model is made of, and a gradient one more. A
+model gives its parts by ``TargetGP.expand``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, cast
 
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
-from botorch_transfer.gp.stationary import FixedPoints, Stationary, stationary_function
+from botorch_transfer.gp.stationary import (
+    FixedPoints,
+    Stationary,
+    gradient_in_inputs,
+    stationary_function,
+)
 
 MAX_NUMBERS = 2**26
 """How many numbers a part may take; larger priors are evaluated by the general way."""
+
+SMALL_CHUNKS = 8
+"""By this factor fewer candidates are evaluated at once than memory allows: caches are smaller."""
+
+MAX_ROUNDING = 1e-7
+"""How large rounding errors of a variance may be, as a share of the prior's; where they may be
+larger, as for many noiseless points, it is evaluated by the general way."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +58,8 @@ class Part:
         mean: A ``B x N`` tensor ``a``.
         linear: A ``B x N`` tensor ``l``.
         cross: A ``B x N x T`` tensor ``C``.
-        known: A ``B x N x K`` tensor: the roots ``K`` of what is subtracted from the variance.
-        added: A ``B x N x A`` tensor: the roots ``A`` of what is added to it.
+        quadratic: A ``B x n x n`` tensor ``Q``, symmetric, of the first ``n`` points.
+        factor: A ``B`` tensor ``q``.
     """
 
     kernel: Stationary
@@ -53,8 +67,8 @@ class Part:
     mean: Tensor
     linear: Tensor
     cross: Tensor
-    known: Tensor
-    added: Tensor
+    quadratic: Tensor
+    factor: Tensor
 
     @classmethod
     def of_kernel(cls, kernel: Stationary, T: Tensor, reference: Tensor | None = None) -> Part:
@@ -70,10 +84,11 @@ class Part:
         """
         points = T if reference is None else torch.cat([T, reference])
         cross = torch.eye(len(points), len(T)).to(points).unsqueeze(0)
-        zero, none = cross.new_zeros(1, len(points)), cross[..., :0]
+        zero = cross.new_zeros(1, len(points))
         lengthscale = kernel.lengthscale.reshape(1, 1, -1)
         kernel = Stationary(kernel.name, lengthscale, kernel.scale.reshape(1))
-        return cls(kernel, points.unsqueeze(0), zero, zero, cross, none, none)
+        quadratic, factor = cross.new_zeros(1, 0, 0), cross.new_zeros(1)
+        return cls(kernel, points.unsqueeze(0), zero, zero, cross, quadratic, factor)
 
     @classmethod
     def of_sources(cls, gps: ConditionedBatch, weights: Tensor, T: Tensor) -> Part:
@@ -88,57 +103,91 @@ class Part:
             The part, of each GP's own points and the fixed inputs.
         """
         own = gps.points.expand(len(weights), *gps.points.shape[-2:])
-        size, w = own.shape[-2], weights.reshape(-1, 1)
-        # Rows of the padding are zero, as the covariances with it are.
-        inside = gps.inside.unsqueeze(-1)
-        F = gps.inverse_root.mT * inside
-        of_data = F @ (F.mT @ gps.flat_cross(T).mT)
+        precision, w = gps.summary.precision, weights.reshape(-1, 1)
+        square = w.square().unsqueeze(-1)
+        of_data = precision @ gps.flat_cross(T).mT
         of_points = torch.eye(len(T)).to(T).expand(len(weights), -1, -1)
-        mean = pad(w * gps.alpha * inside.squeeze(-1), (0, len(T)))
+        mean = pad(w * gps.alpha * gps.inside, (0, len(T)))
         return cls(
             kernel=Stationary(gps.kernel, gps.lengthscale.unsqueeze(-2), gps.outputscale),
             points=torch.cat([own, T.expand(len(weights), *T.shape)], dim=-2),
             mean=mean,
             linear=torch.zeros_like(mean),
-            cross=w.square().unsqueeze(-1) * torch.cat([-of_data, of_points], dim=-2),
-            known=pad(w.unsqueeze(-1) * F, (0, 0, 0, len(T))),
-            added=F.new_zeros(len(weights), size + len(T), 0),
+            cross=square * torch.cat([-of_data, of_points], dim=-2),
+            quadratic=precision,
+            factor=-weights.square(),
         )
 
     def detached(self) -> Part:
         """The same without graph, in double precision."""
         kernel = self.kernel
         lengthscale, scale = (part.detach().double() for part in (kernel.lengthscale, kernel.scale))
-        names = ("points", "mean", "linear", "cross", "known", "added")
+        names = ("points", "mean", "linear", "cross", "quadratic", "factor")
         tensors = {name: getattr(self, name).detach().double() for name in names}
         return Part(Stationary(kernel.name, lengthscale, scale), **tensors)
 
+    def mapped(self, matrix: Tensor) -> Part:
+        """Multiplies mean, linear part of the variance and covariances by a matrix."""
+        columns = self.columns @ matrix
+        mean, linear, cross = columns[..., 0], columns[..., 1], columns[..., 2:]
+        factor = matrix[1, 1] * self.factor
+        return replace(self, mean=mean, linear=linear, cross=cross, factor=factor)
+
     @cached_property
-    def _fixed(self) -> FixedPoints:
+    def fixed(self) -> FixedPoints:
+        """The points, divided by the lengthscales."""
         return FixedPoints(self.points / self.kernel.lengthscale)
 
     @cached_property
-    def _columns(self) -> Tensor:
+    def columns(self) -> Tensor:
+        """The weights of mean, linear part of the variance and covariances: ``B x N x (2 + T)``."""
         vectors = torch.stack([self.mean, self.linear], dim=-1)
-        return torch.cat([vectors, self.cross, self.known, self.added], dim=-1)
+        return torch.cat([vectors, self.cross], dim=-1)
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates what is linear in the kernel values, and the sums of squares.
+    @property
+    def rounding(self) -> Tensor:
+        """How large rounding errors of the quadratic part may be."""
+        sizes = self.quadratic.diagonal(dim1=-2, dim2=-1).abs().sum(dim=-1)
+        sizes = sizes * self.factor.abs() * self.kernel.scale.square()
+        return torch.finfo(sizes.dtype).eps * sizes.sum()
+
+    def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Evaluates what the part adds.
 
         Args:
             x: A ``P x d`` tensor of inputs.
+            differentiable: Whether :meth:`gradient` will be asked for.
 
         Returns:
-            A ``P x (2 + T)`` tensor of mean, linear part of the variance and covariances; and a
-            ``P`` tensor of the variance's squares.
+            A ``P x (2 + T)`` tensor of mean, variance and covariances; and what the gradient needs.
         """
-        sizes = [2 + self.cross.shape[-1], self.known.shape[-1], self.added.shape[-1]]
-        r2 = self._fixed.squared_distance(x / self.kernel.lengthscale)
-        log_scale = self.kernel.scale.log()[:, None, None]
-        values = stationary_function(self.kernel.name).value(r2, log_scale) @ self._columns
-        linear, known, added = values.split(sizes, dim=-1)
-        squares = added.square().sum(dim=(0, -1)) - known.square().sum(dim=(0, -1))
-        return linear.sum(dim=0), squares
+        kernel, n = self.kernel, self.quadratic.shape[-1]
+        function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
+        r2, log_scale = self.fixed.squared_distance(scaled), kernel.scale.log()[:, None, None]
+        if differentiable:
+            values, slopes = function.value_and_derivative(r2, log_scale)
+        else:
+            values = slopes = function.value(r2, log_scale)
+        result = (values @ self.columns).sum(dim=0)
+        products = (values[..., :n] @ self.quadratic).mul_(self.factor[:, None, None])
+        result[:, 1] += (values[..., :n] * products).sum(dim=(0, -1))
+        return result, (scaled, slopes, products)
+
+    def gradient(
+        self, in_value: Tensor, scaled: Tensor, slopes: Tensor, products: Tensor
+    ) -> Tensor:
+        """Evaluates the gradient in the inputs: ``P x d``.
+
+        Args:
+            in_value: A ``P x (2 + T)`` tensor: the gradient in the value.
+            scaled: What :meth:`value` returned besides, and so are the next ones.
+            slopes: See there.
+            products: See there.
+        """
+        H = in_value @ self.columns.mT
+        H[..., : products.shape[-1]] += 2 * in_value[:, 1:2] * products
+        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed.points)
+        return (of_scaled * (2 / self.kernel.lengthscale)).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -162,22 +211,23 @@ class Expansion:
         constants = (part.detach().double() for part in (self.mean, self.variance, self.cross))
         return Expansion([part.detached() for part in self.parts], *constants)
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluates the prior.
+    def mapped(self, matrix: Tensor) -> Expansion:
+        """Multiplies means, variances and covariances, as columns, by a matrix."""
+        mean, variance, *_ = constants = self.constants @ matrix
+        return Expansion(
+            [part.mapped(matrix) for part in self.parts], mean, variance, constants[2:]
+        )
 
-        Args:
-            x: A ``P x d`` tensor of inputs.
+    @cached_property
+    def constants(self) -> Tensor:
+        """All constants, a ``2 + T`` tensor."""
+        return torch.cat([torch.stack([self.mean, self.variance]), self.cross])
 
-        Returns:
-            Means and variances, two ``P`` tensors, and the ``P x T`` covariances with the fixed
-            inputs.
-        """
-        mean, variance, cross = self.mean, self.variance, self.cross
-        for part in self.parts:
-            linear, squares = part(x)
-            mean, variance = mean + linear[:, 0], variance + linear[:, 1] + squares
-            cross = cross + linear[:, 2:]
-        return mean, variance, cross
+    @property
+    def is_exact(self) -> bool:
+        """Whether rounding errors of variances are small."""
+        rounding = sum(part.rounding for part in self.parts)
+        return bool(rounding <= MAX_ROUNDING * self.variance)
 
 
 class FrozenPosterior:
@@ -203,14 +253,25 @@ class FrozenPosterior:
         mean: Tensor,
         std: Tensor,
     ) -> None:
-        self._prior, self._transform, self._units, n = prior, transform, (mean, std), len(Y)
-        prior_mean, _, covariance = prior(T)
+        self._transform, n = transform, len(Y)
+        values = prior.constants + sum(part.value(T, False)[0] for part in prior.parts)
+        covariance, others = values[:, 2:], len(T) - n
         K = covariance[:n, :n] + noise.diag()
         root, eye = psd_safe_cholesky(K), torch.eye(n).to(K)
-        self._whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
-        self._alpha = self._whitening @ (self._whitening.mT @ (Y - prior_mean[:n]))
-        self._others = covariance[n:, :n] @ self._whitening
-        self._width = sum(part.mean.numel() for part in prior.parts)
+        whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
+        alpha = whitening @ (whitening.mT @ (Y - values[:n, 0]))
+        # Means and covariances are linear in those of the prior: (mean, variance, with the data,
+        # with the others) become (mean, variance, whitened, with the others given the data).
+        to_posterior = torch.eye(2 + len(T)).to(K)
+        to_posterior[2 : 2 + n, 0] = alpha
+        to_posterior[2 : 2 + n, 2 : 2 + n] = whitening
+        to_posterior[2 : 2 + n, 2 + n :] = -whitening @ (covariance[n:, :n] @ whitening).mT
+        square = std.square()
+        units = torch.cat([std.expand(1), square.expand(1), std.expand(n), square.expand(others)])
+        posterior = prior.mapped(to_posterior * units)
+        self._posterior = replace(posterior, mean=posterior.mean + mean)
+        self._num_points = n
+        self._width = SMALL_CHUNKS * sum(part.mean.numel() for part in prior.parts)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the posterior.
@@ -226,11 +287,33 @@ class FrozenPosterior:
         return values[:, 0], values[:, 1], values[:, 2:]
 
     def _evaluate(self, x: Tensor) -> Tensor:
-        prior_mean, variance, covariance = self._prior(self._transform(x))
-        with_data, with_others = covariance.split([len(self._alpha), len(self._others)], dim=-1)
-        whitened = with_data @ self._whitening
-        mean, (shift, scale) = prior_mean + with_data @ self._alpha, self._units
-        variance = (variance - whitened.square().sum(dim=-1)).clamp_min(0.0)
-        moments = torch.stack([shift + scale * mean, scale.square() * variance], dim=-1)
-        others = scale.square() * (with_others - whitened @ self._others.mT)
-        return torch.cat([moments, others], dim=-1)
+        value: Any = _Value.apply(self._transform(x), self._posterior, self._num_points)
+        return value
+
+
+class _Value(torch.autograd.Function):
+    """The posterior with its closed-form gradient: automatic differentiation takes twice as long.
+
+    Means, variances and covariances with other inputs are the columns of the result.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, posterior: Expansion, n: int) -> Tensor:
+        found = [part.value(x, ctx.needs_input_grad[0]) for part in posterior.parts]
+        values = posterior.constants + sum(value for value, _ in found)
+        whitened = values[:, 2 : 2 + n]
+        variance = values[:, 1:2] - whitened.square().sum(dim=-1, keepdim=True)
+        ctx.posterior = posterior
+        ctx.save_for_backward(variance, whitened, *(each for _, saved in found for each in saved))
+        return torch.cat([values[:, :1], variance.clamp_min(0.0), values[:, 2 + n :]], dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        variance, whitened, *saved = ctx.saved_tensors
+        (gradient,) = grad_outputs
+        in_variance = torch.where(variance > 0, gradient[:, 1:2], 0.0)
+        in_values = [gradient[:, :1], in_variance, -2 * in_variance * whitened, gradient[:, 2:]]
+        in_value, parts = torch.cat(in_values, dim=-1), ctx.posterior.parts
+        found = [part.gradient(in_value, *saved[3 * i : 3 * i + 3]) for i, part in enumerate(parts)]
+        return cast(Tensor, sum(found)), None, None

@@ -238,6 +238,7 @@ def stationary_nll_and_gradient(
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
     max_elements: int = BLOCK_ELEMENTS,
+    squares: Tensor | None = None,
 ) -> tuple[Tensor, StationaryGradient]:
     """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
 
@@ -253,6 +254,8 @@ def stationary_nll_and_gradient(
         covariance: A ``P x N x N`` tensor of further covariance, such as that of source posteriors;
             none if omitted.
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
+        squares: An ``N² x d`` tensor of squared differences of inputs that all rows share: for few
+            points it is faster than distances computed anew.
 
     Returns:
         ``P`` values, and the gradient. NaN where a covariance matrix is not positive definite, even
@@ -267,20 +270,23 @@ def stationary_nll_and_gradient(
     """
     if mask is not None:
         residual, noise = torch.where(mask, residual, 0.0), torch.where(mask, noise, 0.0)
-    batch = X / kernel.lengthscale, kernel.scale.log(), residual, noise, mask, covariance
+    scaled = X / kernel.lengthscale if squares is None else kernel.lengthscale**-2
+    scaled = scaled.expand(len(X), -1, X.shape[-1])
+    batch = scaled, kernel.scale.log(), residual, noise, mask, covariance
     num_rows = max(1, max_elements // max(1, X.shape[-2] ** 2))
     blocks: list[list[Any]] = [
         [None if part is None else part[first : first + num_rows] for part in batch]
         for first in range(0, len(X), num_rows)
     ]
     with torch.no_grad():
-        parts = [_evaluate(kernel.name, *block) for block in blocks]
-    value, *gradient = map(torch.cat, zip(*parts, strict=True))
+        parts = [_evaluate(kernel.name, squares, *block) for block in blocks]
+    value, *gradient = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
     return value, StationaryGradient(*gradient)
 
 
 def _evaluate(
     name: str,
+    squares: Tensor | None,
     scaled: Tensor,
     log_scale: Tensor,
     residual: Tensor,
@@ -288,8 +294,16 @@ def _evaluate(
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Evaluates the value and its gradient; residual and noise are zero at the padding."""
-    r2 = squared_distance(scaled, scaled)
+    """Evaluates the value and its gradient; residual and noise are zero at the padding.
+
+    The inputs are divided by their lengthscales; with ``squares``, the inverse squares of the
+    lengthscales take their place, ``P x 1 x d``.
+    """
+    n = residual.shape[-1]
+    if squares is None:
+        r2 = squared_distance(scaled, scaled)
+    else:
+        r2 = (scaled.squeeze(-2) @ squares.mT).unflatten(-1, (n, n))
     K, derivative = stationary_function(name).value_and_derivative(r2, log_scale[..., None, None])
     count: Tensor | int = residual.shape[-1]
     if covariance is not None:
@@ -310,7 +324,11 @@ def _evaluate(
     # 2G: every pass over a large array costs as much, so the small results are halved instead.
     twice = torch.addcmul(inverse, alpha, alpha.mT, value=-1)
     for_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
-    inputs = gradient_in_inputs(twice * derivative, scaled).mul_(2.0)
+    H = twice * derivative
+    if squares is None:
+        in_lengthscale = 2 * torch.linalg.vecdot(gradient_in_inputs(H, scaled), scaled, dim=-2)
+    else:
+        in_lengthscale = (H.flatten(-2) @ squares) * scaled.squeeze(-2)
     # The jitter is no part of the kernel either.
     added = noise if jitter is None else noise + jitter.unsqueeze(-1)
     if mask is not None:
@@ -323,7 +341,7 @@ def _evaluate(
         for_log_scale = for_log_scale - (G * covariance).sum(dim=(-2, -1))
     return 0.5 * fit + constant, *StationaryGradient(
         mean=-alpha.squeeze(-1),
-        log_lengthscale=-torch.linalg.vecdot(inputs, scaled, dim=-2),
+        log_lengthscale=-in_lengthscale,
         log_scale=for_log_scale,
         noise=for_noise,
         covariance=G,

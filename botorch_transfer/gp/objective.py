@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, cast
 
 import torch
@@ -41,6 +43,9 @@ from botorch_transfer.gp.stationary import Stationary
 CONVERGED = 0.05
 """A start has converged when every derivative is below this, in nats. In a flat direction the
 parameter may still move, at a negligible gain."""
+
+MAX_DIFFERENCES = 2**18
+"""How many numbers all differences between a target's inputs may take, to be kept."""
 
 Hyperparameters = Mapping[str, Tensor]
 """Hyperparameters by name, or the derivatives in them; ``P`` rows each."""
@@ -219,6 +224,29 @@ class ModelObjective(FitObjective, ABC):
             given[f"mll.{name}"] = values.reshape(len(rows), *event_shape)
         return functional_call(self._model, given, (self._priors, len(rows)), tie_weights=False)
 
+    @cached_property
+    def _elementwise(self) -> Elementwise | None:
+        """How hyperparameters follow from parameters, if it is simple; not of batches."""
+        if self._num_members > 1:
+            return None
+        theta = self.rows({name: p.unsqueeze(0) for name, p in self._parameters.items()})
+        return Elementwise.of(
+            lambda theta: self.hyperparameters(theta, torch.arange(len(theta))), theta
+        )
+
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective; see the base class."""
+        known = self._elementwise
+        if known is None:
+            return super().__call__(theta, rows)
+        with torch.no_grad():
+            values, of_priors, derivatives = known(theta)
+            value, slopes = self.likelihood(values, rows)
+            log_prior, slope = self.log_prior(of_priors, rows)
+            ends = [*(slopes[name].reshape(len(theta), -1) for name in values), -slope]
+            gradient = (torch.cat(ends, dim=-1) * derivatives) @ known.places
+        return (value - log_prior) / self._count, gradient / self._count
+
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the model's hyperpriors, those of frozen parameters included."""
         density, slope = self._log_prior(values)
@@ -277,6 +305,75 @@ class ModelObjective(FitObjective, ABC):
             for name, values in self._split(theta).items()
         }
         return optima, -value.reshape(-1, *self._batch_shape).to(self._Y)
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Hyperparameters that are a parameter, its exponential, or constant, each of them.
+
+    Evaluating the model, and a graph of it, takes longer than the likelihood of a few points.
+
+    Args:
+        constant: An ``E`` tensor, NaN where hyperparameters are not constant.
+        is_logarithm: An ``E`` boolean tensor: where the parameter is the logarithm.
+        places: An ``E x k`` tensor: one where the hyperparameter is of the parameter, else zero.
+        shapes: The hyperparameters' shapes by name; those of the hyperpriors are last.
+    """
+
+    constant: Tensor
+    is_logarithm: Tensor
+    places: Tensor
+    shapes: Mapping[str, torch.Size]
+
+    @classmethod
+    def of(
+        cls, function: Callable[[Tensor], tuple[Hyperparameters, Tensor]], theta: Tensor
+    ) -> Self | None:
+        """Finds out about a function by two evaluations near some parameters.
+
+        Args:
+            function: Maps ``P x k`` parameters to hyperparameters, see
+                :meth:`FitObjective.hyperparameters`.
+            theta: A ``1 x k`` tensor of parameters.
+
+        Returns:
+            The function; ``None`` if it is another one.
+        """
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.rand(2, theta.shape[-1], generator=generator, dtype=torch.double)
+        near = theta + 0.01 * noise.to(theta)
+        with torch.no_grad():
+            values, of_priors = function(near)
+        found = torch.cat([*(value.reshape(2, -1) for value in values.values()), of_priors], dim=-1)
+        options = torch.stack([near, near.exp()]).unsqueeze(-2)
+        differences = (found.unsqueeze(-1) - options).abs().amax(dim=1)
+        plain, exponential = differences <= 1e-12 * found.abs().amax(dim=0).unsqueeze(-1)
+        constant = torch.where(found[0] == found[1], found[0], torch.nan)
+        choices = plain.sum(dim=-1) + exponential.sum(dim=-1) + ~constant.isnan()
+        shapes = {name: value.shape[1:] for name, value in values.items()}
+        if bool((choices != 1).any()):
+            return None
+        return cls(constant, exponential.any(dim=-1), (plain | exponential).to(theta), shapes)
+
+    def __call__(self, theta: Tensor) -> tuple[Hyperparameters, Tensor, Tensor]:
+        """Evaluates the function.
+
+        Args:
+            theta: A ``P x k`` tensor of parameters.
+
+        Returns:
+            The hyperparameters and what the hyperpriors are of, as there; and a ``P x E`` tensor of
+            the derivatives of all of them, each in its parameter.
+        """
+        picked = theta @ self.places.mT
+        values = torch.where(self.is_logarithm, picked.exp(), picked)
+        derivatives = torch.where(self.is_logarithm, values, 1.0)
+        values = torch.where(self.constant.isnan(), values, self.constant)
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        *parts, of_priors = values.split([*sizes, values.shape[-1] - sum(sizes)], dim=-1)
+        named = zip(self.shapes.items(), parts, strict=True)
+        by_name = {name: part.reshape(len(theta), *shape) for (name, shape), part in named}
+        return by_name, of_priors, derivatives
 
 
 class _Evaluated(Module):
@@ -357,6 +454,10 @@ class TargetObjective(ModelObjective):
         n, X = self._Y.shape[-1], model.transform_inputs(model.train_inputs[0])
         residual, sources = _residual_and_sources(model.covar_module)
         self._kernel = cast(Stationary, Stationary.of(residual)).name
+        # Of few points, all differences between inputs are kept.
+        few = self._num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
+        differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
+        self._squares = None if differences is None else differences.square().flatten(0, 1)
         # The first dimension of both is one if all members have the same inputs and sources.
         self._means = self._covariances = self._covariance = None
         if isinstance(model.mean_module, WeightedSumMean):
@@ -442,6 +543,7 @@ class TargetObjective(ModelObjective):
             noise + values["noise"] if "noise" in values else noise,
             covariance=covariance,
             max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
+            squares=self._squares,
         )
         in_logarithm = slopes.log_lengthscale.unsqueeze(-2).sum_to_size(lengthscale.shape)
         found = {

@@ -167,6 +167,7 @@ class FixedPoints:
     """
 
     def __init__(self, x2: Tensor) -> None:
+        self.points = x2
         # Distances do not change under a shift, and their rounding error grows with the norms.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         b = x2 - self._shift
@@ -317,17 +318,19 @@ class _Covariance(torch.autograd.Function):
         return for_X, for_lengthscale, for_scale, None
 
 
-def gradient_in_inputs(H: Tensor, x: Tensor) -> Tensor:
-    """Evaluates ``Σ_j H_ij (x_i - x_j)`` by one matrix product.
+def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor | None = None) -> Tensor:
+    """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
     Args:
-        H: A ``... x n x n`` tensor.
+        H: A ``... x n x n'`` tensor.
         x: A ``... x n x d`` tensor of inputs.
+        others: The ``... x n' x d`` tensor of inputs ``x'``; by default ``x`` itself.
 
     Returns:
         A ``... x n x d`` tensor.
     """
-    products = H @ torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+    others = x if others is None else others
+    products = H @ torch.cat([others, torch.ones_like(others[..., :1])], dim=-1)
     return (products[..., -1:] * x).sub_(products[..., :-1])
 
 

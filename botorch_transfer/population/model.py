@@ -148,15 +148,16 @@ class PopulationGP(SourcePosteriorGP):
         residual, gps, scale = Stationary.of(self.residual_covar_module), self.prior.gps, self.scale
         if residual is None:
             return None
-        square, slope = scale.mean_square.double(), scale.variance.double().sqrt()
+        square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
         common = Part.of_sources(gps, T.new_ones(1), T)
         alpha, mu = common.mean.unsqueeze(-1), gps.mean(T)[0]
+        own_alpha = alpha[:, : common.quadratic.shape[-1]]
         common = replace(
             common,
             mean=scale.mean * common.mean,
-            cross=square * common.cross + (slope.square() * alpha) * mu,
-            known=square.sqrt() * common.known,
-            added=slope * alpha,
+            cross=square * common.cross + (variance_of_scale * alpha) * mu,
+            quadratic=variance_of_scale * (own_alpha @ own_alpha.mT) - square * common.quadratic,
+            factor=T.new_ones(1),
         )
         reference = gps.reference.to(T)
         share = 1 / len(reference)

@@ -47,6 +47,10 @@ from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
 
+FEW_POINTS, NEGLIGIBLE = 512, 1e-4
+"""Of more points of sources than this, an acquisition leaves out the sources that move neither mean
+nor deviation by more than this share of the prior's deviation, wherever the candidate is."""
+
 
 class ScaMLGP(SourcePosteriorGP):
     r"""ScaML-GP [Tighineanu2023scaml]_: a weighted sum of source posteriors plus a residual GP.
@@ -211,13 +215,20 @@ class ScaMLGP(SourcePosteriorGP):
         if residual is None:
             return None
         gps, weights = self.task_weights.selected(self.prior.gps)
-        size = gps.points.shape[-2] + len(T)
+        weights, size = weights.double(), gps.points.shape[-2] + len(T)
         if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
             return None
-        weights = weights.double()
-        parts = [Part.of_kernel(residual, T), Part.of_sources(gps, weights, T)]
+        mean = weights @ gps.prior_mean
         variance = residual.scale + weights.square() @ gps.outputscale
-        return Expansion(parts, weights @ gps.prior_mean, variance, T.new_zeros(len(T)))
+        if gps.alpha.numel() > FEW_POINTS:
+            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
+            kept = (moves > NEGLIGIBLE * variance.sqrt()).nonzero().squeeze(-1)
+            if len(kept) < len(weights):
+                gps, weights = cast(ConditionedGPs, gps).select(kept), weights[kept]
+        parts = [Part.of_kernel(residual, T)]
+        if len(weights):
+            parts.append(Part.of_sources(gps, weights, T))
+        return Expansion(parts, mean, variance, T.new_zeros(len(T)))
 
     @property
     def weights(self) -> Tensor:

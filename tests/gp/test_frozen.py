@@ -21,8 +21,10 @@ from gpytorch.settings import fast_pred_var
 
 from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
+from botorch_transfer.gp import frozen
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation
+from botorch_transfer.sources import scaml
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 
@@ -82,6 +84,33 @@ def test_frozen_posterior_is_the_models(kind, noise) -> None:
     for ours, theirs in zip((mean, variance, covariance), expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-8)
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-7)
+
+
+def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
+    model, x = build("scaml"), points(50, 2, seed=8)
+    model.weights = torch.tensor([0.4, 1e-6, 0.3])
+    exact = model.frozen(FIXED)(x)
+    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
+    assert len(model.expand(X).parts[1].points) == 2
+    for found, expected in zip(model.frozen(FIXED)(x), exact, strict=True):
+        torch.testing.assert_close(found, expected, atol=scaml.NEGLIGIBLE, rtol=0)
+        assert not torch.equal(found, expected)
+    model.weights = torch.full((3,), 1e-6)
+    assert len(model.expand(X).parts) == 1
+    monkeypatch.setattr(scaml, "NEGLIGIBLE", 1e-9)
+    assert len(model.expand(X).parts[1].points) == 3
+
+
+def test_no_mean_is_further_away_than_its_reach() -> None:
+    gps = build("scaml").prior.gps
+    means = gps.mean(points(200, 2, seed=8)) - gps.prior_mean.unsqueeze(-1)
+    assert (means.abs().amax(dim=-1) <= gps.summary.reach).all()
+
+
+def test_where_rounding_errors_may_be_large_the_model_is_asked(monkeypatch) -> None:
+    monkeypatch.setattr(frozen, "MAX_ROUNDING", 1e-20)
+    assert build("scaml").frozen(FIXED) is None
+    assert build("plain").frozen(FIXED) is not None
 
 
 @pytest.mark.parametrize("kind", ["scaml", "population"])

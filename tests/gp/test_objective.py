@@ -34,7 +34,7 @@ from botorch_transfer import (
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.gp.objective import TargetObjective
+from botorch_transfer.gp.objective import Elementwise, TargetObjective
 from botorch_transfer.gp.restarts import fit_from_starts
 from tests.families import ShiftedSines
 from tests.models.contract import CASES, ModelCase
@@ -142,6 +142,28 @@ def test_equals_gpytorch_for_a_batch(case: ModelCase, same_inputs: bool, known_n
     X, Y = targets(3, same_inputs=same_inputs)
     Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
     assert_equals_gpytorch(likelihood_of(case.build(X, Y, **Yvar)))
+
+
+def test_elementwise_hyperparameters_are_read_off_the_parameters() -> None:
+    def function(theta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        values = {"scale": theta[:, 2].exp(), "weights": theta[:, None, :2]}
+        return values, torch.cat([theta[:, :1], theta.new_full((len(theta), 1), 3.0)], dim=-1)
+
+    theta = torch.tensor([[0.25, 0.5, -1.0]]).double()
+    found = Elementwise.of(function, theta)
+    assert found is not None
+    theta = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    (values, of_priors, derivatives), expected = found(theta), function(theta)
+    torch.testing.assert_close(values, expected[0])
+    torch.testing.assert_close(of_priors, expected[1])
+    torch.testing.assert_close(derivatives[:, 0], theta[:, 2].exp())
+    torch.testing.assert_close(derivatives[:, 1:], torch.ones(4, 4).double())
+    torch.testing.assert_close(found.places.argmax(dim=-1)[:4], torch.tensor([2, 0, 1, 0]))
+    assert not found.places[4].any()
+    for other in (torch.nn.functional.softplus, lambda theta: theta.sum(-1, keepdim=True)):
+        assert (
+            Elementwise.of(lambda theta, o=other: ({"scale": o(theta)}, theta), theta[:1]) is None
+        )
 
 
 def _above(bound: float) -> GreaterThan:
