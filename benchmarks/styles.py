@@ -10,6 +10,8 @@ from botorch_transfer.plotting import (
     BLACK,
     BLUE,
     GREEN,
+    GREY,
+    SKY,
     STYLES,
     VERMILLION,
     Style,
@@ -24,5 +26,9 @@ STYLES.update(
         "suggest": Style(BLACK, "-.", "v"),
         "best of history": Style(GREEN, "-.", "^"),
         "multi-task GP": Style(VERMILLION, "-.", "h"),
+        "sorted": Style(GREY, "-", "+"),
+        "sorted, then plain GP": Style(GREY, "-.", "1"),
+        "portfolio": Style(SKY, "-.", "2"),
+        "portfolio, then plain GP": Style(SKY, "-", "3"),
     }
 )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.studies.problems import PoolProblem
-from benchmarks.tables import read_shared
+from benchmarks.tables import read_shared, read_shipped
 from botorch_transfer.memo import content_key
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -30,6 +30,8 @@ MAX_ROWS, POOL_SIZE, MIN_ROWS = 2000, 1000, 26
 CLIPPED = 0.05
 """The share of a task's worst outcomes that are raised to the best of them."""
 MAX_TARGETS = 16
+SHIPPED_TABLE = "shipped: "
+"""What the names of the package's own tables begin with."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,16 @@ VALIDATION = (
     Suite("pmlb_rf", "pmlb/RandomForestClassifier", 10, 30),
     Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
 )
+HEAVY_TAILS = (
+    Suite("nodejs", "nodejs", 10, 30),
+    Suite("lingeling", "lingeling", 10, 40),
+    Suite("gcc", "gcc", 10, 30),
+)
+"""Shared grids, heavy-tailed outcomes, and much history that really misleads."""
+SHIPPED = tuple(
+    Suite(f"shipped_{space}", f"{SHIPPED_TABLE}{space}", 10, 40)
+    for space in ("svm", "gbm", "mlp", "forest")
+)
 _BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}
 MANY_ROWS = ("svm", "mlp", "rnn", "rf")
 """Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust."""
@@ -113,7 +125,8 @@ def tasks(suite: Suite, folder: Path) -> Mapping[str, Rows]:
 
 @cache
 def _read(table: str, min_rows: int, folder: Path) -> Mapping[str, Rows]:
-    every = read_shared(table, folder).tasks
+    own = table.removeprefix(SHIPPED_TABLE)
+    every = (read_shared(table, folder) if own == table else read_shipped(own)).tasks
     enough = {name: (X.numpy(), Y[:, 0].numpy()) for name, (X, Y) in every.items()}
     return {name: _trimmed(*rows) for name, rows in enough.items() if len(rows[1]) >= min_rows}
 

@@ -6,10 +6,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from benchmarks.studies.definitions.definition import Definition
+from benchmarks.studies.methods.registry import OPENINGS
 from benchmarks.studies.run import Budget
-from benchmarks.studies.suites import FEW_SOURCES, STRESS, TUNING, VALIDATION, Suite, problems
+from benchmarks.studies.suites import (
+    FEW_SOURCES,
+    HEAVY_TAILS,
+    SHIPPED,
+    STRESS,
+    TUNING,
+    VALIDATION,
+    Suite,
+    problems,
+)
 
 METHODS = ("plain GP", "ScaML-GP", "RGPE", "guarded", "TransferGP")
+OPPONENTS = (*OPENINGS.values(), *OPENINGS)
 
 
 def _study(title: str, source: str, groups: Mapping[str, Sequence[Suite]]) -> Definition:
@@ -19,7 +30,7 @@ def _study(title: str, source: str, groups: Mapping[str, Sequence[Suite]]) -> De
         source,
         partial(problems, suites),
         Budget(25, initial=2),
-        METHODS,
+        (*METHODS, *OPPONENTS),
         seeds=1,
         acquisition="mean_log_ei",
         fitting="thorough",
@@ -32,9 +43,14 @@ def _study(title: str, source: str, groups: Mapping[str, Sequence[Suite]]) -> De
 
 DEVELOPMENT = {
     "development": _study(
-        "Development: ten tables",
-        "five suites to choose settings on, five to confirm them on",
-        {"tuning": TUNING, "validation": VALIDATION},
+        "Development: 17 tables",
+        "five suites to choose settings on, twelve to confirm them on",
+        {
+            "tuning": TUNING,
+            "validation": VALIDATION,
+            "heavy_tails": HEAVY_TAILS,
+            "shipped": SHIPPED,
+        },
     ),
     "few_sources": _study(
         "One to three sources", "four of the ten tables", {"few_sources": FEW_SOURCES}

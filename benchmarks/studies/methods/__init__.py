@@ -6,7 +6,13 @@ anything else is a class with `suggest` (see `base.Method`), and one line.
 
 from benchmarks.studies.methods.acquisitions import Acquire, log_ei_or_ucb, upper_bound
 from benchmarks.studies.methods.base import Method, with_failures_worst
-from benchmarks.studies.methods.baselines import HistoryReplay, RandomSearch
+from benchmarks.studies.methods.baselines import (
+    HistoryReplay,
+    Opening,
+    Portfolio,
+    RandomSearch,
+    SortedRows,
+)
 from benchmarks.studies.methods.models import multi_task_gp, plain_gp, pretrained, transfer
 from benchmarks.studies.methods.optimization import (
     THOROUGH,
@@ -29,7 +35,10 @@ __all__ = [
     "Fitting",
     "HistoryReplay",
     "Method",
+    "Opening",
+    "Portfolio",
     "RandomSearch",
+    "SortedRows",
     "log_ei_or_ucb",
     "methods",
     "multi_task_gp",

@@ -14,7 +14,13 @@ from benchmarks.studies.methods.acquisitions import (
     upper_bound,
 )
 from benchmarks.studies.methods.base import Method
-from benchmarks.studies.methods.baselines import HistoryReplay, RandomSearch
+from benchmarks.studies.methods.baselines import (
+    HistoryReplay,
+    Opening,
+    Portfolio,
+    RandomSearch,
+    SortedRows,
+)
 from benchmarks.studies.methods.models import (
     learned_hyperprior,
     multi_task_gp,
@@ -113,8 +119,13 @@ MODELS: dict[str, Model] = {
 OTHERS: dict[str, Method] = {
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
+    "sorted": SortedRows(),
+    "portfolio": Portfolio(),
 }
 """Methods that are no model with an acquisition function."""
+
+OPENINGS = {f"{name}, then plain GP": name for name in ("sorted", "portfolio")}
+"""Methods that choose the first points for a plain GP."""
 
 
 def methods(
@@ -141,6 +152,8 @@ def methods(
         name: model.method(acquisition, fitting) for name, model in MODELS.items()
     }
     everything |= OTHERS
+    for name, first in OPENINGS.items():
+        everything[name] = Opening(OTHERS[first], MODELS["plain GP"].method(acquisition, fitting))
     unknown = [name for name in names or () if name not in everything]
     if unknown:
         raise ValueError(f"No method is called {unknown[0]!r}: choose of {', '.join(everything)}.")

@@ -28,6 +28,8 @@ def test_groups_hold_what_they_promise():
     assert {name: len(group) for name, group in groups.items()} == {
         "tuning": 5,
         "validation": 5,
+        "heavy_tails": 3,
+        "shipped": 4,
         "shuffled": 4,
         "flipped": 4,
     }
@@ -53,6 +55,12 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
     assert list(case.history) == list(again.history) != list(other.history)
     assert all(torch.equal(case.history[s][1], again.history[s][1]) for s in case.history)
     assert case.generator.random() == again.generator.random()
+
+
+def test_shipped_histories_are_suites_that_need_no_folder():
+    case = draw(suites.SHIPPED[0], "digits_odd", 0, Path("nowhere"))
+    assert len(case.history) == 10
+    assert all(X.shape == (40, case.dim) for X, _ in case.history.values())
 
 
 def test_large_tasks_are_sampled(folder, monkeypatch):
