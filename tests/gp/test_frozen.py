@@ -18,6 +18,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import fast_pred_var, skip_posterior_variances
+from torch.autograd.functional import hessian
 
 from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
@@ -84,6 +85,17 @@ def test_frozen_posterior_is_the_models(kind, noise) -> None:
     for ours, theirs in zip((mean, variance, covariance), expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-8)
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["scaml", "population"])
+def test_second_derivatives_are_the_models(kind) -> None:
+    model = build(kind)
+    found = model.frozen(FIXED[:0])
+    for which in ("mean", "variance"):
+        ours = hessian(lambda x, i=which == "variance": found(x)[int(i)].sum(), FIXED)
+        theirs = hessian(lambda x, n=which: getattr(model.posterior(x[:, None]), n).sum(), FIXED)
+        assert theirs.abs().max() > 0.1
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
 
 
 def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
