@@ -492,7 +492,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         strategy._last_test_train_covar = cross.detach()  # GPyTorch asks for it, and may ignore it
         mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
         if settings.skip_posterior_variances.on():
-            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype)
+            kind: Any = {"dtype": mean.dtype, "device": mean.device}
+            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
             return MultivariateNormal(mean, none)
         explained = cross @ strategy.covar_cache
         if is_large:

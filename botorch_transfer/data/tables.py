@@ -532,9 +532,9 @@ def variances(
     Raises:
         InputDataError: If only some runs have one, or one is not positive.
     """
-    errors = numbers(frame, column)
-    if np.isnan(errors[measured]).all():
+    if column not in frame.columns or frame.loc[measured, column].isna().all():
         return np.full(len(frame), np.nan)
+    errors = numbers(frame, column)
     errors = np.where(measured, errors, errors[measured].max())
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squares = np.where(errors > 0, errors**2, np.nan)

@@ -133,7 +133,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         if beyond.mean() > MAX_OUTSIDE:
             strange[name] = values
         elif len(values) >= MIN_VALUES:
-            compared[name] = np.quantile(values, QUANTILES)
+            compared[name] = _quantiles(values)
     if len(compared) >= MIN_TASKS:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
@@ -143,10 +143,16 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     together = np.concatenate([*strange.values(), []])
     if len(together) >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
-        found = likely(np.quantile(together, QUANTILES)[None], reference, 0.0, 0.6)[0]
+        found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
         remedy = f"{found} it fits" if found else "convert it, or widen the range"
         for name in strange:
             yield name, f"lies outside of its range: {remedy}"
+
+
+def _quantiles(values: Array) -> Array:
+    """What NumPy's are, which take ten times as long for the few values of a task."""
+    places = np.array(QUANTILES) * (len(values) - 1)
+    return np.interp(places, np.arange(len(values)), np.sort(values))
 
 
 def _likely_conversions(

@@ -445,14 +445,16 @@ class ConditionedBatch(Conditioned, DoubleState):
     @property
     def summary(self) -> Summary:
         """What evaluations need that depends on the data alone; the last one is remembered."""
-        return self._summary(self._summarize, self.inverse_root, self.alpha)
+        # The factors are compared by identity: they may be as large as all else together.
+        return self._summary(self._summarize, self.outputscale, self.inverse_root, self.alpha)
 
-    def _summarize(self, F: Tensor) -> Summary:
+    def _summarize(self, outputscale: Tensor) -> Summary:
+        F, variance = self.inverse_root, self.aggregate(outputscale, dim=0)
         inside = self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
         alpha, points = (self.alpha * self.inside).unsqueeze(-1), self.points
         at_points = self.aggregate(self.flat_kernels(points, points), dim=0) @ alpha
         norm = (alpha * at_points).sum(dim=(-2, -1)).clamp_min(0.0)
-        return Summary((F.mT @ F) * inside, (self.prior_variance(points)[:, 0] * norm).sqrt())
+        return Summary((F.mT @ F) * inside, (variance * norm).sqrt())
 
     def _draw_rest(self, kernels: Tensor, shape: torch.Size) -> Tensor:
         """Draws what the data have besides the function, as coefficients: ``shape x G x N``.
@@ -743,6 +745,7 @@ class ConditionedGPs(ConditionedBatch):
             The smaller batch, tasks in the order asked for.
         """
         twin, index = shallow_copy(self), tasks
+        twin._summary = Cache(size=1, max_elements=math.inf)  # or each would displace the other's
         if not isinstance(index, slice):
             index = torch.as_tensor(index, device=self.mask.device)
         for name, buffer in self._buffers.items():

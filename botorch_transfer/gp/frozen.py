@@ -26,7 +26,6 @@ from typing import Any, cast
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
@@ -299,21 +298,33 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, posterior: Expansion, n: int) -> Tensor:
-        found = [part.value(x, ctx.needs_input_grad[0]) for part in posterior.parts]
-        values = posterior.constants + sum(value for value, _ in found)
-        whitened = values[:, 2 : 2 + n]
-        variance = values[:, 1:2] - whitened.square().sum(dim=-1, keepdim=True)
-        ctx.posterior = posterior
-        ctx.save_for_backward(variance, whitened, *(each for _, saved in found for each in saved))
-        return torch.cat([values[:, :1], variance.clamp_min(0.0), values[:, 2 + n :]], dim=-1)
+        ctx.posterior, ctx.num_points = posterior, n
+        result, saved = _value(x, posterior, n, ctx.needs_input_grad[0])
+        ctx.save_for_backward(x, *saved)
+        return result
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        variance, whitened, *saved = ctx.saved_tensors
+        x, variance, whitened, *saved = ctx.saved_tensors
         (gradient,) = grad_outputs
+        if torch.is_grad_enabled():  # it is to be differentiated itself
+            result, _ = _value(x, ctx.posterior, ctx.num_points, differentiable=False)
+            (found,) = torch.autograd.grad(result, x, gradient, create_graph=True)
+            return found, None, None
         in_variance = torch.where(variance > 0, gradient[:, 1:2], 0.0)
         in_values = [gradient[:, :1], in_variance, -2 * in_variance * whitened, gradient[:, 2:]]
         in_value, parts = torch.cat(in_values, dim=-1), ctx.posterior.parts
-        found = [part.gradient(in_value, *saved[3 * i : 3 * i + 3]) for i, part in enumerate(parts)]
-        return cast(Tensor, sum(found)), None, None
+        each = [part.gradient(in_value, *saved[3 * i : 3 * i + 3]) for i, part in enumerate(parts)]
+        return cast(Tensor, sum(each)), None, None
+
+
+def _value(
+    x: Tensor, posterior: Expansion, n: int, differentiable: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Evaluates the posterior, and what its closed-form gradient needs."""
+    found = [part.value(x, differentiable) for part in posterior.parts]
+    values = posterior.constants + sum(value for value, _ in found)
+    whitened = values[:, 2 : 2 + n]
+    variance = values[:, 1:2] - whitened.square().sum(dim=-1, keepdim=True)
+    result = torch.cat([values[:, :1], variance.clamp_min(0.0), values[:, 2 + n :]], dim=-1)
+    return result, [variance, whitened, *(each for _, saved in found for each in saved)]

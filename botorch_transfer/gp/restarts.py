@@ -6,6 +6,7 @@ Read it for how ``fit_gpytorch_mll`` fits every transfer model: all starts at on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from time import monotonic
@@ -60,10 +61,16 @@ def fit_from_starts(
     starts = _draw_starts(mll, parameters, num_restarts, seed, further)
     found = _maximize_in_closed_form(mll, starts, **optimizer_kwargs)
     if found is None:
-        for name, value in (further or {}).items():
-            parameters[name].data.copy_(value)
-        _fit_one_by_one(mll, num_restarts, seed, optimizer_kwargs)
-        return
+        for more in (0, _FURTHER_STARTS):
+            starts = _draw_starts(mll, parameters, num_restarts + more, seed, further)
+            starts = {name: values[bool(further) :] for name, values in starts.items()}
+            if _fit_one_by_one(mll, parameters, starts, optimizer_kwargs):
+                return
+        raise ModelFittingError(
+            f"No start leads to an optimum of {type(mll.model).__name__}: its covariance matrix is "
+            "not positive definite, or its objective is NaN. Check its hyperpriors and the inputs "
+            "for extreme scales, or use another kernel."
+        )
     optima, value = found
     best = value.argmax(dim=0, keepdim=True)
     for name, parameter in parameters.items():
@@ -112,32 +119,41 @@ def _stopping_in_time(timeout_sec: float | None) -> Callable[[ndarray], None] | 
 
 def _fit_one_by_one(
     mll: ExactMarginalLogLikelihood,
-    num_restarts: int,
-    seed: int,
+    parameters: dict[str, Any],
+    starts: dict[str, Tensor],
     optimizer_kwargs: dict[str, Any],
-) -> None:
-    """Fits by BoTorch: the best of all starts, and of a few more where these break down."""
-    for attempts in (1 + num_restarts, 1 + num_restarts + _FURTHER_STARTS):
-        with torch.random.fork_rng(devices=[]), single_threaded_scipy():
-            torch.default_generator.manual_seed(seed)
-            try:
+) -> bool:
+    """Fits by BoTorch from one start after another and keeps the best optimum, if there is one.
+
+    BoTorch would draw the starts where the model is, and not all hyperpriors can.
+    """
+    # LinAlgError is what PyTorch raises where linear_operator does not look.
+    breakdowns = NotPSDError, NanError, torch.linalg.LinAlgError
+    best, optimum = -math.inf, {name: each.detach().clone() for name, each in parameters.items()}
+    for start in range(len(next(iter(starts.values())))):
+        for name, parameter in parameters.items():
+            parameter.data.copy_(starts[name][start])
+        try:
+            with single_threaded_scipy():
                 fit_fallback(
                     mll,
                     optimizer_kwargs=optimizer_kwargs,
-                    max_attempts=attempts,
-                    pick_best_of_all_attempts=True,
+                    max_attempts=1,
+                    pick_best_of_all_attempts=True,  # that of one: NaN is none
                     warning_handler=lambda _: True,  # an optimum of few iterations is one, too
-                    # LinAlgError is what PyTorch raises where linear_operator does not look.
-                    caught_exception_types=(NotPSDError, NanError, torch.linalg.LinAlgError),
+                    caught_exception_types=breakdowns,
                 )
-                return
-            except ModelFittingError as error:
-                breakdown = error
-    raise ModelFittingError(
-        f"No start leads to an optimum of {type(mll.model).__name__}: its covariance matrix is not "
-        "positive definite, or its objective is NaN. Check its hyperpriors and the inputs for "
-        "extreme scales, or use another kernel."
-    ) from breakdown
+            with torch.no_grad():
+                model = mll.train().model
+                value = float(mll(model(*model.train_inputs), model.train_targets).sum())
+        except (ModelFittingError, *breakdowns):
+            continue
+        if value > best:
+            best = value
+            optimum = {name: each.detach().clone() for name, each in parameters.items()}
+    for name, parameter in parameters.items():
+        parameter.data.copy_(optimum[name])
+    return best > -math.inf
 
 
 def _draw_starts(

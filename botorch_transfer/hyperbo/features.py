@@ -185,17 +185,19 @@ class LinearFeatureMap(KernelFeatureMap):
     """The features of ``c + zᵀz'``, which are exact: ``(√c, z)``.
 
     Args:
-        kernel: The kernel, of power one.
+        kernel: The kernel, of power one and on all inputs.
         num_inputs: The number of its inputs.
         **_: Ignored.
 
     Raises:
-        NotImplementedError: If the kernel has another power.
+        NotImplementedError: If the kernel has another power, or reads only some of the inputs.
     """
 
     def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
-        if kernel.power != 1:
-            raise NotImplementedError("Only a PolynomialKernel of power 1 has features here.")
+        if kernel.power != 1 or kernel.active_dims is not None:
+            raise NotImplementedError(
+                "Only a PolynomialKernel of power 1 on all inputs has features here."
+            )
         eye = torch.eye(num_inputs + 1).to(kernel.offset)
         bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
         # BoTorch's map of a ScaleKernel applies an output transform, whatever it is.

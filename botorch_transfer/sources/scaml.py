@@ -47,9 +47,10 @@ from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
 
-FEW_POINTS, NEGLIGIBLE = 512, 1e-4
-"""Of more points of sources than this, an acquisition leaves out the sources that move neither mean
-nor deviation by more than this share of the prior's deviation, wherever the candidate is."""
+FEW_POINTS, NEGLIGIBLE = 512, 1e-3
+"""Of more points of sources than this, an acquisition leaves out sources of tiny weights: all of
+them together move neither mean nor deviation by more than this share of the prior's deviation,
+wherever the candidate is."""
 
 
 class ScaMLGP(SourcePosteriorGP):
@@ -222,7 +223,9 @@ class ScaMLGP(SourcePosteriorGP):
         variance = residual.scale + weights.square() @ gps.outputscale
         if gps.alpha.numel() > FEW_POINTS:
             moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
-            kept = (moves > NEGLIGIBLE * variance.sqrt()).nonzero().squeeze(-1)
+            moves, order = moves.sort()
+            is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * variance.sqrt()
+            kept = order[is_kept].sort().values
             if len(kept) < len(weights):
                 gps, weights = cast(ConditionedGPs, gps).select(kept), weights[kept]
         parts = [Part.of_kernel(residual, T)]

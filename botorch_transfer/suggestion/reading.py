@@ -634,11 +634,12 @@ def read_runs(
             )
     runs = with_numbers(runs, [*space.number_columns, *columns])
     X = _place_runs(space, runs)
-    for outcome in outcomes:
-        if outcome.log:
-            runs = in_logarithms(runs, outcome.name, outcome.noise)
-    for name in columns:
-        _refuse_text(runs, name)
+    with errors_in("In the runs"):
+        for outcome in outcomes:
+            if outcome.log:
+                runs = in_logarithms(runs, outcome.name, outcome.noise)
+        for name in columns:
+            _refuse_text(runs, name)
     Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
     failed = has_failed(runs, Y, status)
     pending = ~failed & np.isnan(Y).any(axis=1)

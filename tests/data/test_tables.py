@@ -171,6 +171,11 @@ def test_impossible_standard_errors_are_refused(error):
         read(frame, noise="sem")
 
 
+def test_standard_errors_that_are_all_text_are_no_empty_column():
+    with pytest.raises(InputDataError, match="'sem' has a standard error that is empty or not"):
+        read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
+
+
 def test_task_names_are_compared_as_text():
     datasets = read(table(dataset=[3, "x", "3", "x", 3]))
     assert {name: len(ds.X) for name, ds in datasets.items()} == {"3": 3, "x": 2}

@@ -8,7 +8,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, suggest
-from botorch_transfer.data import from_dataframe
+from botorch_transfer.data import from_dataframe, units
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
@@ -128,3 +128,9 @@ def test_outcomes_that_are_only_small():
     losses = pd.DataFrame({"y": rng.lognormal(0, 2, 50)})
     assert wrong_outcomes(losses, pd.DataFrame({"y": [0.2, 0.9, 0.4]}), "y") is None
     assert wrong_outcomes(percent, percent, "y") is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_quantiles_are_those_of_numpy(n):
+    values = np.random.default_rng(n).normal(size=n)
+    np.testing.assert_allclose(units._quantiles(values), np.quantile(values, units.QUANTILES))

@@ -17,7 +17,8 @@ from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
-from gpytorch.settings import fast_pred_var
+from gpytorch.settings import fast_pred_var, skip_posterior_variances
+from torch.autograd.functional import hessian
 
 from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
@@ -86,6 +87,17 @@ def test_frozen_posterior_is_the_models(kind, noise) -> None:
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["scaml", "population"])
+def test_second_derivatives_are_the_models(kind) -> None:
+    model = build(kind)
+    found = model.frozen(FIXED[:0])
+    for which in ("mean", "variance"):
+        ours = hessian(lambda x, i=which == "variance": found(x)[int(i)].sum(), FIXED)
+        theirs = hessian(lambda x, n=which: getattr(model.posterior(x[:, None]), n).sum(), FIXED)
+        assert theirs.abs().max() > 0.1
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+
+
 def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
     model, x = build("scaml"), points(50, 2, seed=8)
     model.weights = torch.tensor([0.4, 1e-6, 0.3])
@@ -99,6 +111,32 @@ def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
     assert len(model.expand(X).parts) == 1
     monkeypatch.setattr(scaml, "NEGLIGIBLE", 1e-9)
     assert len(model.expand(X).parts[1].points) == 3
+
+
+def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
+    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
+    model = build("scaml")
+    model.weights = weights = torch.full((3,), 1e-6).double()
+    expansion, reach = model.expand(X), model.prior.gps.summary.reach
+    assert len(expansion.parts) == 1
+    moves = weights * torch.maximum(reach, model.prior.gps.outputscale.sqrt())
+    # Each by itself is below the limit, but not all three.
+    shares = (moves / expansion.variance.sqrt()).detach()
+    limit = 0.9 * float(shares.sum())
+    assert limit > float(shares.max())
+    monkeypatch.setattr(scaml, "NEGLIGIBLE", limit)
+    (_, kept) = model.expand(X).parts
+    assert len(kept.points) == 1
+
+
+def test_what_the_sources_say_is_summed_up_once(monkeypatch) -> None:
+    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
+    model = build("scaml")
+    model.weights = torch.tensor([0.4, 1e-6, 0.3])
+    summary = model.prior.gps.summary
+    assert len(model.expand(X).parts[1].points) == 2
+    assert model.prior.gps.summary is summary
+    assert model.prior.to(torch.float).gps.summary is summary
 
 
 def test_no_mean_is_further_away_than_its_reach() -> None:
@@ -208,3 +246,10 @@ def test_pending_inputs_of_a_noisy_improvement_are_refused() -> None:
     assert improvement is not None
     with pytest.raises(UnsupportedError, match="does not account for X_pending"):
         improvement.set_X_pending(X[:1])
+
+
+def test_means_alone_are_where_the_model_is(device) -> None:
+    model = build("scaml").to(device)
+    with skip_posterior_variances():
+        covariance = model(FIXED.to(device)).lazy_covariance_matrix
+    assert covariance.device.type == device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from functools import partial
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.models import SingleTaskGP
+from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
@@ -72,12 +74,29 @@ def test_starts_follow_the_seed_and_leave_the_random_state() -> None:
     assert not torch.equal(first, other)
 
 
+@pytest.mark.parametrize("make_prior", [GammaPrior, LogNormalPrior])
+def test_starts_follow_the_seed_on_a_device(make_prior: type[Prior], device: str) -> None:
+    optima = []
+    for seed in (1, 2):
+        mll = build(*wavy())
+        kernel = RBFKernel(lengthscale_prior=make_prior(1.0, 1.0)).double()
+        mll.model.covar_module = kernel
+        torch.manual_seed(seed)
+        fit_from_starts(mll.to(device), num_restarts=3, seed=0, options={"maxiter": 2})
+        optima.append(kernel.lengthscale.detach().cpu())
+        drawn = torch.rand(1, device=device).cpu()
+        torch.manual_seed(seed)
+        assert torch.equal(torch.rand(1, device=device).cpu(), drawn)
+    assert torch.equal(*optima)
+
+
 def test_a_timeout_stops_a_start() -> None:
-    stopped, before = build(*wavy()), objective(build(*wavy()))
+    stopped, full, before = build(*wavy()), build(*wavy()), objective(build(*wavy()))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit_from_starts(stopped, num_restarts=1, seed=0, timeout_sec=0.0)
-    assert objective(stopped) >= before
+    fit_from_starts(full, num_restarts=1, seed=0)
+    assert before <= objective(stopped) < objective(full) - 0.01
 
 
 def break_down(monkeypatch: pytest.MonkeyPatch, when: Any, error: Exception) -> list[int]:
@@ -122,3 +141,16 @@ def test_no_start_at_all(monkeypatch) -> None:
         fit_from_starts(mll, num_restarts=1, seed=0)
     for name, value in state(mll).items():
         assert torch.equal(value, before[name])
+
+
+def test_an_objective_that_is_nan_everywhere_is_an_error(monkeypatch) -> None:
+    mll = build(*wavy())
+    before = state(mll)
+
+    def fit(mll: ExactMarginalLogLikelihood, **_: Any) -> OptimizationResult:
+        return OptimizationResult(step=0, fval=math.nan, status=OptimizationStatus.SUCCESS)
+
+    monkeypatch.setattr(fitting, "fit_fallback", partial(fit_fallback, optimizer=fit))
+    with pytest.raises(ModelFittingError, match="or its objective is NaN"):
+        fit_from_starts(mll, num_restarts=1, seed=0)
+    assert all(torch.equal(value, before[name]) for name, value in state(mll).items())

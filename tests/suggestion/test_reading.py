@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from botorch_transfer import (
     FloatParameter,
@@ -31,6 +31,13 @@ def test_runs_are_done_failed_or_pending():
     assert read.Y.flatten().tolist() == [-2.0, -1.0]
     assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
     assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
+
+
+@pytest.mark.parametrize(("cell", "log"), [("good", False), (-1.0, True)])
+def test_an_error_in_the_runs_names_them(cell, log):
+    runs = SPACE.sample(2, seed=1).assign(loss=Series([0.5, cell], dtype=object))
+    with pytest.raises(InputDataError, match=r"In the runs: The column 'loss' has .* in row 1"):
+        read_runs(SPACE, runs, read_outcomes(log=log), "status")
 
 
 def test_a_renamed_column_may_be_the_noise(monkeypatch):
