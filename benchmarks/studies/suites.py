@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.studies.problems import PoolProblem
-from benchmarks.tables import read_shared
+from benchmarks.tables import read_shared, read_shipped
 from botorch_transfer.memo import content_key
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -38,7 +38,7 @@ class Suite:
 
     Args:
         name: The name; draws follow from it, so suites of equal names share them.
-        table: The table's name.
+        table: The table's name; `"shipped/svm"` is a part of the shipped history.
         num_sources: The number of source tasks, other ones for each target and seed.
         num_points: The number of evaluations of each.
         min_rows: Tasks with fewer rows are left out.
@@ -84,6 +84,12 @@ VALIDATION = (
     Suite("pmlb_rf", "pmlb/RandomForestClassifier", 10, 30),
     Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
 )
+SHIPPED = tuple(
+    Suite(f"shipped_{space}", f"shipped/{space}", 10, 30)
+    for space in ("svm", "gbm", "mlp", "forest")
+)
+PROGRAMS = tuple(Suite(name, name, 10, 40) for name in ("nodejs", "lingeling", "gcc"))
+"""Options of programs: tasks that often disagree with each other."""
 _BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}
 MANY_ROWS = ("svm", "mlp", "rnn", "rf")
 """Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust."""
@@ -113,7 +119,8 @@ def tasks(suite: Suite, folder: Path) -> Mapping[str, Rows]:
 
 @cache
 def _read(table: str, min_rows: int, folder: Path) -> Mapping[str, Rows]:
-    every = read_shared(table, folder).tasks
+    kind, _, space = table.partition("/")
+    every = (read_shipped(space) if kind == "shipped" else read_shared(table, folder)).tasks
     enough = {name: (X.numpy(), Y[:, 0].numpy()) for name, (X, Y) in every.items()}
     return {name: _trimmed(*rows) for name, rows in enough.items() if len(rows[1]) >= min_rows}
 
