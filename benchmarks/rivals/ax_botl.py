@@ -1,4 +1,7 @@
-"""Ax's own transfer: `Generators.BOTL` on auxiliary experiments, its acquisition over the pool."""
+"""Ax's own transfer: `Generators.BOTL` on auxiliary experiments, its acquisition over the pool.
+
+The choice between it and a plain Gaussian process by cross-validation is left out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from typing import Any, final
 
 import numpy as np
 from ax.adapter.registry import Generators
-from ax.adapter.transfer_learning.adapter import TL_EXP  # importing it registers BOTL
+from ax.adapter.transfer_learning.adapter import (
+    TL_EXP,
+    transfer_learning_generator_specs_constructor,
+)
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.core.auxiliary_source import AuxiliarySource
@@ -29,7 +35,9 @@ class Botl(Rival):
         """Fits the model and scores the pool."""
         experiment = self.experiment("target", self.rows[taken], y)
         experiment.auxiliary_experiments_by_purpose = {TL_EXP: self.sources}
-        adapter: Any = Generators.BOTL(experiment=experiment, data=experiment.lookup_data())
+        specs, _ = transfer_learning_generator_specs_constructor(use_model_selection=False)
+        options: Any = specs[0].generator_kwargs
+        adapter: Any = Generators.BOTL(experiment, data=experiment.lookup_data(), **options)
         features = [ObservationFeatures(parameters=row) for row in self.configs(self.rows)]
         return self.best(np.array(adapter.evaluate_acquisition_function(features)), taken)
 
