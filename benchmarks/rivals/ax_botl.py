@@ -9,10 +9,7 @@ from typing import Any, final
 
 import numpy as np
 from ax.adapter.registry import Generators
-from ax.adapter.transfer_learning.adapter import (
-    TL_EXP,
-    transfer_learning_generator_specs_constructor,
-)
+from ax.adapter.transfer_learning import adapter as transfer
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.core.auxiliary_source import AuxiliarySource
@@ -34,10 +31,10 @@ class Botl(Rival):
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
         """Fits the model and scores the pool."""
         experiment = self.experiment("target", self.rows[taken], y)
-        experiment.auxiliary_experiments_by_purpose = {TL_EXP: self.sources}
-        specs, _ = transfer_learning_generator_specs_constructor(use_model_selection=False)
-        options: Any = specs[0].generator_kwargs
-        adapter: Any = Generators.BOTL(experiment, data=experiment.lookup_data(), **options)
+        experiment.auxiliary_experiments_by_purpose = {transfer.TL_EXP: self.sources}
+        options = transfer.transfer_learning_generator_specs_constructor()[0][0].generator_kwargs
+        data = experiment.lookup_data()
+        adapter: Any = Generators.BOTL(experiment=experiment, data=data, **options)
         features = [ObservationFeatures(parameters=row) for row in self.configs(self.rows)]
         return self.best(np.array(adapter.evaluate_acquisition_function(features)), taken)
 

@@ -32,12 +32,10 @@ class Baybe(Rival):
         space = SearchSpace.from_dataframe(self.choices, parameters)
         self.campaign = Campaign(space, NumericalTarget(OUTCOME).to_objective())
         self.campaign.add_measurements(self.history[[*columns, TASK, OUTCOME]])
-        self.known = 0
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
         """Adds what is new and asks."""
-        if new := taken[self.known :]:
-            measured = self.choices.iloc[new].assign(**{OUTCOME: y[self.known :]})
+        if new := taken[len(self.campaign.measurements) - len(self.history) :]:
+            measured = self.choices.iloc[new].assign(**{OUTCOME: y[-len(new) :]})
             self.campaign.add_measurements(measured)
-            self.known = len(taken)
         return int(self.campaign.recommend(batch_size=1).index[0])
