@@ -31,7 +31,7 @@ from benchmarks.studies.suites import PROGRAMS, SHIPPED, TUNING, VALIDATION, pro
 OURS, RUNS = "TransferGP", "runs.csv.gz"
 SUITES = (*TUNING, *VALIDATION, *SHIPPED, *PROGRAMS)
 # The rivals in SLOW take up to a minute a step even so.
-SMALL = tuple(replace(s, num_sources=min(s.num_sources, 5), num_points=20) for s in SUITES[::3])
+SMALL = tuple(replace(s, num_sources=min(s.num_sources, 3), num_points=15) for s in SUITES[::3])
 FAST: dict[str, Method] = {
     **methods([OURS, "plain GP", "RGPE", "random search"], "mean_log_ei"),
     "sorted": External("lists:Sorted"),
@@ -49,7 +49,7 @@ SLOW: dict[str, Method] = {
     "OpenBox RGPE": External("openbox_tlbo:Rgpe", "openbox"),
     "OpenBox TOPO": External("openbox_tlbo:Topo", "openbox"),
 }
-DESIGNS = {"fast": (SUITES, FAST, 15), "slow": (SMALL, SLOW, 8)}
+DESIGNS = {"fast": (SUITES, FAST, 15), "slow": (SMALL, SLOW, 6)}
 """Suites, methods and evaluations."""
 UNUSED = ["observed", "x", "suggest_seconds", "evaluate_seconds", "worst", "z", "covered"]
 

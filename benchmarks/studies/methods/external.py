@@ -37,13 +37,13 @@ class External:
         rival: Its module and class, as `benchmarks.rivals.worker` takes them.
         environment: The environment that it needs; this one if empty.
         initial_design: Whether it starts with the random rows that such methods share.
-        limit: How many seconds a suggestion may take; a run that takes longer ends there.
+        limit: How many seconds a suggestion may take on the wall clock; else the run ends there.
     """
 
     rival: str
     environment: str = ""
     initial_design: bool = False
-    limit: float = 300.0
+    limit: float = 1800.0
     seconds: ClassVar[float] = 0.0
     """The processor time of all answers."""
     _processes: ClassVar[dict[str, Popen[str]]] = {}
