@@ -70,7 +70,7 @@ def report(results: pd.DataFrame) -> str:
     regret = normalized(regrets(results), results, "median", 1.0)
     seconds, failed = seconds_a_run(results), failures(results)
     rows: dict[str, list[str]] = {}
-    for name in seconds.index.drop(OURS):
+    for name in map(str, seconds.index.drop(OURS)):
         pair = complete(regret[regret.index.isin([OURS, name], level="method")])
         area, mean = areas(pair), average(pair)
         signs, cells = np.sign((area[name] - area[OURS]).round(9)), []
@@ -79,7 +79,7 @@ def report(results: pd.DataFrame) -> str:
             cells.append(f"{ratio['ratio']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]")
         cells.append(" / ".join(str((signs == sign).sum()) for sign in (1, 0, -1)))
         for n in (1, 5, mean.columns[-1]):
-            cells.append(f"{mean.loc[name, n]:.3f} ({mean.loc[OURS, n]:.3f})")
+            cells.append(f"{mean[n][name]:.3f} ({mean[n][OURS]:.3f})")
         rows[name] = [*cells, f"{seconds[name]:.1f} ({seconds[OURS]:.1f})", str(failed[name])]
     names = sorted(rows, key=lambda name: float(rows[name][0].split()[0]))
     header = ["rival", "area / ours", "last regret / ours", "we win / equal / lose"]
