@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from benchmarks.studies.methods import BayesianOptimization, Method
+from benchmarks.studies.methods.external import processor_seconds
 from benchmarks.studies.problems import UNKNOWN, PoolProblem, Problem, ProblemSource
 from botorch_transfer import __version__
 
@@ -72,8 +73,8 @@ def run(
         `method`, `problem`, `seed`, `versions`, `best_known`, `worst`, `median` (values to measure
         regret by), `error` (a traceback or `None`) and `evaluations`, a list of `x`, `value`
         (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds`,
-        `cpu_seconds` (of both, in this process), and of models on a pool now and then `z` and
-        `covered` (see `calibration`).
+        `cpu_seconds` (of both, other processes' answers included), and of models on a pool now and
+        then `z` and `covered` (see `calibration`).
     """
     about: Record = {"best_known": math.nan, **UNKNOWN._asdict()}
     evaluations: list[Record] = []
@@ -125,7 +126,7 @@ def _evaluations(
     values: list[float] = []
     for number, now in enumerate(seeds[1:], start=1):
         torch.manual_seed(now)
-        start, start_cpu = perf_counter(), process_time()
+        start, start_cpu = perf_counter(), processor_seconds()
         if number <= len(design):
             x = design[number - 1]
         else:
@@ -141,7 +142,7 @@ def _evaluations(
             "observed": observed,
             "suggest_seconds": suggested - start,
             "evaluate_seconds": perf_counter() - suggested,
-            "cpu_seconds": process_time() - start_cpu,
+            "cpu_seconds": processor_seconds() - start_cpu,
             **(_calibration(problem, method, points) if calibrated else {}),
         }
         points.append(x)

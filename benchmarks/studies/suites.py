@@ -87,13 +87,13 @@ VALIDATION = (
     Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
 )
 HEAVY_TAILS = (
-    Suite("nodejs", "nodejs", 10, 30),
+    Suite("nodejs", "nodejs", 10, 40),
     Suite("lingeling", "lingeling", 10, 40),
-    Suite("gcc", "gcc", 10, 30),
+    Suite("gcc", "gcc", 10, 40),
 )
 """Shared grids, heavy-tailed outcomes, and much history that really misleads."""
 SHIPPED = tuple(
-    Suite(f"shipped_{space}", f"{SHIPPED_TABLE}{space}", 10, 40)
+    Suite(f"shipped_{space}", f"{SHIPPED_TABLE}{space}", 10, 30)
     for space in ("svm", "gbm", "mlp", "forest")
 )
 _BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}

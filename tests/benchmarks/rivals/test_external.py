@@ -1,0 +1,61 @@
+"""The runner with rivals that need no other environment."""
+
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks.rivals.__main__ import DESIGNS, OURS, report
+from benchmarks.studies.methods import RandomSearch, external
+from benchmarks.studies.methods.external import External
+from benchmarks.studies.run import Budget
+from benchmarks.studies.study import Study, run_study
+from tests.benchmarks.studies.toy import table
+
+NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
+
+
+def test_a_run_through_a_process_resumes_and_is_reported(tmp_path):
+    rivals = {OURS: RandomSearch(), "sorted": External("lists:Sorted")}
+    study = Study([table("a: one"), table("b: one")], rivals, [0], Budget(5, initial=2))
+    results = run_study(study, tmp_path, n_jobs=1)
+    assert results["error"].isna().all()
+    assert not results.duplicated(["problem", "method", "evaluation", "value"]).all()
+    pd.testing.assert_frame_equal(run_study(study, tmp_path, n_jobs=1), results)
+    rows = [line for line in report(results).splitlines() if line.startswith("| sorted")]
+    assert len(rows) == 1
+
+
+def test_the_list_follows_the_old_tasks():
+    problem, rival = table(), External("lists:Sorted")
+    first = rival.suggest(problem, *NOTHING, seed=0)
+    # Bowls at .3 and .6: the row between their tops is good in both.
+    assert (first - 0.45).abs().max() < 0.15
+    X = first.unsqueeze(0)
+    second = rival.suggest(problem, X, torch.ones(1, 1, dtype=torch.double), seed=0)
+    assert not torch.equal(first, second)
+
+
+def test_errors_and_time_limits_end_a_run_and_not_the_study():
+    problem = table()
+    with pytest.raises(RuntimeError, match="No module named 'benchmarks"):
+        External("absent:Rival").suggest(problem, *NOTHING, seed=0)
+    with pytest.raises(TimeoutError, match="No answer in 0 seconds"):
+        External("lists:Sorted", limit=0.0).suggest(problem, *NOTHING, seed=0)
+    assert External("lists:Sorted").suggest(problem, *NOTHING, seed=0) in problem.X
+
+
+def test_a_missing_environment_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(external, "ENVIRONMENTS", tmp_path)
+    with pytest.raises(SystemExit, match="install -r benchmarks/rivals/requirements/absent"):
+        External("lists:Sorted", "absent").suggest(table(), *NOTHING, seed=0)
+
+
+def test_environments_of_the_designs_have_requirements():
+    needed = {
+        rival.environment
+        for _, rivals, _ in DESIGNS.values()
+        for rival in rivals.values()
+        if isinstance(rival, External) and rival.environment
+    }
+    folder = external.ROOT / "benchmarks" / "rivals" / "requirements"
+    assert needed == {path.stem for path in folder.glob("*.txt")}
