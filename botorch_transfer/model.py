@@ -473,9 +473,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         (train_X,), settings = self.train_inputs, gpytorch.settings
         is_prior = self.num_target_points == 0 or settings.prior_mode.on()
         kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
-        frozen = None if is_prior or is_large else self._closed_form(X)
+        is_other = is_prior or is_large or settings.skip_posterior_variances.on()
+        frozen = None if is_other else self._closed_form(X)
         if frozen is not None:
-            return MultivariateNormal(*frozen.joint(X))
+            mean, covariance = frozen.joint(X)
+            return MultivariateNormal(mean, to_linear_operator(covariance))
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         covariance: Any

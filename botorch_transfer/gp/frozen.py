@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import torch
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -425,7 +426,8 @@ class Fantasies:
     def _solution(self) -> tuple[JointInputs, Tensor, Tensor]:
         """The further points, the Cholesky factor of their covariance, and their weights."""
         points = JointInputs(self.posterior.expansion, self.X.double())
-        mvn = MultivariateNormal(points.columns[..., 0], points.covariance(points))
+        covariance = to_linear_operator(points.covariance(points))
+        mvn = MultivariateNormal(points.columns[..., 0], covariance)
         noisy = self.likelihood(mvn, [self.X], **self.noise)
         root = psd_safe_cholesky(noisy.covariance_matrix)
         residual = (self.Y.double() - mvn.mean).unsqueeze(-1)
