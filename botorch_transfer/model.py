@@ -476,8 +476,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         is_other = is_prior or is_large or settings.skip_posterior_variances.on()
         frozen = None if is_other else self._closed_form(X)
         if frozen is not None:
-            mean, covariance = frozen.joint(X)
-            return MultivariateNormal(mean, to_linear_operator(covariance))
+            mean, dense = frozen.joint(X)
+            return MultivariateNormal(mean, to_linear_operator(dense))
         batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
         X = X.expand(*batch_shape, *X.shape[-2:])
         covariance: Any
