@@ -54,7 +54,7 @@ from torch.nn import Module
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
 from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.frozen import Expansion, FrozenPosterior, Part
+from botorch_transfer.gp.frozen import Expansion, Fantasies, FrozenPosterior, Part
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     Hyperparameter,
@@ -471,10 +471,15 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         graph, and what the sources say of them is remembered.
         """
         (train_X,), settings = self.train_inputs, gpytorch.settings
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
         is_prior = self.num_target_points == 0 or settings.prior_mode.on()
         kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
+        is_other = is_prior or is_large or settings.skip_posterior_variances.on()
+        frozen = None if is_other else self._closed_form(X)
+        if frozen is not None:
+            mean, dense = frozen.joint(X)
+            return MultivariateNormal(mean, to_linear_operator(dense))
+        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
         covariance: Any
         with sharing_inputs(self.mean_module, X):
             mean = self.mean_module(X)
@@ -505,11 +510,31 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _strategy(self) -> Any:
         """What is known of the target's data: GPyTorch's, which conditioning extends."""
         (train_X,) = self.train_inputs
+        if isinstance(self.prediction_strategy, Fantasies):
+            self.prediction_strategy = self.prediction_strategy.general(self)
+            self.prediction_strategy.frozen = None
         if type(self.prediction_strategy) is not DefaultPredictionStrategy:
             prior = cast(Any, self)._get_train_prior_distribution([train_X])
             data = prior, self.train_targets, self.likelihood
             self.prediction_strategy = DefaultPredictionStrategy([train_X], *data)
         return self.prediction_strategy
+
+    def _closed_form(self, X: Tensor) -> FrozenPosterior | Fantasies | None:
+        """The frozen posterior of fantasies, or of the data while inputs are optimized."""
+        found = self.prediction_strategy
+        if not isinstance(found, Fantasies):
+            # GPyTorch detaches what it remembers, too: there are no gradients in hyperparameters.
+            optimized = X.requires_grad and gpytorch.settings.detach_test_caches.on()
+            found = self._frozen_data() if optimized else None
+        return None if found is None or found.is_too_large(X) else found
+
+    def _frozen_data(self) -> FrozenPosterior | None:
+        """The frozen posterior in the model's own units, remembered with GPyTorch's strategy."""
+        with self._as_exact_gp():
+            strategy = self._strategy()
+        if "frozen" not in vars(strategy):
+            strategy.frozen = self._frozen(self.train_inputs[0].double())
+        return strategy.frozen
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
@@ -576,12 +601,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             GP of stationary kernels, is a batch, has no data, or has an outcome transform that is
             no standardization.
         """
-        (train_X,), Y = self.eval().train_inputs, self.train_targets
+        (train_X,) = self.eval().train_inputs
         outcomes, inputs = (
             getattr(self, f"{kind}_transform", None) for kind in ("outcome", "input")
         )
-        if Y.dim() > 1 or len(Y) == 0 or self._predicts_otherwise:
-            return None
         usual = isinstance(outcomes, Standardize | None)
         if not usual or isinstance(outcomes, StratifiedStandardize):
             return None
@@ -591,14 +614,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         def transform(x: Tensor) -> Tensor:
             return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
 
-        T = torch.cat([train_X.double(), transform(X)])
-        prior, noise = self.expand(T), self._noise_variance()
+        units = (part.squeeze(-1).double() for part in self.own_units)
+        return self._frozen(torch.cat([train_X.double(), transform(X)]), transform, *units)
+
+    @torch.no_grad()
+    def _frozen(self, T: Tensor, *options: Any) -> FrozenPosterior | None:
+        """As :meth:`frozen`, of transformed fixed inputs ``T``; in the model's own units."""
+        Y, noise = self.train_targets.double(), self._noise_variance().double()
+        has_graph = T.requires_grad or Y.requires_grad
+        if Y.dim() > 1 or len(Y) == 0 or has_graph or self._predicts_otherwise:
+            return None
+        prior = self.expand(T)
         if prior is None or not (prior := prior.detached()).is_exact:
             return None
-        units = (part.squeeze(-1).double() for part in self.own_units)
-        data = T, Y.double(), noise.double()
         with self._as_exact_gp():
-            return FrozenPosterior(prior, *data, transform, *units)
+            return FrozenPosterior(prior, T, Y, noise, *options)
 
     @property
     def _predicts_otherwise(self) -> bool:
@@ -662,14 +692,20 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """
         if isinstance(self.likelihood, AddedNoiseLikelihood):
             kwargs.setdefault("noise", torch.zeros_like(targets))
-        if self.num_target_points > 0:
-            return super().get_fantasy_model(inputs, targets, **kwargs)
-        X = inputs[0] if isinstance(inputs, list) else inputs
+        X, posterior = inputs[0] if isinstance(inputs, list) else inputs, None
+        if self.eval().num_target_points > 0:
+            posterior = self._frozen_data()
+            if posterior is None or X.dim() < 2 or targets.dim() + 1 - X.dim() not in (0, 1):
+                return super().get_fantasy_model(X, targets, **kwargs)
         batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
-        model: Any = deepcopy(self)
-        model.likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        model.set_train_data(X, targets.expand(*batch_shape, targets.shape[-1]), strict=False)
+        likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
+        model: Any = deepcopy(self, {id(self.likelihood): likelihood})
+        all_X = [part.expand(*batch_shape, *part.shape[-2:]) for part in (*self.train_inputs, X)]
+        all_Y = [part.expand(*batch_shape, -1) for part in (self.train_targets, targets)]
+        model.set_train_data(torch.cat(all_X, dim=-2), torch.cat(all_Y, dim=-1), strict=False)
+        if posterior is not None:
+            data = self.prediction_strategy, posterior, likelihood, X, targets, kwargs
+            model.prediction_strategy = Fantasies(*data)
         return model
 
     # ------------------------------------------------------------------------------------- paths

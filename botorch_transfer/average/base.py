@@ -383,7 +383,6 @@ class AveragedGP(  # type: ignore[misc]
         X = inputs[0] if isinstance(inputs, list) else inputs
         members = {}
         for name, member in self.members.items():
-            member(X)  # what is shared by all predictions has to be there already
             scale, shift = self._scale_and_shift(member)
             noise = {key: value / scale.square() for key, value in kwargs.items()}
             theirs = (targets - shift) / scale

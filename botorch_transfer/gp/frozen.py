@@ -7,8 +7,10 @@ the prior is written in values of stationary kernels between a candidate and fix
 
     φ_i(x) = k_i(x, X_i)
     m(x)     = m₀ + Σ_i φ_i(x) a_i
-    k(x, x)  = v₀ + Σ_i φ_i(x) l_i + q_i φ_i(x) Q_i φ_i(x)ᵀ
+    k(x, x)  = v₀ + Σ_i φ_i(x) l_i - q_i φ_i(x) Q_i φ_i(x)ᵀ
     k(x, T)  = c₀ + Σ_i φ_i(x) C_i
+    k(x, x') = v₀ + Σ_i (φ_i(x) + φ_i(x')) l_i / 2
+                  + q_i (k_i(x, x') - k_i(x, x) - φ_i(x) Q_i φ_i(x')ᵀ)
 
 where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
 model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
@@ -24,6 +26,8 @@ from functools import cached_property
 from typing import Any, cast
 
 import torch
+from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
@@ -58,7 +62,7 @@ class Part:
         linear: A ``B x N`` tensor ``l``.
         cross: A ``B x N x T`` tensor ``C``.
         quadratic: A ``B x n x n`` tensor ``Q``, symmetric, of the first ``n`` points.
-        factor: A ``B`` tensor ``q``.
+        factor: A ``B`` tensor ``q``: how much of the kernels themselves is in the covariance.
     """
 
     kernel: Stationary
@@ -86,7 +90,7 @@ class Part:
         zero = cross.new_zeros(1, len(points))
         lengthscale = kernel.lengthscale.reshape(1, 1, -1)
         kernel = Stationary(kernel.name, lengthscale, kernel.scale.reshape(1))
-        quadratic, factor = cross.new_zeros(1, 0, 0), cross.new_zeros(1)
+        quadratic, factor = cross.new_zeros(1, 0, 0), cross.new_ones(1)
         return cls(kernel, points.unsqueeze(0), zero, zero, cross, quadratic, factor)
 
     @classmethod
@@ -114,7 +118,7 @@ class Part:
             linear=torch.zeros_like(mean),
             cross=square * torch.cat([-of_data, of_points], dim=-2),
             quadratic=precision,
-            factor=-weights.square(),
+            factor=weights.square(),
         )
 
     def detached(self) -> Part:
@@ -168,7 +172,7 @@ class Part:
         else:
             values = slopes = function.value(r2, log_scale)
         result = (values @ self.columns).sum(dim=0)
-        products = (values[..., :n] @ self.quadratic).mul_(self.factor[:, None, None])
+        products = (values[..., :n] @ self.quadratic).mul_(-self.factor[:, None, None])
         result[:, 1] += (values[..., :n] * products).sum(dim=(0, -1))
         return result, (scaled, slopes, products)
 
@@ -237,8 +241,8 @@ class FrozenPosterior:
         T: These inputs, transformed.
         Y: An ``n`` tensor of outcomes, standardized.
         noise: An ``n`` tensor of noise variances.
-        transform: Transforms inputs.
-        mean: What was subtracted from the outcomes.
+        transform: Transforms inputs; by default they are transformed already.
+        mean: What was subtracted from the outcomes; nothing by default.
         std: What they were then divided by.
     """
 
@@ -248,11 +252,11 @@ class FrozenPosterior:
         T: Tensor,
         Y: Tensor,
         noise: Tensor,
-        transform: Callable[[Tensor], Tensor],
-        mean: Tensor,
-        std: Tensor,
+        transform: Callable[[Tensor], Tensor] = torch.Tensor.double,
+        mean: Tensor | float = 0.0,
+        std: Tensor | float = 1.0,
     ) -> None:
-        self._transform, n = transform, len(Y)
+        self._transform, n, std = transform, len(Y), torch.as_tensor(std).to(Y)
         values = prior.constants + sum(part.value(T, False)[0] for part in prior.parts)
         covariance, others = values[:, 2:], len(T) - n
         K = covariance[:n, :n] + noise.diag()
@@ -268,9 +272,9 @@ class FrozenPosterior:
         square = std.square()
         units = torch.cat([std.expand(1), square.expand(1), std.expand(n), square.expand(others)])
         posterior = prior.mapped(to_posterior * units)
-        self._posterior = replace(posterior, mean=posterior.mean + mean)
+        self.expansion = replace(posterior, mean=posterior.mean + mean)
         self._num_points = n
-        self._width = SMALL_CHUNKS * sum(part.mean.numel() for part in prior.parts)
+        self._width = sum(part.mean.numel() for part in prior.parts)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the posterior.
@@ -282,11 +286,28 @@ class FrozenPosterior:
             Means and variances, two ``P`` tensors, and the covariances with those of the fixed
             inputs that are not the data's, ``P x (T - n)``; all in the user's units.
         """
-        values = in_parts(self._evaluate, x, self._width, dim=-2).to(x.dtype)
+        values = in_parts(self._evaluate, x, SMALL_CHUNKS * self._width, dim=-2).to(x.dtype)
         return values[:, 0], values[:, 1], values[:, 2:]
 
+    def is_too_large(self, X: Tensor) -> bool:
+        """Whether kernel values at all inputs at once would take too much memory."""
+        most = MAX_NUMBERS // SMALL_CHUNKS if torch.is_grad_enabled() else MAX_NUMBERS
+        return X.shape[:-1].numel() * self._width > most
+
+    def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the joint posterior, in the units of the expansion.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+
+        Returns:
+            Means and covariances, ``batch_shape x q`` and ``batch_shape x q x q`` tensors.
+        """
+        inputs = JointInputs(self.expansion, X.double())
+        return inputs.columns[..., 0].to(X), inputs.covariance(inputs).to(X)
+
     def _evaluate(self, x: Tensor) -> Tensor:
-        value: Any = _Value.apply(self._transform(x), self._posterior, self._num_points)
+        value: Any = _Value.apply(self._transform(x), self.expansion, self._num_points)
         return value
 
 
@@ -328,3 +349,107 @@ def _value(
     variance = values[:, 1:2] - whitened.square().sum(dim=-1, keepdim=True)
     result = torch.cat([values[:, :1], variance.clamp_min(0.0), values[:, 2 + n :]], dim=-1)
     return result, [variance, whitened, *(each for _, saved in found for each in saved)]
+
+
+@dataclass(frozen=True)
+class JointInputs:
+    """Inputs whose joint posterior is asked for, and what it needs of them, with its graph.
+
+    Args:
+        posterior: A frozen posterior of no fixed inputs but those of the data.
+        x: A ``batch_shape x q x d`` tensor of transformed inputs.
+    """
+
+    posterior: Expansion
+    x: Tensor
+
+    @cached_property
+    def kernels(self) -> list[Tensor]:
+        """Each part's kernel values, ``B x P x N`` tensors of the inputs of all batches."""
+        flat = self.x.reshape(-1, self.x.shape[-1])
+        return [part.kernel.between(flat, part.points) for part in self.posterior.parts]
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """The posterior's columns but for the quadratic part, ``batch_shape x q x (2 + n)``."""
+        pairs = zip(self.kernels, self.posterior.parts, strict=True)
+        value: Any = sum((kernels @ part.columns).sum(dim=0) for kernels, part in pairs)
+        return (self.posterior.constants + value).unflatten(0, self.x.shape[:-1])
+
+    def _apart(self, values: Tensor) -> Tensor:
+        """Brings ``B x P x k`` values back into batches: ``batch_shape x B x q x k``."""
+        return values.unflatten(1, self.x.shape[:-1]).movedim(0, -3)
+
+    def covariance(self, other: JointInputs) -> Tensor:
+        """Evaluates the posterior covariances with other inputs: ``batch_shape x q x q'``."""
+        ours, theirs = self.columns, other.columns
+        total = 0.5 * (ours[..., 1:2] + theirs[..., 1:2].mT) - ours[..., 2:] @ theirs[..., 2:].mT
+        x1 = self.x.unsqueeze(-3)
+        x2 = x1 if other is self else other.x.unsqueeze(-3)
+        for part, phi1, phi2 in zip(self.posterior.parts, self.kernels, other.kernels, strict=True):
+            n = part.quadratic.shape[-1]
+            products = other._apart(phi2[..., :n] @ part.quadratic)
+            values = part.kernel.between(x1, x2) - part.kernel.scale[:, None, None]
+            values = values - self._apart(phi1[..., :n]) @ products.mT
+            total = total + (part.factor[:, None, None] * values).sum(dim=-3)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Fantasies:
+    """A frozen posterior, given further outcomes: it takes the place of GPyTorch's strategy.
+
+    What is known of the data stays, and a small Cholesky factor of the covariance of the further
+    points is all that comes in addition. Gradients in inputs and outcomes are complete; there are
+    none in hyperparameters.
+
+    Args:
+        strategy: GPyTorch's strategy of the data.
+        posterior: The posterior given the data, in the model's own units.
+        likelihood: Adds the noise of the further points.
+        X: A ``batch_shape x q x d`` tensor of their inputs, transformed.
+        Y: A ``[num_fantasies x] batch_shape x q`` tensor of their outcomes.
+        noise: The known ``noise`` of the further points, if they have any.
+    """
+
+    strategy: Any
+    posterior: FrozenPosterior
+    likelihood: Any
+    X: Tensor
+    Y: Tensor
+    noise: dict[str, Tensor]
+
+    def is_too_large(self, X: Tensor) -> bool:
+        """See :meth:`FrozenPosterior.is_too_large`."""
+        return self.posterior.is_too_large(X)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """Copies of a model compute it anew, as they do GPyTorch's."""
+
+    def general(self, model: Any) -> Any:
+        """Computes GPyTorch's strategy of all data of the model that was conditioned."""
+        (X,), Y, n = model.train_inputs, model.train_targets, len(self.strategy.train_labels)
+        prior = model._get_train_prior_distribution([X])
+        data = [X[..., n:, :]], Y[..., n:], [X], Y
+        return self.strategy.get_fantasy_strategy(*data, prior, **self.noise)
+
+    @cached_property
+    def _solution(self) -> tuple[JointInputs, Tensor, Tensor]:
+        """The further points, the Cholesky factor of their covariance, and their weights."""
+        points = JointInputs(self.posterior.expansion, self.X.double())
+        covariance = to_linear_operator(points.covariance(points))
+        mvn = MultivariateNormal(points.columns[..., 0], covariance)
+        noisy = self.likelihood(mvn, [self.X], **self.noise)
+        root = psd_safe_cholesky(noisy.covariance_matrix)
+        residual = (self.Y.double() - mvn.mean).unsqueeze(-1)
+        return points, root, torch.cholesky_solve(residual, root)
+
+    def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the joint posterior given all data, as :meth:`FrozenPosterior.joint` does."""
+        points, root, weights = self._solution
+        inputs = JointInputs(points.posterior, X.double())
+        cross = inputs.covariance(points)
+        mean = inputs.columns[..., 0] + (cross @ weights).squeeze(-1)
+        explained = torch.linalg.solve_triangular(root, cross.mT, upper=False)
+        covariance = inputs.covariance(inputs) - explained.mT @ explained
+        return mean.to(X), covariance.expand(*mean.shape, X.shape[-2]).to(X)

@@ -156,8 +156,8 @@ class PopulationGP(SourcePosteriorGP):
             common,
             mean=scale.mean * common.mean,
             cross=square * common.cross + (variance_of_scale * alpha) * mu,
-            quadratic=variance_of_scale * (own_alpha @ own_alpha.mT) - square * common.quadratic,
-            factor=T.new_ones(1),
+            quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
+            factor=square.reshape(1),
         )
         reference = gps.reference.to(T)
         share = 1 / len(reference)
@@ -167,7 +167,7 @@ class PopulationGP(SourcePosteriorGP):
         cross, linear = own.cross.clone(), own.linear.clone()
         cross[:, len(T) :] = -share
         linear[:, len(T) :] = -2 * share * square
-        own = replace(own, cross=square * cross, linear=linear)
+        own = replace(own, cross=square * cross, linear=linear, factor=square.reshape(1))
         level = scale.level_variance
         return Expansion(
             [common, own],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -13,16 +13,18 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
 from botorch.models.utils import gpt_posterior_settings
+from botorch.settings import propagate_grads
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
-from gpytorch.settings import fast_pred_var, skip_posterior_variances
+from gpytorch.settings import detach_test_caches, fast_pred_var, skip_posterior_variances
 from torch.autograd.functional import hessian
 
 from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.gp import frozen
+from botorch_transfer.model import TargetGP
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation
 from botorch_transfer.sources import scaml
@@ -48,14 +50,17 @@ def build(kind: str, **options: Any) -> Any:
             "distilled population": (PopulationGP, SourcePopulation, {}),
         }
         model_class, prior_class, own = makers[kind]
-        pretraining: dict[str, Any] = {"max_inducing": 6} if "distilled" in kind else {}
-        pretraining["max_iter"] = 10
-        transform = options.get("input_transform")
-        prior = prior_class.fit(DATA, input_transform=transform, **pretraining)
+        prior = _fit_prior(prior_class, "distilled" in kind, options.get("input_transform"))
         model = model_class(X, Y, prior, **own, **options)
     return fit_gpytorch_mll(
         ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0
     ).model
+
+
+@cache
+def _fit_prior(prior_class: Any, is_distilled: bool, transform: Any) -> Any:
+    pretraining = {"max_inducing": 6} if is_distilled else {}
+    return prior_class.fit(DATA, input_transform=transform, max_iter=10, **pretraining)
 
 
 def _modules() -> tuple[Any, Any]:
@@ -96,6 +101,49 @@ def test_second_derivatives_are_the_models(kind) -> None:
         theirs = hessian(lambda x, n=which: getattr(model.posterior(x[:, None]), n).sum(), FIXED)
         assert theirs.abs().max() > 0.1
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+
+
+FANTASIES = [((1, 2), (3, 1), (3, 4)), ((2, 2, 2), (3, 2, 2), (2, 4)), ((3, 1, 2), (3, 1), (4,))]
+"""Shapes of further inputs, of their outcomes, and of the points of predictions without inputs."""
+
+
+@pytest.mark.parametrize("noise", [None, 0.01])
+@pytest.mark.parametrize("kind", ["plain", "scaml", "distilled population"])
+def test_fantasies_are_gpytorchs(kind, noise, monkeypatch) -> None:
+    options = {} if noise is None else {"train_Yvar": torch.full_like(Y, noise)}
+    found: dict[bool, list[Any]] = {True: [], False: []}
+    model = build(kind, **options).eval()
+    for fast, values in found.items():
+        if not fast:
+            monkeypatch.setattr(TargetGP, "_frozen", lambda *args: None)
+            model._clear_cache()
+        model.posterior(X)
+        for new, outcomes, at in FANTASIES:
+            data = points(*new, seed=8), points(*outcomes, seed=9), points(*at, 2, seed=10)
+            x, y, others = inputs = tuple(part.requires_grad_() for part in data)
+            known = {} if noise is None else {"noise": torch.full_like(x[..., 0], 0.3)}
+            with detach_test_caches(False), propagate_grads(True):
+                fantasies = model.get_fantasy_model(x, y, **known)
+                assert isinstance(fantasies.prediction_strategy, frozen.Fantasies) is fast
+                mvn = fantasies(others)
+                again = fantasies.get_fantasy_model(x / 2, y, **known)(others)
+            total = mvn.mean.sin().sum() + mvn.covariance_matrix.sin().sum()
+            values += [fantasies.train_inputs[0], fantasies.train_targets, mvn.mean]
+            values += [mvn.covariance_matrix, again.mean, again.covariance_matrix]
+            values += torch.autograd.grad(total, inputs)
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-7)
+
+
+def test_large_fantasies_are_evaluated_by_the_general_way(monkeypatch) -> None:
+    model, x = build("population").eval(), points(1, 2, seed=8)
+    means = []
+    for most in (frozen.MAX_NUMBERS, 1):
+        monkeypatch.setattr(frozen, "MAX_NUMBERS", most)
+        fantasies = model.get_fantasy_model(x, x.sum(-1))
+        means.append(fantasies(X).mean)
+        assert isinstance(fantasies.prediction_strategy, frozen.Fantasies) is (most > 1)
+    torch.testing.assert_close(*means, atol=1e-8, rtol=0)
 
 
 def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
