@@ -7,8 +7,8 @@
 All replay the curves that ship with the package. Tasks of the same data set as the new one are left
 out of its history. In `stopping`, a trial is the recorded run, of those not used yet, that is
 nearest to the suggested parameters, and what counts is the number of steps that all trials took. In
-`misleading`, runs come in a random order, and the history is right, its curves are shuffled among
-tasks, or their sign is turned: how many good runs does `TransferPruner` stop?
+`misleading`, runs come in a random order, with all pruners; and for `TransferPruner` the history's
+curves are also shuffled among tasks, or their sign is turned: how many good runs does it stop?
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def stopping(
         task: The task.
         seed: The seed of history and sampler.
         trials: The number of trials; at most as many as there are recorded runs.
-        history: If it is given, runs come in a random order, and only `TransferPruner` is used,
-            with such a history.
+        history: If it is given, runs come in a random order; with a misleading history only
+            `TransferPruner` is used.
 
     Returns:
         One row a trial and pruner: the steps taken so far, whether it was stopped, whether its
@@ -271,7 +271,7 @@ def stopping(
     old, table = old_studies(space, task, seed, history or "right"), []
     suggested = None if history else TransferSampler(old, seed=seed, model=ScaMLGP)
     sampler = RecordedSampler(suggested, searched, runs, seed)
-    for name in PRUNERS[:1] if history else PRUNERS:
+    for name in PRUNERS if history in (None, "right") else PRUNERS[:1]:
         pruner = _pruner(name, old, int(mine["step"].max()))
         study = optuna.create_study(study_name=task, sampler=sampler, pruner=pruner)
         steps, least, sampler.used = 0, np.inf, []
@@ -347,18 +347,26 @@ def _interval(values: NDArray[Any], of: Any = lambda x: x) -> str:
 
 
 def misleading_table(found: pd.DataFrame) -> str:
-    """How many of the runs among the best tenth were stopped, by history, in Markdown."""
+    """How many good runs were stopped, by history and pruner, in Markdown."""
     rows = []
-    for (history, space), part in found.groupby(["history", "space"], sort=False):
+    found = found[found["pruner"] != "none"]
+    for (history, pruner, space), part in found.groupby(["history", "pruner", "space"], sort=False):
         last = part[part["trial"] == part["trial"].max()]
         good, steps = part[part["good"] & (part["trial"] > 1)], last["steps"].mean()
         better = part[part["better"] & (part["trial"] > 1)]
         whole = part["trial"].max() * part[part["trial"] == 1]["steps"].mean()
-        rows.append([str(history), str(space), f"{steps / whole:.2f}"])
+        rows.append([str(history), str(pruner), str(space), f"{steps / whole:.2f}"])
         for some in (good, good[good["better"]], better):
             rows[-1].append(f"{some['stopped'].sum()} of {len(some)}")
         rows[-1].append(f"{last['regret'].mean():.3f}")
-    header = ["history", "space", "steps", "best tenth stopped", "and better than all before"]
+    header = [
+        "history",
+        "pruner",
+        "space",
+        "steps",
+        "best tenth stopped",
+        "and better than all before",
+    ]
     return markdown_table([*header, "any better stopped", "final regret"], rows)
 
 
@@ -385,7 +393,11 @@ def main() -> None:
     )
     if args.out:
         found.dropna(axis=1, how="all").round(4).to_csv(args.out, index=False)
-    print(stopping_table(found) if histories == (None,) else misleading_table(found))
+    right = found[~found["history"].isin(("shuffled", "turned"))]
+    for _, part in right.groupby("space", sort=False):
+        print(stopping_table(part))
+    if args.study == "misleading":
+        print(misleading_table(found))
 
 
 if __name__ == "__main__":
