@@ -106,7 +106,7 @@ class CurvePrior(TransferPrior):
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__("raw")
         self.config = config
-        for name in ("unit", "coefficients", "task_variance", "noise", "length"):
+        for name in ("unit", "coefficients", "task_variance", "noise", "trust", "length"):
             self.register_buffer(name, tensors[name])
 
     @classmethod
@@ -210,7 +210,7 @@ class CurvePrior(TransferPrior):
         w, S = _conditioned(A, c, learned)
         misfit = _squares(A, c, s, w) / learned["noise"]
         misfit += np.sum((w - learned["coefficients"]) ** 2 / learned["task_variance"], axis=-1)
-        own = (TRUST + misfit) / (TRUST + n)
+        own = (learned["trust"] + misfit) / (learned["trust"] + n)
         partial = np.flatnonzero(~study.diverged & ~study.complete)
         k = np.abs(study.share[partial, None] - KNOTS).argmin(axis=1)
         mean, variance, share = study.known()
@@ -446,7 +446,8 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         covered = np.cumsum(weight[order], axis=0) / weight.sum()
         at = np.take_along_axis(z, order, axis=0)[(covered < 0.9).sum(axis=0), range(len(KNOTS))]
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
-    learned = {"unit": usual, **learned}
+    # The runs of a single task may be the new study's own, which fit themselves.
+    learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
     for name in ("task_variance", "noise"):  # which shrink along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()
