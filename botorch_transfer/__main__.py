@@ -130,12 +130,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_tables(add: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the tables are and what to model."""
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
-    for name, text, before in (
-        ("history", "CSV file of old runs of other tasks", "a space"),
-        ("runs", "CSV file of this study's runs", "a history"),
-    ):
-        add.add_argument(name, type=Path, nargs="?", default=argparse.SUPPRESS, help=text)
-        add.add_argument(f"--{name}", type=Path, help=f"the same, without {before} before it")
+    add.add_argument("history", type=Path, nargs="?", help="CSV file of old runs of other tasks")
+    add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
+    add.add_argument("--history", dest="old", type=Path, help="the same, without a space before it")
+    add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
     _add_meaning(add)
     add.add_argument(
         "--constraint",
@@ -205,6 +203,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _suggest(options: argparse.Namespace) -> None:
+    options.runs = options.own or options.runs
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
     tables, runs = _tables(options, options.append)
@@ -221,6 +220,7 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    options.runs = options.own or options.runs
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
@@ -249,7 +249,8 @@ def _tables(
 ) -> tuple[EncodedTables, pd.DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    files = {name: getattr(options, name) for name in ("history", "candidates", "runs")}
+    files = {"history": options.old or options.history, "runs": options.runs}
+    files["candidates"] = options.candidates
     if may_start and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():

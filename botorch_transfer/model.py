@@ -776,7 +776,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
                 10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
-                calls with the parameters of one start at a time if there are several.
+                calls with the parameters by name and its ``OptimizationResult`` so far.
             previous: An earlier model, for instance that of the last step, whose hyperparameters
                 are another start. Two starts of which one is near an optimum take a fraction of
                 the evaluations of many. The result then depends on that model, too.

@@ -337,8 +337,8 @@ def record_blocks(monkeypatch) -> list[torch.Size]:
     monkeypatch.setattr(
         gaussian,
         "_evaluate",
-        lambda name, scaled, *others: (
-            shapes.append(scaled.shape) or evaluate(name, scaled, *others)
+        lambda name, squares, scaled, *others: (
+            shapes.append(scaled.shape) or evaluate(name, squares, scaled, *others)
         ),
     )
     return shapes

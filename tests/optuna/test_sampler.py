@@ -465,7 +465,7 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     for storage in storages:  # this process is the first worker, and starts with the other one
         study = open_study(storage, "new", seed=0)
         while not study.trials and other.poll() is None:
-            time.sleep(0.05)
+            time.sleep(0.5)
         study.optimize(slow_objective, n_trials=2)
     assert other.wait(timeout=300) == 0
     for storage in storages:

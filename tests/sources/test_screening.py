@@ -221,7 +221,9 @@ def test_the_same_optimum_by_botorchs_optimizer():
         build(6),
         num_restarts=1,
         optimizer_kwargs={
-            "callback": lambda x: callbacks.append(len(x)),
+            "callback": lambda parameters, _: callbacks.append(
+                sum(parameter.numel() for parameter in parameters.values())
+            ),
             "options": {"maxiter": 3},
         },
     )

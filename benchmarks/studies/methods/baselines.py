@@ -79,7 +79,7 @@ class SortedRows:
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Takes the best row not seen yet."""
-        tasks = {str(m): task for m, task in enumerate(as_datasets(problem.history))}
+        tasks = {str(i): task for i, task in enumerate(as_datasets(problem.history))}
         return problem.maximize(Scores(lambda rows: mean_rank(tasks, rows)), X, seed)
 
 
