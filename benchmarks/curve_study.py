@@ -2,10 +2,13 @@
 
     python -m benchmarks.curve_study ends
     python -m benchmarks.curve_study stopping --tasks modechoice_car --seeds 2
+    python -m benchmarks.curve_study misleading
 
-Both replay the curves that ship with the package. Tasks of the same data set as the new one are
-left out of its history. In `stopping`, a trial is the recorded run that is nearest to the suggested
-parameters, and what counts is the number of steps that all trials took.
+All replay the curves that ship with the package. Tasks of the same data set as the new one are left
+out of its history. In `stopping`, a trial is the recorded run, of those not used yet, that is
+nearest to the suggested parameters, and what counts is the number of steps that all trials took. In
+`misleading`, runs come in a random order, with all pruners; and for `TransferPruner` the history's
+curves are also shuffled among tasks, or their sign is turned: how many good runs does it stop?
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import optuna
 import pandas as pd
 from numpy.typing import NDArray
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.markdown import markdown_table
@@ -27,9 +31,19 @@ from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import WIDTH_90
 from botorch_transfer.curves.reading import Curve
 from botorch_transfer.datasets import load_learning_curves, tuning_search_space
+from botorch_transfer.models import ScaMLGP
 from botorch_transfer.optuna import TransferPruner, TransferSampler
 from botorch_transfer.optuna.history import value_of
 from botorch_transfer.search_space import SearchSpace
+
+TASKS = (
+    "modechoice_car",
+    "wine_second_cultivar",
+    "breast_cancer",
+    "diabetes_above_median",
+    "digits_3_vs_8",
+)
+"""The five tasks of `stopping`; the pruner's rules were chosen on others."""
 
 SHARES = (0.1, 0.25, 0.5)
 GROUP, OWN = 4, 5
@@ -125,26 +139,45 @@ def ends_table(found: pd.DataFrame) -> str:
 # ------------------------------------------------------------------------------------- stopping
 
 
-def old_studies(space: str, task: str, seed: int, count: int = 6, runs: int = 20) -> list[Any]:
-    """Some runs of some other tasks as finished studies with intermediate values."""
+def old_studies(
+    space: str, task: str, seed: int, history: str = "right", count: int = 6, runs: int = 20
+) -> list[Any]:
+    """Some runs of some other tasks as finished studies with intermediate values.
+
+    Args:
+        space: `"mlp"` or `"gbm"`.
+        task: The new task.
+        seed: The seed.
+        history: `"right"`; `"shuffled"`, with the curves shuffled among tasks; or `"turned"`, with
+            the sign of all losses turned.
+        count: The number of tasks.
+        runs: The number of runs of each.
+
+    Returns:
+        The studies.
+    """
     frame, rng = others(load_learning_curves(space), task), np.random.default_rng(seed)
-    found, studies = distributions(space), []
-    for name in rng.choice(frame["task"].unique(), count, replace=False):
-        study = optuna.create_study(study_name=str(name))
-        for _, rows in list(frame[frame["task"] == name].groupby("run"))[:runs]:
-            losses = rows["log_loss"].to_numpy()
-            row, steps = rows.iloc[0], rows["step"].astype(int)
-            own = {n: d for n, (d, _) in found.items() if n in row and pd.notna(row[n])}
-            if np.isfinite(losses).all():
-                trial = optuna.create_trial(
-                    params={n: value_of(d, row[n]) for n, d in own.items()},
-                    distributions=own,
-                    value=float(losses[-1]),
-                    intermediate_values=dict(zip(steps, losses.tolist(), strict=True)),
-                )
-                study.add_trial(trial)
-        studies.append(study)
-    return studies
+    found = distributions(space)
+    names = rng.choice(frame["task"].unique(), count, replace=False)
+    frame = frame[frame["task"].isin(names) & (frame["run"] < runs)]
+    owned = [(str(name), rows) for (name, _), rows in frame.groupby(["task", "run"])]
+    curves = [rows["log_loss"].to_numpy() for _, rows in owned]
+    if history == "shuffled":
+        curves = [curves[i] for i in rng.permutation(len(curves))]
+    sign = -1.0 if history == "turned" else 1.0
+    studies = {str(name): optuna.create_study(study_name=str(name)) for name in names}
+    for (name, rows), losses in zip(owned, curves, strict=True):
+        row, steps = rows.iloc[0], rows["step"].astype(int)
+        own = {n: d for n, (d, _) in found.items() if n in row and pd.notna(row[n])}
+        if np.isfinite(losses).all():
+            trial = optuna.create_trial(
+                params={n: value_of(d, row[n]) for n, d in own.items()},
+                distributions=own,
+                value=sign * float(losses[-1]),
+                intermediate_values=dict(zip(steps, (sign * losses).tolist(), strict=True)),
+            )
+            studies[name].add_trial(trial)
+    return list(studies.values())
 
 
 PRUNERS = ("TransferPruner", "MedianPruner", "HyperbandPruner", "none")
@@ -158,102 +191,213 @@ def _pruner(name: str, old: Sequence[Any], full: int) -> BasePruner:
     return MedianPruner() if name == "MedianPruner" else NopPruner()
 
 
-def stopping(space: str, task: str, seed: int, trials: int) -> pd.DataFrame:
+class RecordedSampler(BaseSampler):
+    """Samples the recorded run, of those not used yet, that is nearest to what a sampler suggests.
+
+    Studies with the same trials so far get the same run.
+
+    Args:
+        sampler: The sampler; `None` for a random order.
+        space: The parameters.
+        runs: The parameters of the recorded runs.
+        seed: The seed of the random order.
+    """
+
+    def __init__(
+        self, sampler: BaseSampler | None, space: SearchSpace, runs: pd.DataFrame, seed: int
+    ) -> None:
+        self._sampler, self._space, self._runs = sampler, space, runs
+        self._X, self._chosen = space.encode(runs), dict[Any, int]()
+        self._order = np.random.default_rng(seed).permutation(len(runs)).tolist()
+        self.used = list[int]()
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        """Those of the sampler."""
+        if self._sampler is None:
+            return {}
+        return self._sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        """The parameters of the next run; `used` has its number last."""
+        if self._sampler is None:
+            self.used.append(self._order[len(self.used)])
+            return {}
+        steps = [len(trial.intermediate_values) for trial in study.get_trials(deepcopy=False)]
+        state = (*self.used, *steps)
+        if state not in self._chosen:
+            found = self._sampler.sample_relative(study, trial, search_space)
+            row = pd.DataFrame([found], columns=self._space.columns)
+            distance = (self._X - self._space.encode(row)).square().sum(dim=-1)
+            distance[self.used] = np.inf
+            self._chosen[state] = int(distance.argmin())
+        self.used.append(self._chosen[state])
+        chosen = self._runs.iloc[self.used[-1]]
+        active = [name for name in search_space if pd.notna(chosen[name])]
+        return {name: value_of(search_space[name], chosen[name]) for name in active}
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, distribution: Any) -> Any:
+        """The run's own value."""
+        return value_of(distribution, self._runs[param_name].iloc[self.used[-1]])
+
+
+def stopping(
+    space: str, task: str, seed: int, trials: int, history: str | None = None
+) -> pd.DataFrame:
     """Tunes one task by `TransferSampler` with each pruner.
+
+    The sampler's model is `ScaMLGP`, which takes half of the default's time.
 
     Args:
         space: `"mlp"` or `"gbm"`.
         task: The task.
         seed: The seed of history and sampler.
-        trials: The number of trials.
+        trials: The number of trials; at most as many as there are recorded runs.
+        history: If it is given, runs come in a random order; with a misleading history only
+            `TransferPruner` is used.
 
     Returns:
-        One row a trial and pruner: the steps taken so far, and the regret of the best complete
-        trial over that of the median recorded run.
+        One row a trial and pruner: the steps taken so far, whether it was stopped, whether its
+        recorded final loss is among the best tenth of all recorded runs, whether it is less than
+        that of all complete trials so far, and the regret of the best complete trial over that of
+        the median recorded run.
     """
     mine = load_learning_curves(space).query("task == @task")
     recorded = [rows for _, rows in mine.groupby("run") if rows["log_loss"].notna().all()]
     parameters = [p for p in tuning_search_space(space).parameters if p.name in mine]
     searched = SearchSpace(parameters)
-    X = searched.encode(pd.concat([rows.iloc[:1] for rows in recorded]))
+    runs = pd.concat([rows.iloc[:1] for rows in recorded])
     losses = np.array([rows["log_loss"].iloc[-1] for rows in recorded])
-    best, median = losses.min(), np.median(losses)
-    old, table = old_studies(space, task, seed), []
-    for name in PRUNERS:
+    best, median, top = losses.min(), np.median(losses), np.sort(losses)[len(losses) // 10 - 1]
+    old, table = old_studies(space, task, seed, history or "right"), []
+    suggested = None if history else TransferSampler(old, seed=seed, model=ScaMLGP)
+    sampler = RecordedSampler(suggested, searched, runs, seed)
+    for name in PRUNERS if history in (None, "right") else PRUNERS[:1]:
         pruner = _pruner(name, old, int(mine["step"].max()))
-        study = optuna.create_study(sampler=TransferSampler(old, seed=seed), pruner=pruner)
-        steps = 0
+        study = optuna.create_study(study_name=task, sampler=sampler, pruner=pruner)
+        steps, least, sampler.used = 0, np.inf, []
         for number in range(1, trials + 1):
             trial, config = study.ask(), dict[str, Any]()
             for parameter, (distribution, condition) in distributions(space).items():
                 known = all(config.get(parent) in v for parent, v in condition.items())
                 if parameter in searched.columns and known:
                     config[parameter] = _ask(trial, parameter, distribution)
-            row = pd.DataFrame([config], columns=searched.columns)
-            nearest = int((X - searched.encode(row)).square().sum(dim=-1).argmin())
-            stopped = False
-            for step, loss in recorded[nearest][["step", "log_loss"]].to_numpy():
+            at, stopped = sampler.used[-1], False
+            curve = recorded[at][["step", "log_loss"]].to_numpy()
+            for step, loss in curve:
                 trial.report(loss, int(step))
                 steps += 1
-                if stopped := trial.should_prune():
+                if stopped := bool(step < curve[-1, 0] and trial.should_prune()):
                     break
-            end = None if stopped else losses[nearest]
+            end = None if stopped else losses[at]
             study.tell(trial, end, state=TrialState.PRUNED if stopped else TrialState.COMPLETE)
-            done = [
-                t.value for t in study.trials if t.value is not None and t.state.name == "COMPLETE"
-            ]
-            regret = (min(done, default=np.nan) - best) / (median - best)
-            about = {"space": space, "task": task, "seed": seed, "pruner": name}
-            table.append({**about, "trial": number, "steps": steps, "regret": regret})
+            about = {"space": space, "task": task, "seed": seed, "pruner": name, "trial": number}
+            found = {"steps": steps, "stopped": stopped, "good": losses[at] <= top}
+            found["better"] = losses[at] < least
+            least = least if stopped else min(least, losses[at])
+            table.append({**about, **found, "regret": (least - best) / (median - best)})
     return pd.DataFrame(table)
 
 
+KEYS = ["space", "task", "seed"]
+
+
 def stopping_table(found: pd.DataFrame) -> str:
-    """Steps and final regrets as a table in Markdown."""
-    keys = ["space", "task", "seed", "pruner"]
-    last = found.sort_values("trial").groupby(keys).last().reset_index()
-    whole = last[last["pruner"] == "none"].set_index(keys[:3])["steps"]
-    reached = {}
-    groups: Any = found.groupby(keys)
-    for key, part in groups:
-        goal = last.set_index(keys)["regret"].loc[(*key[:3], "MedianPruner")]
-        enough = part[part["regret"] <= goal + 1e-9]["steps"]
-        steps = whole.to_dict()[key[:3]]
-        reached[key] = enough.min() / steps if len(enough) else np.inf
-    last["reached"] = [reached[tuple(row)] for row in last[keys].to_numpy()]
-    of_whole = [whole.to_dict()[tuple(row)] for row in last[keys[:3]].to_numpy()]
-    last["share"] = last["steps"] / np.array(of_whole)
+    """Steps and final regrets as a table in Markdown; 95 % intervals by bootstrap over studies."""
+    studies: Any = dict(list(found.groupby([*KEYS, "pruner"])))
+    keys = list(dict.fromkeys(key[:3] for key in studies))
+    names = [name for name in PRUNERS if (*keys[0], name) in studies]
+
+    def last(name: str, column: str) -> NDArray[Any]:
+        return np.array([studies[*key, name][column].iloc[-1] for key in keys])
+
+    def reached(name: str) -> NDArray[Any]:
+        goals = last("MedianPruner", "regret") + 1e-9
+        parts = [studies[*key, name] for key in keys]
+        return np.array(
+            [p["steps"][p["regret"] <= g].min() for p, g in zip(parts, goals, strict=True)]
+        )
+
     rows = []
-    for name in PRUNERS:
-        part = last[last["pruner"] == name]
-        texts = (f"{part[c].mean():.2f}" for c in ("share", "regret"))
-        rows.append([name, *texts, f"{part['reached'].median():.2f}"])
-    header = ["pruner", "steps", "final regret", "steps to MedianPruner's final regret (median)"]
-    return markdown_table(header, rows)
+    for name in names:
+        share = last(name, "steps") / last("none", "steps")
+        more = last(name, "regret") - last("none", "regret")
+        speed = reached(name) / reached("MedianPruner")
+        same = np.isfinite(speed)
+        ratio = np.exp(np.log(speed[same]).mean())
+        stopped = np.mean([studies[*key, name]["stopped"].mean() for key in keys])
+        rows.append(
+            [
+                name,
+                f"{100 * stopped:.0f} %",
+                f"{share.mean():.2f}",
+                f"{last(name, 'regret').mean():.3f}",
+                f"{more.mean():+.3f} {_interval(more)}",
+                f"{ratio:.2f} {_interval(np.log(speed[same]), np.exp)}",
+                f"{same.sum()} of {len(same)}",
+            ]
+        )
+    header = ["pruner", "stopped", "steps", "final regret", "more than none"]
+    return markdown_table([*header, "steps to MedianPruner's loss", "reached it"], rows)
+
+
+def _interval(values: NDArray[Any], of: Any = lambda x: x) -> str:
+    draws = np.random.default_rng(0).choice(values, (4000, len(values))).mean(axis=1)
+    low, high = of(np.quantile(draws, [0.025, 0.975]))
+    return f"[{low:.3f}, {high:.3f}]"
+
+
+def misleading_table(found: pd.DataFrame) -> str:
+    """How many good runs were stopped, by history and pruner, in Markdown."""
+    rows = []
+    found = found[found["pruner"] != "none"]
+    for (history, pruner, space), part in found.groupby(["history", "pruner", "space"], sort=False):
+        last = part[part["trial"] == part["trial"].max()]
+        good, steps = part[part["good"] & (part["trial"] > 1)], last["steps"].mean()
+        better = part[part["better"] & (part["trial"] > 1)]
+        whole = part["trial"].max() * part[part["trial"] == 1]["steps"].mean()
+        rows.append([str(history), str(pruner), str(space), f"{steps / whole:.2f}"])
+        for some in (good, good[good["better"]], better):
+            rows[-1].append(f"{some['stopped'].sum()} of {len(some)}")
+        rows[-1].append(f"{last['regret'].mean():.3f}")
+    header = [
+        "history",
+        "pruner",
+        "space",
+        "steps",
+        "best tenth stopped",
+        "and better than all before",
+    ]
+    return markdown_table([*header, "any better stopped", "final regret"], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=("ends", "stopping"))
+    parser.add_argument("study", choices=("ends", "stopping", "misleading"))
     parser.add_argument("--spaces", nargs="+", default=["mlp", "gbm"])
-    parser.add_argument("--tasks", nargs="+", default=["modechoice_car", "wine_second_cultivar"])
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--trials", type=int, default=15)
+    parser.add_argument("--tasks", nargs="+", default=TASKS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--out", help="where to write the stopped trials, .csv")
     args = parser.parse_args()
     if args.study == "ends":
         print(ends_table(pd.concat(map(ends, args.spaces))))
         return
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    histories = ("right", "shuffled", "turned") if args.study == "misleading" else (None,)
     found = pd.concat(
-        stopping(space, task, seed, args.trials)
+        stopping(space, task, seed, args.trials, history).assign(history=history)
+        for history in histories
         for space in args.spaces
         for task in args.tasks
         for seed in range(args.seeds)
     )
     if args.out:
-        found.round(4).to_csv(args.out, index=False)
-    print(stopping_table(found))
+        found.dropna(axis=1, how="all").round(4).to_csv(args.out, index=False)
+    right = found[~found["history"].isin(("shuffled", "turned"))]
+    for _, part in right.groupby("space", sort=False):
+        print(stopping_table(part))
+    if args.study == "misleading":
+        print(misleading_table(found))
 
 
 if __name__ == "__main__":

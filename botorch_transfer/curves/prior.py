@@ -10,7 +10,9 @@ At a share ``t`` of the full length, with the smoothed value ``u`` and the impro
 with ``w`` for all tasks and ``b`` of each task: its own shift and slopes. ``w``, ``D`` and ``σ²``
 are learned at some shares by expectation maximization; a run takes those of the nearest one. A
 factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
-Complete runs of the new study condition its ``b``; they themselves have their own outcome.
+Complete runs of the new study condition its ``b``; they themselves have their own outcome. Their
+residuals, with the distance of ``b`` from zero, tell a factor on all variances of the study: above
+one where the history misleads, below one where its tasks are noisier than the new one.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ MAX_COMPLETE = 30
 
 DEGREES, NUM_REWEIGHTED = 4.0, 3
 """Degrees of freedom of Student's errors; how often outliers are found anew."""
+
+TRUST = 2.0
+"""How many complete runs the spread of other tasks counts as, against that of the study's own."""
 
 LATEST = 0.9
 """The share of the full length from which on a run may as well end."""
@@ -101,7 +106,7 @@ class CurvePrior(TransferPrior):
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__("raw")
         self.config = config
-        for name in ("unit", "coefficients", "task_variance", "noise", "length"):
+        for name in ("unit", "coefficients", "task_variance", "noise", "trust", "length"):
             self.register_buffer(name, tensors[name])
 
     @classmethod
@@ -201,13 +206,16 @@ class CurvePrior(TransferPrior):
         study = Study(curves, float(self.length))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
         unit = _unit(learned["unit"], study.at_end[~study.diverged, 0])
-        A, c, _, _ = _sums(study, unit, learned)
+        A, c, s, n = _sums(study, unit, learned)
         w, S = _conditioned(A, c, learned)
+        misfit = _squares(A, c, s, w) / learned["noise"]
+        misfit += np.sum((w - learned["coefficients"]) ** 2 / learned["task_variance"], axis=-1)
+        own = (learned["trust"] + misfit) / (learned["trust"] + n)
         partial = np.flatnonzero(~study.diverged & ~study.complete)
         k = np.abs(study.share[partial, None] - KNOTS).argmin(axis=1)
         mean, variance, share = study.known()
         found = _moments(study.at_end[partial], unit, w[k], S[k], learned["noise"][k])
-        mean[partial], variance[partial] = found
+        mean[partial], variance[partial] = found[0], found[1] * own[k]
         return Forecast(mean, variance, share)
 
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
@@ -383,6 +391,12 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
     return mean, np.asarray(S)
 
 
+def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
+    """Sum of the squares of the residuals of coefficients, from the sums of tasks."""
+    squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
+    return squares
+
+
 _START = {
     "coefficients": np.zeros((len(KNOTS), 3)),
     "task_variance": USUAL_VARIANCE * (1 - KNOTS)[:, None] ** 2,
@@ -400,8 +414,7 @@ def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, 
         w = b.mean(axis=0)
         squares = (b - w) ** 2 + np.einsum("mkii->mki", S)
         D = (squares.sum(axis=0) + usual) / (num_tasks + 1)
-        misfit = s - 2 * np.sum(c * b, axis=-1) + np.einsum("mki,mkij,mkj->mk", b, A, b)
-        misfit += np.einsum("mkij,mkji->mk", A, S)
+        misfit = _squares(A, c, s, b) + np.einsum("mkij,mkji->mk", A, S)
         noise = (misfit.sum(axis=0).clip(0.0) + 1e-3) / n.sum()
     return {"coefficients": w, "task_variance": D * (1 + 1 / num_tasks), "noise": noise}
 
@@ -433,7 +446,8 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         covered = np.cumsum(weight[order], axis=0) / weight.sum()
         at = np.take_along_axis(z, order, axis=0)[(covered < 0.9).sum(axis=0), range(len(KNOTS))]
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
-    learned = {"unit": usual, **learned}
+    # The runs of a single task may be the new study's own, which fit themselves.
+    learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
     for name in ("task_variance", "noise"):  # which shrink along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()

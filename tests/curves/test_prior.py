@@ -64,6 +64,20 @@ def test_variance_shrinks_along_the_curve_to_zero() -> None:
     assert (np.diff(ends) < 0).all()
 
 
+@pytest.mark.parametrize("factor", [0.04, 25.0])
+def test_complete_runs_of_the_study_correct_the_spread(factor: float) -> None:
+    tensors = dict(PRIOR.named_buffers())
+    for name in ("noise", "task_variance"):
+        tensors[name] = factor * tensors[name]
+    part = beginning(0.25, NEW[NEW["run"] >= 25])
+    ratios = []
+    for known in (part, concat([NEW[NEW["run"] < 25], part])):
+        wrong, right = (p.predict(known) for p in (CurvePrior(PRIOR.config, tensors), PRIOR))
+        std = wrong["predicted_std"].iloc[-15:].mean() / right["predicted_std"].iloc[-15:].mean()
+        ratios.append(abs(np.log(std)))
+    assert ratios[1] < 0.6 * ratios[0]
+
+
 def test_units_of_the_study_follow_its_own_runs() -> None:
     old = concat([task(f"task {i}", i, unit=10.0**i) for i in range(5)])
     prior = CurvePrior.fit(old, "loss", "epoch", "min", run="run")
