@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from ax.adapter.transforms.one_hot import OH_PARAM_INFIX
 from ax.core.search_space import SearchSpaceDigest
@@ -239,6 +240,11 @@ class TransferAcquisition(Acquisition):
         # A larger radius before the first outcome.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
+        if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
+            # In discrete spaces, only the points themselves are avoided.
+            gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
+            shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
+            radius = min(radius, 0.9 * float(min(shortest, default=1.0)))
         return AvoidingAcquisition(
             self.acqf,
             self._tensor(space.bounds).T,

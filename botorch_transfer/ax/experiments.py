@@ -132,12 +132,13 @@ def without_abandoned(
     Returns:
         The arms that still run, by metric.
     """
-    fates = arms_by_fate(experiment)
-    abandoned, awaited = ({arm.signature for arm in fates[f]} for f in ("abandoned", "pending"))
-    gone = abandoned - awaited
+    trials = experiment.trials.values()
+    abandoned = {trial.index for trial in trials if trial.status.is_abandoned}
+    arms = {(trial.index, arm.signature) for trial in trials for arm in _abandoned(trial)}
 
     def is_awaited(features: ObservationFeatures) -> bool:
-        return Arm(features.parameters).signature not in gone
+        arm = (features.trial_index, Arm(features.parameters).signature)
+        return features.trial_index not in abandoned and arm not in arms
 
     return {
         name: kept

@@ -519,11 +519,11 @@ class ConditionedBatch(Conditioned, DoubleState):
 
 
 @contextmanager
-def naming(task: str) -> Iterator[None]:
-    """Names the source task whose covariance matrix cannot be factorized.
+def naming(*tasks: str) -> Iterator[None]:
+    """Names the source tasks whose covariance matrix cannot be factorized.
 
     Args:
-        task: Its name.
+        tasks: Their names.
 
     Raises:
         InputDataError: Instead of the errors of the factorization.
@@ -531,9 +531,12 @@ def naming(task: str) -> Iterator[None]:
     try:
         yield
     except (NotPSDError, NanError) as error:
+        names = ("source task " if len(tasks) == 1 else "source tasks ") + ", ".join(
+            map(repr, tasks)
+        )
         raise InputDataError(
-            f"The covariance matrix of source task {task!r} is not positive definite: "
-            "check its inputs for extreme scales, or give it more observation noise."
+            f"The covariance matrix of {names} is not positive definite: check the inputs for "
+            "extreme scales, or give more observation noise."
         ) from error
 
 

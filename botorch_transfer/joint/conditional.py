@@ -306,8 +306,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
             return [root for root, _ in factors]
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
-            names = ", ".join(self.points.names[task] for task in points.tasks)
-            with nullcontext() if self._has_graph else naming(names):
+            names = [self.points.names[task] for task in points.tasks]
+            with nullcontext() if self._has_graph else naming(*names):
                 roots.append(psd_safe_cholesky(covariance))
         return roots
 

@@ -273,6 +273,24 @@ def test_nothing_but_dependent_steps(make_client):
     assert len(tried) == 6
 
 
+def test_in_fine_discrete_spaces_neighbours_are_not_avoided(make_client):
+    n = np.linspace(1, 100, 8).round().astype(int)
+    table = pd.DataFrame({"task": "x", "n": n, "y": n / 100})
+    space = [RangeParameterConfig("n", (1, 100), parameter_type="int")]
+    client = make_client(space, objective="y", history=table)
+    client.get_next_trials(1)
+    acquisition = client._generation_strategy.adapter.generator._acquisition
+    digest = acquisition.search_space_digest
+    choices = torch.tensor(digest.discrete_choices[0][50:53]).to(
+        acquisition._spread_out(digest, None)
+    )
+    avoiding = acquisition._avoiding(digest, choices[1].reshape(1, 1), None)
+    X = choices.reshape(3, 1, 1)
+    found, usual = avoiding(X), acquisition.acqf(X)
+    assert found[1] == avoiding.floor < usual[1]
+    torch.testing.assert_close(found[::2], usual[::2])
+
+
 def test_nothing_but_unordered_categories(make_client):
     table = pd.DataFrame({"task": "a", "m": list("pqrpqr"), "k": list("xxyyzz"), "y": range(6)})
     space = [

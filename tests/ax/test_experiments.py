@@ -117,6 +117,11 @@ def test_abandoned_trials_are_not_pending(make_client):
     kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
     assert kept == {"loss": features[1:]}
     assert without_abandoned(experiment, None) == {}
+    again = client.attach_trial(points[0])  # pending in another trial: each for itself
+    features.append(ObservationFeatures(points[0], trial_index=again))
+    assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
+    client.complete_trial(again, {"loss": 1.0})
+    assert without_abandoned(experiment, {"loss": features[:2]}) == {"loss": features[1:2]}
 
 
 def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):

@@ -365,6 +365,6 @@ def test_inverse_cholesky_names_what_fails(bad: float) -> None:
     covariance = torch.eye(3).double().repeat(3, 1, 1)
     covariance[2, 1, 1] = bad
     with pytest.raises(
-        InputDataError, match=r"task '2, row 1' is not positive definite: check its inputs"
+        InputDataError, match=r"task '2, row 1' is not positive definite: check the inputs"
     ):
         inverse_cholesky(covariance, lambda task, row: f"{task}, row {row}")

@@ -163,6 +163,15 @@ def test_validation_is_in_the_units_of_the_source_tasks(scale):
     assert prior.learning_curve.validation_loss[0] == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
+def test_validation_tasks_are_in_the_prior_s_units(scale):
+    """Also where pre-training goes on, by tasks in other units than those of the first."""
+    prior = untrained().fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=0)
+    prior = prior.fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=1, batch_size=50)
+    curve = prior.learning_curve
+    assert curve.validation_loss[0] == pytest.approx(curve.loss[0], rel=1e-9)
+
+
 def test_the_best_state_is_restored():
     prior = untrained().fit(
         HISTORY,

@@ -526,12 +526,12 @@ def test_training_mode_outside_of_forward_has_the_gradient(name):
 
 @pytest.mark.parametrize(
     ("model_class", "names"),
-    [(JointScaMLGP, "task 1"), (JointHierarchicalGP, "task 0, task 1")],
+    [(JointScaMLGP, "task 'task 1'"), (JointHierarchicalGP, "tasks 'task 0', 'task 1'")],
 )
 def test_a_failed_factorization_names_its_tasks(model_class, names):
     model = model_class(*FAMILY.target(2), sources(2))
     model.covar_modules[1].raw_outputscale.data.fill_(torch.nan)
-    with pytest.raises(InputDataError, match=f"source task {names!r} is not positive definite"):
+    with pytest.raises(InputDataError, match=f"source {names} is not positive definite"):
         model.posterior(TEST_X)
 
 
