@@ -29,6 +29,6 @@ STYLES.update(
         "sorted": Style(GREY, "-", "+"),
         "sorted, then plain GP": Style(GREY, "-.", "1"),
         "portfolio": Style(SKY, "-.", "2"),
-        "portfolio, then plain GP": Style(SKY, "-", "3"),
+        "portfolio, then plain GP": Style(GREEN, "--", "3"),
     }
 )

@@ -69,9 +69,9 @@ def test_runs_outside_the_new_bounds_are_kept():
             "No run is left, as all have a value",
         ),
         ({"depth": [1.5, 2, 3]}, "depth=1.5, which is no value"),
-        ({"loss_sem": [0.1, np.nan, 0.1]}, "standard error in the column 'loss_sem' that is empty"),
-        ({"loss_sem": 0.0}, "'loss_sem' that is empty or not positive"),
-        ({"loss_sem": "?"}, "'loss_sem' that is empty or not positive"),
+        ({"loss_sem": [0.1, np.nan, 0.1]}, "'loss_sem' has a standard error that is empty"),
+        ({"loss_sem": 0.0}, "'loss_sem' has a standard error that is empty or not positive"),
+        ({"loss_sem": "?"}, "'loss_sem' has a standard error that is empty or not positive"),
     ],
 )
 def test_values_that_the_space_does_not_have_are_refused(changes, message):

@@ -55,10 +55,10 @@ def old_study(name: str = "monday", pruned: bool = False) -> optuna.Study:
     return study
 
 
-def tune(study: optuna.Study, xs: list[float], **options: Any) -> list[TrialState]:
+def tune(study: optuna.Study, xs: list[float]) -> list[TrialState]:
     for x in xs:
         study.enqueue_trial({"x": x})
-    study.optimize(objective, len(xs), **options)
+    study.optimize(objective, len(xs))
     return [trial.state for trial in study.trials]
 
 
@@ -113,8 +113,9 @@ def test_without_old_curves_its_own_complete_trials_tell(empty: bool) -> None:
 def test_a_report_is_quick_and_workers_share_nothing(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     pruner = pickle.loads(pickle.dumps(TransferPruner(PRIOR)))
-    study = optuna.create_study(storage=storage, pruner=pruner)
-    tune(study, [0.2 * i for i in range(4)], n_jobs=2)
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(storage=storage, pruner=pruner, sampler=sampler)
+    study.optimize(objective, 4, n_jobs=2)
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
     again = optuna.load_study(study_name=study.study_name, storage=storage, pruner=pruner)
     trial = again.ask()

@@ -114,7 +114,7 @@ def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     for text in ("Areas over the plain GP's:", "after 10 evaluations", "over those of ScaML-GP:"):
         assert text in printed
-    assert printed.count("| **both**") == 3
+    assert printed.count("| **both**") == 4
 
 
 @pytest.mark.parametrize("other", [["--acquisition", "ucb"], ["--fitting", "thorough"]])
