@@ -31,6 +31,7 @@ from botorch.posteriors import Posterior
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.transformed import TransformedPosterior
+from botorch.utils.constraints import LogTransformedInterval
 from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
@@ -91,8 +92,10 @@ def hyperprior_kernel(
     """
     own = hyperprior.gp_hyperparameters(dim, None, hyperprior.outcome_scale, context)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
+    starts, lower, upper = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
+    bounds = LogTransformedInterval(lower, upper)  # of each input
+    kernel.base_kernel.register_constraint("raw_lengthscale", bounds)
     kernel = kernel.to(hyperprior.constant_parameters)
-    starts, _, _ = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
     kernel.base_kernel.lengthscale = starts.expand(*batch_shape, 1, dim)
     kernel.outputscale = own.outputscale.start
     return kernel

@@ -16,7 +16,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.gp.hyperpriors import LogDensityGammaPrior
+from botorch_transfer.gp.hyperpriors import LogDensityGammaPrior, start_and_bounds
 from botorch_transfer.hyperprior.models import hyperprior_kernel, hyperprior_mean, hyperprior_noise
 from botorch_transfer.hyperprior.network import ContextGammaPrior
 from botorch_transfer.pretraining import NetworkOptions
@@ -122,6 +122,15 @@ def test_contexts_reach_it_through_construct_inputs(mphd):
     model = HyperpriorGP(**inputs)
     expected = mphd.lengthscale_prior(2, context)
     torch.testing.assert_close(model.covar_module.base_kernel.lengthscale_prior.rate, expected.rate)
+
+
+def test_each_lengthscale_has_bounds_of_its_own(mphd):
+    context = default_context(2, [1])
+    kernel = hyperprior_kernel(mphd, 2, context, torch.Size()).base_kernel
+    _, lower, upper = start_and_bounds(mphd.lengthscale_prior(2, context))
+    assert len({*lower.tolist()}) == 2
+    torch.testing.assert_close(kernel.raw_lengthscale_constraint.lower_bound, lower)
+    torch.testing.assert_close(kernel.raw_lengthscale_constraint.upper_bound, upper)
 
 
 @pytest.mark.parametrize(("dim", "n"), [(1, 0), (4, 2), (9, 6)])
