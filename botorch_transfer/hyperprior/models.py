@@ -92,7 +92,8 @@ def hyperprior_kernel(
     """
     own = hyperprior.gp_hyperparameters(dim, None, hyperprior.outcome_scale, context)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
-    starts, lower, upper = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
+    found: Any = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
+    starts, lower, upper = found
     bounds = LogTransformedInterval(lower, upper)  # of each input
     kernel.base_kernel.register_constraint("raw_lengthscale", bounds)
     kernel = kernel.to(hyperprior.constant_parameters)
