@@ -60,7 +60,7 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
 def test_shipped_histories_are_suites_that_need_no_folder():
     case = draw(suites.SHIPPED[0], "digits_odd", 0, Path("nowhere"))
     assert len(case.history) == 10
-    assert all(X.shape == (40, case.dim) for X, _ in case.history.values())
+    assert all(X.shape == (30, case.dim) for X, _ in case.history.values())
 
 
 def test_large_tasks_are_sampled(folder, monkeypatch):
