@@ -38,10 +38,8 @@ NOT_BELOW = {
 }
 CONCRETE_BASES = {
     "ConditionedHierarchy",
-    "HartmannFamily",
     "LogDensityLogNormalPrior",
     "MAPOptions",
-    "TaskFamily",
 }
 """Concrete classes that have subclasses; no further ones."""
 
