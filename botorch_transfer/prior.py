@@ -619,7 +619,7 @@ class ConditionedPrior(TransferPrior):
         old inputs. It contains no outcome, only each task's mean and standard deviation; those of
         one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
         input is close to the outcome there.
-        It can be used like any other; what needs the outcomes again, such as calibration, raises an
+        It can be used like any other; what needs the outcomes again, such as ``append``, raises an
         error.
 
         Returns:
