@@ -90,7 +90,7 @@ def hyperprior_kernel(
     Returns:
         The kernel, its hyperpriors registered.
     """
-    own = hyperprior.gp_hyperparameters(dim, None, hyperprior.outcome_scale, context)
+    own = hyperprior.gp_hyperparameters(dim, context)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
     found: Any = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
     starts, lower, upper = found
@@ -173,7 +173,6 @@ class HyperpriorGP(ModularTransferGP):
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
-        hyperprior.check_density()
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
             dim = train_X.shape[-1] - (task_feature is not None)

@@ -16,7 +16,6 @@ from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.gp.hyperpriors import LearnedHyperparameters, learned_hyperparameters
 from botorch_transfer.gp.tasks import PaddedTasks, scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.population.fit import (
@@ -70,7 +69,6 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
-        hyperparameters: LearnedHyperparameters | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -83,9 +81,6 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            hyperparameters: A :class:`Hyperprior` that was learned from other search spaces, of the
-                same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
-                the noise, then have the moments of its logarithms.
             **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points`` and
                 ``max_inducing``.
 
@@ -94,8 +89,7 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the source data are invalid; the message names the task.
-            ValueError: If the transform is not frozen, an argument is out of range, or the
-                hyperprior is of another kernel or in other units.
+            ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -103,12 +97,8 @@ class SourcePopulation(ConditionedPrior):
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
-        tasks, learned = _stacked(padded.double()), None
-        if hyperparameters is not None:
-            learned = learned_hyperparameters(
-                hyperparameters, tasks.X.shape[-1], kernel, "per_task"
-            )
-        found, _ = fit_population(tasks, kernel, chosen, learned)
+        tasks = _stacked(padded.double())
+        found, _ = fit_population(tasks, kernel, chosen)
         data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
         gps = ConditionedPopulation.from_data(data, found, kernel, units.names, chosen.max_inducing)
         return cls(gps, units, data)

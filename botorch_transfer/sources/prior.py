@@ -21,8 +21,6 @@ from botorch_transfer.gp.fit import MAPOptions, fit_map
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
-    LearnedHyperparameters,
-    learned_hyperparameters,
 )
 from botorch_transfer.gp.tasks import (
     OutcomeMoments,
@@ -74,7 +72,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -88,9 +86,7 @@ class SourceGPs(ConditionedPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                those of ScaML-GP. ``None`` gives maximum likelihood. A :class:`Hyperprior` that was
-                learned from other search spaces, with its own ``kernel``, helps tasks of a few
-                points each, see :meth:`Hyperprior.gp_hyperparameters`.
+                those of ScaML-GP. ``None`` gives maximum likelihood.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -105,8 +101,8 @@ class SourceGPs(ConditionedPrior):
         Raises:
             InputDataError: If the source data are invalid, or too large for the memory; the message
                 names the task.
-            ValueError: If the transform is not frozen, an argument is out of range, or a
-                :class:`Hyperprior` is of another kernel or in other units.
+            TypeError: If ``hyperparameters`` are no :class:`GPHyperparameters`.
+            ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -120,8 +116,8 @@ class SourceGPs(ConditionedPrior):
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
         elif not isinstance(hyperparameters, GPHyperparameters):
-            hyperparameters = learned_hyperparameters(
-                hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
+            raise TypeError(
+                f"hyperparameters must be GPHyperparameters, or None; it is {hyperparameters!r}."
             )
         result = fit_map(tasks, kernel, hyperparameters, map_options)
         gps = result.condition(tasks, kernel, units.names, map_options.max_inducing)
@@ -169,7 +165,7 @@ class SourceGPs(ConditionedPrior):
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         *,
         replace: bool = False,
         **options: Any,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -33,9 +32,7 @@ from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, Weighted
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
-    GPHyperparameters,
     HyperparameterChoice,
-    LearnedHyperparameters,
     weight_prior,
 )
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
@@ -43,8 +40,8 @@ from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import typical_rows
-from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
-from botorch_transfer.prior import ConditionedPrior, TransferPrior
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
@@ -79,15 +76,13 @@ class ScaMLGP(SourcePosteriorGP):
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
-        hyperparameters: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned
-            from other search spaces: the residual has its kernel, lengthscales and noise, and a
-            cautious variance; raw source data are pre-trained with it, too. A :class:`SourceGPs`
-            has its own, see :meth:`SourceGPs.fit`.
+        hyperparameters: ``"cautious"`` or ``"paper"``, the hyperpriors of residual,
+            noise and weights.
         max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
-            not positive, or a hyperprior is in other units than the source GPs.
+            not positive.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -104,8 +99,6 @@ class ScaMLGP(SourcePosteriorGP):
 
     prior: SourceGPs
     task_weights: TaskWeights
-    # A tuple, because a module would be a part of the state.
-    _learned: tuple[LearnedHyperparameters, ...] = ()
 
     def __init__(
         self,
@@ -118,30 +111,15 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperparameters: HyperparameterChoice | LearnedHyperparameters = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        if isinstance(hyperparameters, LearnedHyperparameters):
-            if not isinstance(prior, TransferPrior):
-                learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
-                prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, self._residual_name = (hyperparameters,), hyperparameters.kernel
-            hyperparameters = "cautious"
         self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
-    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super()._own_hyperparameters(prior)
-        for learned in self._learned:
-            found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
-            # It knows the variance of whole functions, not that of differences between tasks.
-            own = replace(found, outputscale=own.outputscale)
-        return own
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size

@@ -16,7 +16,7 @@ from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
-from tests.hyperprior.hyperpriors import KINDS, QUICK, assert_equal_states, fit, specified
+from tests.hyperprior.hyperpriors import KINDS, assert_equal_states, fit, specified
 
 # ---------------------------------------------------------------------------------------- two steps
 
@@ -37,9 +37,7 @@ def test_distributions_are_the_best_fits_of_the_estimates():
     torch.testing.assert_close(torch.stack([lengthscale.concentration, lengthscale.rate]), expected)
 
 
-@pytest.mark.parametrize(
-    ("kind", "kernel"), [("mphd", "matern52"), ("universal", "matern32"), ("empirical", "matern32")]
-)
+@pytest.mark.parametrize(("kind", "kernel"), [("mphd", "matern52"), ("universal", "matern32")])
 def test_kernels_are_the_papers(kind, kernel):
     assert fit(kind).kernel == kernel
     assert fit(kind, kernel="rbf").kernel == "rbf"
@@ -100,41 +98,12 @@ def test_a_shared_transform_is_inherited():
 def test_the_same_content_is_learned_once():
     first = Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0)
     assert Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0) is first
-    assert Hyperprior.fit_once(draw_domains(), kind="empirical", num_restarts=0) is not first
+    assert Hyperprior.fit_once(draw_domains(), kind="mphd", num_restarts=0) is not first
     data = draw_data([6, 8])
     alone = Hyperprior.fit_once(data)
     assert Hyperprior.fit_once(list(data.values())) is not alone
     assert alone.kind == "universal"
     assert alone.domain_names == ("source data",)
-
-
-# ------------------------------------------------------------------------------------- step 2 alone
-
-
-def test_step_2_alone_equals_both_steps():
-    everything = fit("mphd", kernel="matern32")
-    assert_equal_states(everything.refit("universal"), fit("universal"))
-    assert_equal_states(everything.refit(network=QUICK["network"]), everything)
-    assert everything.refit("empirical").kind == "empirical"
-
-
-@pytest.mark.parametrize("without", ["two", ["two"]])
-def test_domains_left_out(without):
-    smaller = fit().refit(without=without)
-    assert_equal_states(smaller, fit(domains=[draw_domains()[0], draw_domains()[2]]))
-    assert smaller.domain_names == ("one", "three")
-
-
-def test_refits_that_make_no_sense_are_refused():
-    found = fit()
-    with pytest.raises(ValueError, match="no domain 'four' among 'one', 'two', 'three'"):
-        found.refit(without="four")
-    with pytest.raises(ValueError, match="removes all domains"):
-        found.refit(without=found.domain_names)
-    with pytest.raises(ValueError, match="Unknown kind 'mhpd'"):
-        found.refit("mhpd")
-    with pytest.raises(ValueError, match="specified by hand"):
-        specified().refit()
 
 
 # ------------------------------------------------------------------------------------------ refused
@@ -226,8 +195,6 @@ def test_contexts_of_the_domains_own():
 
 @pytest.mark.parametrize("context", [torch.zeros(3, 4), torch.zeros(4)])
 def test_contexts_of_another_target_are_refused(hyperprior, context):
-    if hyperprior.kind == "empirical":
-        pytest.skip("it has no distribution of lengthscales")
     with pytest.raises(InputDataError, match="the target has 4 inputs"):
         hyperprior.lengthscale_prior(4, context)
 
@@ -258,16 +225,6 @@ def test_draws_follow_contexts():
     prior = found.lengthscale_prior(2, default_context(2, [0]))
     draws = found.sample(20_000, 2, default_context(2, [0]))
     torch.testing.assert_close(draws.lengthscale.mean(dim=0), prior.mean, rtol=0.1, atol=0)
-
-
-def test_empirical_draws_are_estimates():
-    found = fit("empirical")
-    estimates, draws = found.estimates, found.sample(200, dim=4)
-    shared = torch.stack([draws.constant, draws.outputscale, draws.noise], dim=-1)
-    expected = torch.stack([estimates.constant, estimates.outputscale, estimates.noise], dim=-1)
-    assert (shared.unsqueeze(1) == expected).all(dim=-1).any(dim=-1).all()
-    assert torch.isin(draws.lengthscale, estimates.lengthscale).all()
-    assert len(draws.lengthscale.unique()) == 6
 
 
 def test_a_seed_decides(hyperprior):
@@ -305,7 +262,7 @@ def test_other_hyperpriors_are_saved_too(tmp_path):
     path = tmp_path / "hyperprior.safetensors"
     bounds = torch.tensor([[0.0, 0.0], [2.0, 3.0]], dtype=torch.double)
     raw = draw_domain([0.3, 0.4], input_transform=Normalize(2, bounds=bounds))
-    options = NetworkOptions(num_steps=3, hidden=(4,), bounded_head=True)
+    options = NetworkOptions(num_steps=3, hidden=(4,))
     for original in (specified(), fit("mphd", [raw, raw], network=options)):
         original.save(path)
         assert_equal_states(Hyperprior.load(path), original)
