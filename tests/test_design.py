@@ -30,7 +30,6 @@ NOT_BELOW = {
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
     "average": USING,
-    "several_outcomes": USING,
     "acquisition": USING - {"acquisition"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},

@@ -47,9 +47,7 @@ FITS = {
     "SourceGPs": partial(SourceGPs.fit, num_restarts=1, max_iter=4),
     "SourceGPs, one chunk a task": partial(SourceGPs.fit, chunk_elements=1, max_iter=4),
     "SourceHierarchy, mean": partial(SourceHierarchy.fit, propagate="mean", max_iter=4),
-    "SourceHierarchy, covariance": partial(
-        SourceHierarchy.fit, propagate="covariance", order="relatedness", max_iter=4
-    ),
+    "SourceHierarchy, covariance": partial(SourceHierarchy.fit, propagate="covariance", max_iter=4),
     "SourcePopulation": partial(SourcePopulation.fit, max_iter=4),
     "SourcePopulation, distilled": partial(SourcePopulation.fit, max_iter=4, max_inducing=10),
     "HyperBO": partial(pretrained, "hyperbo", "nll"),

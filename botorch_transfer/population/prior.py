@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
@@ -107,7 +106,6 @@ class SourcePopulation(ConditionedPrior):
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         *,
-        replace: bool = False,
         max_inducing: int = PopulationOptions.max_inducing,
     ) -> Self:
         """Adds source tasks; the hyperparameters stay as they are.
@@ -115,7 +113,6 @@ class SourcePopulation(ConditionedPrior):
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
-            replace: Whether a new task takes the place of an old one of its name, at the end.
             max_inducing: As in :meth:`fit`.
 
         Returns:
@@ -123,7 +120,7 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task without ``replace``; or if no old task would be left.
+                of an old task.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -131,11 +128,7 @@ class SourcePopulation(ConditionedPrior):
             >>> sources.append({"tuesday": (X, X.prod(-1, keepdim=True))}).task_names
             ('monday', 'tuesday')
         """
-        new, kept = self._new_tasks(source_data, replace)
-        if not kept:
-            raise InputDataError("All old tasks would be replaced: fit a new prior.")
-        if len(kept) < self.num_tasks:
-            return self.select(kept).append(new, max_inducing=max_inducing)
+        new = self._new_tasks(source_data)
         padded, units = scaled_tasks(new, "per_task", self.input_transform)
         found = self.hyperparameters
         added = Observations.of(padded, padded.known_or(found.noise.expand(len(padded.X))))

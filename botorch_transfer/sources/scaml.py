@@ -13,7 +13,6 @@ by how much better than no task it explains the target's outcomes.
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -174,18 +173,13 @@ class ScaMLGP(SourcePosteriorGP):
         Args:
             mll: The marginal log likelihood of this model.
             *args: As in :meth:`TargetGP.custom_fit`.
-            **kwargs: As there. The weights of a ``previous`` model are a start of the tasks that
-                both have selected.
+            **kwargs: As there.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        weights, previous = self.task_weights, kwargs.get("previous")
-        if weights.raw_weights.requires_grad:
+        if self.task_weights.raw_weights.requires_grad:
             self._select_sources()
-        if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
-            kwargs["previous"] = previous = deepcopy(previous)
-            previous.task_weights.select(weights.tasks)
         return super().custom_fit(mll, *args, **kwargs)
 
     def expand(self, T: Tensor) -> Expansion | None:
