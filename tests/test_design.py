@@ -36,8 +36,10 @@ NOT_BELOW = {
 }
 CONCRETE_BASES = {
     "ConditionedHierarchy",
+    "HartmannFamily",
     "LogDensityLogNormalPrior",
     "MAPOptions",
+    "TaskFamily",
 }
 """Concrete classes that have subclasses; no further ones."""
 

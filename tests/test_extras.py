@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-import botorch_transfer, botorch_transfer.datasets
+import botorch_transfer, botorch_transfer.test_functions, botorch_transfer.datasets
 slow = {"matplotlib", "scipy.stats", "statsmodels"} & set(sys.modules)
 assert not slow, f"core imports {slow} before there is need"
 for extra in ("ax", "optuna"):

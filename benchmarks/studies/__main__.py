@@ -1,4 +1,4 @@
-"""Runs a study by its name, or reports on one: `python -m benchmarks.studies run svm`.
+"""Runs a study by its name, or reports on one: `python -m benchmarks.studies run branin-1`.
 
 A study that was interrupted goes on where it stopped by the same command; more seeds, tasks,
 suites or methods only add to it.

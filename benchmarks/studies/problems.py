@@ -1,7 +1,8 @@
 """What is optimized: a target task with the history of other tasks, live or from a table.
 
 A study plans with `ProblemSource`s, and runs the `Problem` that each gives for a seed. Problems
-whose target is always the same are their own source; suites (`suites.py`) draw one.
+whose target is always the same are their own source; synthetic families (`families.py`) and suites
+(`suites.py`) draw one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,434 @@
+r"""Families of synthetic tasks: test functions of BoTorch's kind with parameters to draw.
+
+Each class is a family, an object is one task of it. :class:`TaskFamily` draws tasks and finds their
+optima. Alpine, Branin, Forrester, and Hartmann in three and six dimensions are families of the
+ScaML-GP and hierarchical GP papers. All functions are to be minimized; negate them for models.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
+    AISTATS 2022. arXiv:2111.11223.
+.. [Tighineanu2023scaml]
+    P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
+    arXiv:2312.00742.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import torch
+from botorch.test_functions.synthetic import Hartmann, SyntheticTestFunction
+from botorch.utils.transforms import unnormalize
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+NUM_RAW, NUM_STARTS = 2048, 16
+SAME_VALUE, SAME_POINT = 1e-6, 1e-3
+"""Relative to the values' spread, and to the sides of the box."""
+
+
+Ranges = dict[str, tuple[float, float]]
+
+
+class TaskFamily(SyntheticTestFunction):
+    """One task of a family of related test functions.
+
+    The class is the family, an object is one task of it. A subclass gives the intervals that its
+    parameters are drawn from. No formula gives the optimum of a drawn task, so it is searched for
+    when it is first asked for.
+
+    Args:
+        noise_std: The standard deviation of the observation noise.
+        negate: Whether to negate the function, so that it is to be maximized.
+        bounds: Other bounds than the family's, as pairs of a lower and an upper one.
+        dtype: The dtype of the bounds.
+
+    Example:
+        >>> from botorch_transfer.test_functions import ForresterFamily
+        >>> target, sources = ForresterFamily.sample_problem(num_sources=2, seed=0, negate=True)
+        >>> history = {name: task.sample_data(20, seed=1) for name, task in sources.items()}
+        >>> SourceGPs.fit(history, num_restarts=0).task_names
+        ('source 0', 'source 1')
+    """
+
+    study_noise_std: ClassVar[float] = 0.1
+    """The standard deviation of the observation noise in studies: the papers', if there is one."""
+    _ranges: ClassVar[Ranges]
+    """The interval that each parameter is drawn from, uniformly."""
+
+    def __init__(
+        self,
+        noise_std: float | None = None,
+        negate: bool = False,
+        bounds: list[tuple[float, float]] | None = None,
+        dtype: torch.dtype = torch.double,
+    ) -> None:
+        self.continuous_inds = list(range(self.dim))
+        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+
+    @classmethod
+    def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
+        """Draws tasks of the family.
+
+        Args:
+            num_tasks: Their number.
+            seed: The seed; the first tasks are the same whatever their number.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The tasks.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        unit = torch.rand(num_tasks, len(cls._ranges), generator=generator, dtype=torch.double)
+        lower, upper = torch.tensor(list(cls._ranges.values()), dtype=torch.double).T
+        draws = (lower + (upper - lower) * unit).tolist()
+        return [cls(**dict(zip(cls._ranges, values, strict=True)), **options) for values in draws]
+
+    @classmethod
+    def sample_problem(
+        cls, num_sources: int, seed: int, **options: Any
+    ) -> tuple[Self, dict[str, Self]]:
+        """Draws what one run of the papers' studies needs.
+
+        Args:
+            num_sources: The number of source tasks.
+            seed: The seed.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The target task, and the source tasks by name.
+        """
+        target, *sources = cls.sample(num_sources + 1, seed, **options)
+        return target, {f"source {number}": task for number, task in enumerate(sources)}
+
+    def sample_data(self, num_points: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Evaluates the task at points drawn uniformly: source data for a model.
+
+        Args:
+            num_points: The number of points ``n``.
+            seed: The seed of points and noise; the global generator is left alone.
+
+        Returns:
+            Inputs scaled to the unit cube, ``n x d``, and outcomes, ``n x 1``, noisy if the task
+            is, and negated if the task is.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        bounds = cast(Tensor, self.bounds)
+        unit = torch.rand(num_points, self.dim, generator=generator, dtype=torch.double).to(bounds)
+        values = self._evaluate_true(unnormalize(unit, bounds))
+        if self.noise_std is not None:
+            error = torch.randn(num_points, generator=generator, dtype=torch.double)
+            values = values + cast(float, self.noise_std) * error.to(bounds)
+        return unit, (-values if self.negate else values).unsqueeze(-1)
+
+    @property
+    def _optimal_value(self) -> float:  # type: ignore[override]  # read by `optimal_value`
+        return self._minima[1]
+
+    @property
+    def optimizers(self) -> Tensor:
+        """A ``k x d`` tensor of the points where the best value is reached, as far as found."""
+        return self._minima[0].to(cast(Tensor, self.bounds))
+
+    @cached_property
+    def _minima(self) -> tuple[Tensor, float]:
+        """The minimizers and the least value, by gradients from the best of many points."""
+        lower, upper = cast(Tensor, self.bounds).double().cpu()
+        sobol = SobolEngine(self.dim, scramble=True, seed=0).draw(NUM_RAW, dtype=torch.double)
+        X = lower + (upper - lower) * sobol
+        with torch.no_grad():
+            values = self._evaluate_true(X)
+        guesses = self._guesses().to(X).clamp(lower, upper)
+        starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
+        box = list(zip(lower.tolist(), upper.tolist(), strict=True))
+        found = [
+            minimize(self._value_and_gradient, x.numpy(), jac=True, bounds=box) for x in starts
+        ]
+        least = min(float(result.fun) for result in found)
+        tolerance = SAME_VALUE * float(values.std())
+        best = np.array([result.x for result in found if result.fun <= least + tolerance])
+        return _distinct(torch.from_numpy(best), SAME_POINT * (upper - lower)), least
+
+    def _value_and_gradient(self, x: Any) -> tuple[float, Any]:
+        point = torch.tensor(x, dtype=torch.double, requires_grad=True)
+        value = self._evaluate_true(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return float(value.detach()), gradient.numpy()
+
+    def _guesses(self) -> Tensor:
+        """Points that the search for the optimum starts from in any case, ``k x d``."""
+        return torch.empty(0, self.dim)
+
+
+def _distinct(X: Tensor, tolerance: Tensor) -> Tensor:
+    """The rows of ``X`` without those that are near an earlier one."""
+    kept = X[:1]
+    for x in X:
+        if ((x - kept).abs() > tolerance).any(dim=-1).all():
+            kept = torch.cat([kept, x[None]])
+    return kept
+
+
+class AlpineFamily(TaskFamily):
+    r"""A task of the Alpine family, App. C.1 (Eq. 39) of [Tighineanu2022hierarchical]_.
+
+    .. code-block:: text
+
+        f(x) = x sin(x + π + s) + c x
+
+    on ``[-10, 10]``, to be minimized. In the paper's studies, the target has no shift ``s``, and
+    the sources have the five of ``SHIFTS``; all have the slope ``c = 0.1``. Its Fig. 1 draws
+    another family, of slopes ``±1/2`` without shifts.
+
+    Args:
+        s: The shift; that of the target by default.
+        c: The slope.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> target, sources = AlpineFamily.sample_problem(5, seed=0)
+        >>> [round(12 * task.s / torch.pi) for task in (target, *sources.values())]
+        [0, 1, 2, 3, 4, 5]
+    """
+
+    SHIFTS: ClassVar[tuple[float, ...]] = tuple(k * math.pi / 12 for k in range(1, 6))
+    """The sources' shifts."""
+
+    dim = 1
+    _bounds = [(-10.0, 10.0)]  # noqa: RUF012
+    _check_grad_at_opt = False
+
+    def __init__(self, s: float = 0.0, c: float = 0.1, **options: Any) -> None:
+        self.s, self.c = s, c
+        super().__init__(**options)
+
+    @classmethod
+    def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
+        """Draws source tasks, no two of them alike.
+
+        Args:
+            num_tasks: Their number, at most five.
+            seed: The seed; the first tasks are the same whatever their number.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The tasks.
+
+        Raises:
+            ValueError: If more than five tasks are asked for.
+        """
+        if num_tasks > len(cls.SHIFTS):
+            raise ValueError(
+                f"The Alpine family has {len(cls.SHIFTS)} source tasks, not {num_tasks}: make "
+                "others by AlpineFamily(s=...)."
+            )
+        order = torch.randperm(len(cls.SHIFTS), generator=torch.Generator().manual_seed(seed))
+        return [cls(s=cls.SHIFTS[k], **options) for k in order[:num_tasks].tolist()]
+
+    @classmethod
+    def sample_problem(
+        cls, num_sources: int, seed: int, **options: Any
+    ) -> tuple[Self, dict[str, Self]]:
+        """The target of the paper's studies, and some of its sources.
+
+        Args:
+            num_sources: The number of source tasks, at most five.
+            seed: The seed that decides which ones.
+            **options: Further arguments of the constructor, as ``negate``.
+
+        Returns:
+            The target, always the same, and the sources by name, in the order of their shifts.
+        """
+        sources = sorted(cls.sample(num_sources, seed, **options), key=lambda task: task.s)
+        named = {f"shift {12 * task.s / math.pi:.0f} pi/12": task for task in sources}
+        return cls(**options), named
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        x = X.squeeze(-1)
+        return x * (x + math.pi + self.s).sin() + self.c * x
+
+
+class BraninFamily(TaskFamily):
+    r"""A task of the Branin family, App. C.1 of [Tighineanu2022hierarchical]_.
+
+    .. code-block:: text
+
+        f(x) = a (x_2 - b x_1² + c x_1 - r)² + s (1 - t) cos(x_1) + s
+
+    on ``[-5, 10] x [0, 15]``, to be minimized. The paper's formula lacks the square. Parameters are
+    uniform. They move the three basins, at ``x_1 = -π, π`` and ``3π``, which are all of the depth
+    ``s t`` unless the edge ``x_2 = 0`` cuts the second or the third one off.
+
+    Args:
+        a: Between 0.5 and 1.5, as drawn by :meth:`sample`; by default Branin's own value.
+        b: Between 0.1 and 0.15.
+        c: Between 1 and 2.
+        r: Between 5 and 7.
+        s: Between 8 and 12.
+        t: Between 0.03 and 0.05.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> source, target = BraninFamily.sample(2, seed=0, negate=True)
+        >>> target(torch.tensor([[0.0, 5.0]], dtype=torch.double)).shape
+        torch.Size([1])
+    """
+
+    dim = 2
+    study_noise_std = 1.0
+    _bounds = [(-5.0, 10.0), (0.0, 15.0)]  # noqa: RUF012
+    _ranges: ClassVar[Ranges] = {
+        "a": (0.5, 1.5),
+        "b": (0.1, 0.15),
+        "c": (1.0, 2.0),
+        "r": (5.0, 7.0),
+        "s": (8.0, 12.0),
+        "t": (0.03, 0.05),
+    }
+
+    def __init__(
+        self,
+        a: float = 1.0,
+        b: float = 5.1 / (4 * torch.pi**2),
+        c: float = 5 / torch.pi,
+        r: float = 6.0,
+        s: float = 10.0,
+        t: float = 1 / (8 * torch.pi),
+        **options: Any,
+    ) -> None:
+        self.a, self.b, self.c, self.r, self.s, self.t = a, b, c, r, s, t
+        super().__init__(**options)
+
+    def _guesses(self) -> Tensor:
+        x1 = torch.pi * torch.tensor([-1.0, 1.0, 3.0], dtype=torch.double)
+        return torch.stack([x1, self.b * x1.square() - self.c * x1 + self.r], dim=-1)
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        x1, x2 = X.unbind(dim=-1)
+        valley = x2 - self.b * x1.square() + self.c * x1 - self.r
+        return self.a * valley.square() + self.s * (1 - self.t) * x1.cos() + self.s
+
+
+class ForresterFamily(TaskFamily):
+    r"""A task of the Forrester family, App. C.1 (Eq. 37) of [Tighineanu2022hierarchical]_.
+
+    .. code-block:: text
+
+        f(x) = a (6 x - 2)² sin(12 x - 4) + b (x - 1/2) - c
+
+    on ``[0, 1]``, to be minimized. Parameters are uniform. A steep slope ``b`` next to a small
+    ``a`` moves the optimum from its basin at 0.76 towards the left edge.
+
+    Args:
+        a: Between 0.2 and 3, as drawn by :meth:`sample`; by default Forrester's own value.
+        b: Between -5 and 15.
+        c: Between -5 and 5.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> task = ForresterFamily()
+        >>> print(f"{task.optimal_value:.3f} at {task.optimizers.item():.3f}")
+        -6.021 at 0.757
+    """
+
+    dim = 1
+    _bounds = [(0.0, 1.0)]  # noqa: RUF012
+    _check_grad_at_opt = False
+    _ranges: ClassVar[Ranges] = {"a": (0.2, 3.0), "b": (-5.0, 15.0), "c": (-5.0, 5.0)}
+
+    def __init__(self, a: float = 1.0, b: float = 0.0, c: float = 0.0, **options: Any) -> None:
+        self.a, self.b, self.c = a, b, c
+        super().__init__(**options)
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        x = X.squeeze(-1)
+        wave = (6 * x - 2).square() * (12 * x - 4).sin()
+        return self.a * wave + self.b * (x - 0.5) - self.c
+
+
+class HartmannFamily(TaskFamily):
+    r"""A task of a Hartmann family, App. C.1 of [Tighineanu2022hierarchical]_.
+
+    .. code-block:: text
+
+        f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
+
+    on the unit cube, to be minimized. The weights ``α_i`` of the four bumps are uniform in narrow
+    intervals. Take one of the two subclasses.
+
+    Args:
+        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
+        alpha_2: Between 1.18 and 1.20.
+        alpha_3: Between 2.8 and 3.0.
+        alpha_4: Between 3.2 and 3.4.
+        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
+
+    Example:
+        >>> issubclass(Hartmann6Family, HartmannFamily)
+        True
+    """
+
+    _hartmann: ClassVar[Hartmann]
+    _ranges: ClassVar[Ranges] = {
+        "alpha_1": (1.00, 1.02),
+        "alpha_2": (1.18, 1.20),
+        "alpha_3": (2.8, 3.0),
+        "alpha_4": (3.2, 3.4),
+    }
+
+    def __init__(
+        self,
+        alpha_1: float = 1.0,
+        alpha_2: float = 1.2,
+        alpha_3: float = 3.0,
+        alpha_4: float = 3.2,
+        **options: Any,
+    ) -> None:
+        self.alpha = (alpha_1, alpha_2, alpha_3, alpha_4)
+        super().__init__(**options)
+
+    def _guesses(self) -> Tensor:
+        # In six dimensions two narrow bumps compete for the optimum: begin at the bumps' centers.
+        return cast(Tensor, self._hartmann.P) / 10_000
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        A, P, alpha = cast(Tensor, self._hartmann.A), self._guesses(), torch.tensor(self.alpha)
+        A, P, alpha = A.to(X), P.to(X), alpha.to(X)
+        distance = (A * (X.unsqueeze(-2) - P).square()).sum(dim=-1)
+        return -(alpha * torch.exp(-distance)).sum(dim=-1)
+
+
+class Hartmann3Family(HartmannFamily):
+    """A task of the three-dimensional :class:`HartmannFamily`: all tasks are very much alike.
+
+    Example:
+        >>> source, target = Hartmann3Family.sample(2, seed=0, negate=True)
+        >>> target(torch.rand(5, 3, dtype=torch.double)).shape
+        torch.Size([5])
+    """
+
+    dim = 3
+    _bounds = [(0.0, 1.0)] * 3
+    _hartmann = Hartmann(dim=3)
+
+
+class Hartmann6Family(HartmannFamily):
+    """A task of the six-dimensional :class:`HartmannFamily`.
+
+    The weights decide which of two distant bumps has the optimum. The paper of ScaML-GP has this
+    family, too (App. C.6 of [Tighineanu2023scaml]_).
+
+    Example:
+        >>> source, target = Hartmann6Family.sample(2, seed=0, noise_std=0.1)
+        >>> X, Y = source.sample_data(60, seed=0)
+        >>> X.shape, Y.shape
+        (torch.Size([60, 6]), torch.Size([60, 1]))
+    """
+
+    dim = 6
+    _bounds = [(0.0, 1.0)] * 6
+    _hartmann = Hartmann(dim=6)

@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+from benchmarks.studies.families import FamilyProblem, UnitCubeFunction
+from benchmarks.studies.methods import RandomSearch
+from benchmarks.studies.run import Budget, run
+from botorch_transfer.test_functions import AlpineFamily, BraninFamily
+
+PROBLEM = FamilyProblem("branin", BraninFamily, num_sources=2, num_points=30)
+
+
+def test_a_seed_draws_target_and_sources():
+    one, same, other = (PROBLEM.instance(seed, None) for seed in (5, 5, 6))
+    x = torch.tensor([0.3, 0.7], dtype=torch.double)
+    assert one.evaluate(x) == same.evaluate(x) != other.evaluate(x)
+    assert one.key() == same.key() != other.key()
+    X = [data[0] for data in one.history.values()]
+    assert X[0].shape == (30, 2)
+    assert not torch.equal(*X)
+
+
+def test_history_can_be_smaller():
+    small = PROBLEM.instance(5, 4).history["source 0"]
+    assert small.X.shape == (4, 2)
+
+
+def test_values_are_the_negated_task_s_on_the_unit_cube():
+    function = UnitCubeFunction(BraninFamily())
+    corner = torch.tensor([[-5.0, 15.0]], dtype=torch.double)
+    value = function(torch.tensor([0.0, 1.0], dtype=torch.double))
+    assert value == pytest.approx(-float(BraninFamily()(corner)))
+
+
+def test_landmarks_surround_the_values():
+    problem = PROBLEM.instance(0, None)
+    assert problem.landmarks.worst < problem.landmarks.median < problem.best_known
+    values = problem.function.values(torch.rand(500, 2, dtype=torch.double))
+    assert values.max() <= problem.best_known + 1e-9
+    assert float((values > problem.landmarks.median).double().mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_methods_see_noise_and_regret_does_not():
+    record = run(PROBLEM, "random search", RandomSearch(), 3, Budget(40, initial=1))
+    differences = torch.tensor([e["observed"] - e["value"] for e in record["evaluations"]])
+    assert float(differences.std()) == pytest.approx(BraninFamily.study_noise_std, rel=0.4)
+    assert record["best_known"] >= max(e["value"] for e in record["evaluations"])
+
+
+def test_keys_tell_settings_apart():
+    keys = {
+        PROBLEM.key(),
+        FamilyProblem("other", BraninFamily, 2, 30).key(),
+        FamilyProblem("branin", AlpineFamily, 2, 30).key(),
+        FamilyProblem("branin", BraninFamily, 1, 30).key(),
+        FamilyProblem("branin", BraninFamily, 2, 31).key(),
+    }
+    assert len(keys) == 5

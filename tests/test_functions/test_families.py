@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from botorch.test_functions import Branin, Hartmann
+
+from botorch_transfer.test_functions import (
+    AlpineFamily,
+    BraninFamily,
+    ForresterFamily,
+    Hartmann3Family,
+    Hartmann6Family,
+)
+
+
+def test_alpine_formula():
+    x = -3.0
+    expected = x * math.sin(x + math.pi + 0.7) + 0.1 * x
+    value = AlpineFamily(s=0.7)(torch.tensor([[x]], dtype=torch.double))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    sloped = AlpineFamily(c=-0.5)(torch.tensor([[x]], dtype=torch.double))
+    assert sloped.item() == pytest.approx(x * math.sin(x + math.pi) - 0.5 * x, rel=1e-12)
+
+
+def test_alpine_a_dense_grid_has_nothing_better():
+    grid = torch.linspace(-10, 10, 40_001, dtype=torch.double).unsqueeze(-1)
+    for task in (AlpineFamily(), *AlpineFamily.sample(5, seed=0)):
+        values = task(grid)
+        assert task.optimal_value <= values.min() + 1e-9
+        assert task.optimal_value == pytest.approx(float(values.min()), abs=1e-4)
+        place = float(grid[values.argmin()])
+        assert task.optimizers.tolist() == [[pytest.approx(place, abs=1e-3)]]
+
+
+def test_alpine_the_target_has_one_global_and_three_local_minima():
+    values = AlpineFamily()(torch.linspace(-10, 10, 4001, dtype=torch.double).unsqueeze(-1))
+    inner = (values[1:-1] < values[:-2]) & (values[1:-1] < values[2:])
+    assert int(inner.sum()) == 4
+
+
+def test_alpine_samples_are_the_five_sources_in_random_order():
+    shifts = [task.s for task in AlpineFamily.sample(5, seed=0)]
+    assert sorted(shifts) == pytest.approx([k * math.pi / 12 for k in range(1, 6)])
+    assert shifts[:2] == [task.s for task in AlpineFamily.sample(2, seed=0)]
+    assert {AlpineFamily.sample(1, seed=seed)[0].s for seed in range(30)} == set(shifts)
+    with pytest.raises(ValueError, match="has 5 source tasks, not 6"):
+        AlpineFamily.sample(6, seed=0)
+
+
+def test_alpine_problems_have_the_papers_target():
+    target, sources = AlpineFamily.sample_problem(5, seed=0, noise_std=0.1)
+    assert target.s == 0
+    assert target.noise_std == 0.1
+    assert list(sources) == [f"shift {k} pi/12" for k in range(1, 6)]
+    assert [task.s for task in sources.values()] == list(AlpineFamily.SHIFTS)
+    _, few = AlpineFamily.sample_problem(2, seed=3)
+    assert len(few) == 2
+    assert list(few) == sorted(few)
+
+
+def test_branin_defaults_are_the_original_function():
+    original = Branin()
+    task = BraninFamily()
+    assert torch.equal(task.bounds, original.bounds)
+    X = original.bounds[0] + 15 * torch.rand(50, 2, dtype=torch.double)
+    torch.testing.assert_close(task(X), original(X), rtol=1e-6, atol=1e-6)
+    assert task.optimal_value == pytest.approx(original.optimal_value, abs=1e-5)
+
+
+def test_branin_formula():
+    task = BraninFamily(a=0.7, b=0.12, c=1.3, r=5.5, s=9.0, t=0.04)
+    x1, x2 = 2.0, 3.0
+    expected = 0.7 * (x2 - 0.12 * 4 + 1.3 * 2 - 5.5) ** 2 + 9 * 0.96 * math.cos(2.0) + 9
+    value = task(torch.tensor([x1, x2], dtype=torch.double))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_branin_parameters_are_in_the_papers_ranges():
+    ranges = {
+        "a": (0.5, 1.5),
+        "b": (0.1, 0.15),
+        "c": (1.0, 2.0),
+        "r": (5.0, 7.0),
+        "s": (8.0, 12.0),
+        "t": (0.03, 0.05),
+    }
+    tasks = BraninFamily.sample(200, seed=0)
+    for name, (low, high) in ranges.items():
+        values = torch.tensor([getattr(task, name) for task in tasks])
+        assert low <= values.min() < low + 0.05 * (high - low)
+        assert high >= values.max() > high - 0.05 * (high - low)
+
+
+def test_branin_the_basins_are_equally_deep_within_the_box():
+    counts = set()
+    for task in BraninFamily.sample(12, seed=1):
+        assert task.optimal_value == pytest.approx(task.s * task.t, rel=1e-9)
+        x1 = math.pi * torch.tensor([-1.0, 1.0, 3.0], dtype=torch.double)
+        x2 = task.b * x1.square() - task.c * x1 + task.r
+        inside = (x2 >= 0) & (x2 <= 15)
+        found = task.optimizers[task.optimizers[:, 0].argsort()]
+        expected = torch.stack([x1, x2], dim=-1)[inside]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+        counts.add(int(inside.sum()))
+    assert len(counts) > 1
+
+
+def test_forrester_formula():
+    x = 0.3
+    expected = 2 * (6 * x - 2) ** 2 * math.sin(12 * x - 4) - 3 * (x - 0.5) - 1.5
+    value = ForresterFamily(a=2.0, b=-3.0, c=1.5)(torch.tensor([[x]], dtype=torch.double))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_forrester_the_original_has_its_known_optimum_and_inflection():
+    task = ForresterFamily()
+    assert task.optimal_value == pytest.approx(-6.02074, abs=1e-5)
+    assert task.optimizers.item() == pytest.approx(0.75725, abs=1e-5)
+    x = torch.tensor([[1 / 3]], dtype=torch.double, requires_grad=True)
+    (gradient,) = torch.autograd.grad(task(x), x)
+    assert gradient.item() == pytest.approx(0.0, abs=1e-10)
+
+
+def test_forrester_a_dense_grid_has_nothing_better():
+    grid = torch.linspace(0, 1, 20_001, dtype=torch.double).unsqueeze(-1)
+    places = []
+    for task in ForresterFamily.sample(8, seed=1):
+        values = task(grid)
+        assert task.optimal_value <= values.min() + 1e-9
+        assert task.optimal_value == pytest.approx(float(values.min()), abs=1e-4)
+        places.append(task.optimizers[0].item())
+    assert min(places) < 0.2
+    assert max(places) > 0.7
+
+
+def test_forrester_parameters_are_in_the_papers_ranges():
+    tasks = ForresterFamily.sample(200, seed=0)
+    for name, (low, high) in {"a": (0.2, 3.0), "b": (-5.0, 15.0), "c": (-5.0, 5.0)}.items():
+        values = torch.tensor([getattr(task, name) for task in tasks])
+        assert low <= values.min() < low + 0.05 * (high - low)
+        assert high >= values.max() > high - 0.05 * (high - low)
+
+
+HARTMANN = {3: Hartmann3Family, 6: Hartmann6Family}
+
+
+@pytest.mark.parametrize("dim", HARTMANN)
+def test_hartmann_defaults_are_the_original_function(dim):
+    task, original = HARTMANN[dim](), Hartmann(dim=dim)
+    X = torch.rand(50, dim, dtype=torch.double)
+    torch.testing.assert_close(task(X), original(X), rtol=1e-6, atol=1e-6)
+    assert task.optimal_value == pytest.approx(original.optimal_value, abs=1e-5)
+    torch.testing.assert_close(task.optimizers, original.optimizers, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", HARTMANN)
+def test_hartmann_each_weight_scales_its_bump(dim):
+    X = torch.rand(20, dim, dtype=torch.double)
+    bumps = torch.stack([HARTMANN[dim](*row)(X) for row in torch.eye(4).tolist()])
+    weights = [1.01, 1.19, 2.9, 3.3]
+    expected = torch.tensor(weights, dtype=torch.double) @ bumps
+    torch.testing.assert_close(HARTMANN[dim](*weights)(X), expected)
+    assert (bumps < 0).all()
+
+
+@pytest.mark.parametrize("family", HARTMANN.values())
+def test_hartmann_parameters_are_in_the_papers_ranges(family):
+    alphas = torch.tensor([task.alpha for task in family.sample(200, seed=0)])
+    low, high = torch.tensor([1.0, 1.18, 2.8, 3.2]), torch.tensor([1.02, 1.2, 3.0, 3.4])
+    share = (alphas - low) / (high - low)
+    assert share.min() >= 0
+    assert share.max() <= 1
+    assert (share.amin(0) < 0.05).all()
+    assert (share.amax(0) > 0.95).all()
+
+
+def test_hartmann_six_dimensions_have_the_optimum_in_one_of_two_places():
+    tasks = [Hartmann6Family(1.01, 1.19, *weights) for weights in [(3.0, 3.2), (2.8, 3.4)]]
+    places = torch.cat([task.optimizers for task in tasks])
+    centers = Hartmann6Family._hartmann.P.double() / 10_000
+    nearest = torch.cdist(places, centers).argmin(dim=-1)
+    assert nearest.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("dim", HARTMANN)
+def test_hartmann_single_precision(dim):
+    task = HARTMANN[dim](dtype=torch.float)
+    assert task(torch.rand(4, dim)).dtype == torch.float
