@@ -10,15 +10,18 @@ with a penalty on changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.nn import Module
 
@@ -26,6 +29,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_target
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.paths import RescaledPath
 from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
@@ -63,9 +67,13 @@ class PretrainedGP(ModularTransferGP):
         finetune: Whether a fit trains mean, kernel and noise further, network included, by the
             target's likelihood. It starts at the pre-trained values, and a Gaussian penalty holds
             it to them: without it, a network would overfit and leave no variance.
+        unbiased: Whether to multiply the posterior covariance, noise included, by
+            ``N / (N - 1 - n)`` for ``N`` source tasks, which makes it an unbiased estimate where
+            all tasks were fully observed at the same inputs (Theorem 5).
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or not the prior's, or if ``unbiased`` has
+            no more than ``n + 1`` source tasks.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -94,6 +102,7 @@ class PretrainedGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
         finetune: bool = False,
+        unbiased: bool = False,
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         pretrained = resolve_prior(PretrainedPrior, prior, input_transform)
@@ -119,6 +128,7 @@ class PretrainedGP(ModularTransferGP):
             task_feature=task_feature,
         )
         self.finetune = finetune
+        self.unbiased = unbiased
         self._residual_path = None if covar_module is None else "kernels.0"
         if finetune:
             # Known noise, or a likelihood of the user's own, was not pre-trained.
@@ -129,6 +139,7 @@ class PretrainedGP(ModularTransferGP):
                 for name, fit in pretrained.trainable.items()
                 if fit and (fit_noise or not name.startswith("likelihood."))
             ]
+        self._covariance_factor(self.num_target_points)
 
     @property
     def pretrained_covar_module(self) -> Kernel:
@@ -153,6 +164,64 @@ class PretrainedGP(ModularTransferGP):
             batch_shape = squares.shape[: squares.dim() - pretrained.dim()]
             terms.append(-0.5 * squares.reshape(*batch_shape, -1).sum(dim=-1))
         return torch.stack(terms).sum(dim=0)
+
+    def _covariance_factor(self, num_points: int) -> float:
+        """The factor of the posterior covariance given ``num_points`` target points."""
+        if not self.unbiased:
+            return 1.0
+        num_tasks = self.prior.num_tasks
+        if num_tasks <= num_points + 1:
+            raise ValueError(
+                f"An unbiased covariance given {num_points} target points needs more than "
+                f"{num_points + 1} source tasks, but the prior has {num_tasks}: leave out "
+                "unbiased=True."
+            )
+        return num_tasks / (num_tasks - 1 - num_points)
+
+    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        mvn = self.exact_gp(X, **kwargs)
+        if not self.unbiased:
+            return mvn
+        factor = self._covariance_factor(self.num_target_points)
+        # Dense, because noisy acquisitions select wrong entries of a scaled lazy covariance.
+        return MultivariateNormal(mvn.mean, to_linear_operator(mvn.covariance_matrix * factor))
+
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        noisy = super()._apply_noise(X, mvn, observation_noise)
+        # The model's own noise is an estimate, too; noise that the caller knows is not.
+        if observation_noise is False or isinstance(observation_noise, Tensor) or not self.unbiased:
+            return noisy
+        factor = self._covariance_factor(self.num_target_points)
+        added = noisy.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1) - mvn.variance
+        covariance = noisy.lazy_covariance_matrix.add_diagonal((factor - 1) * added)
+        return MultivariateNormal(noisy.mean, covariance)
+
+    @property
+    def _predicts_otherwise(self) -> bool:
+        return self.unbiased
+
+    def posterior_paths(
+        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+    ) -> SamplePath:
+        """Draws from the posterior; those of an unbiased model are scaled about the mean.
+
+        Args:
+            prior_sampler: Draws from the model's prior.
+            sample_shape: The shape of the draws.
+            **kwargs: Handed to BoTorch.
+
+        Returns:
+            Paths over the user's inputs, in the user's units.
+        """
+        path = super().posterior_paths(prior_sampler, sample_shape, **kwargs)
+        return RescaledPath(path, self) if self.unbiased else path
+
+    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        mean, variance, noise = super()._leave_one_out()
+        factor = self._covariance_factor(self.num_target_points - 1)
+        return mean, variance * factor, noise * factor
 
 
 def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:

@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 CHUNK_ELEMENTS = 2**21
 """Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
 
-MAX_GROUP_POINTS = 1000
-"""How many inputs of a group the EKL sees; larger groups are subsampled."""
-
 # --------------------------------------------------------------------------------------- EKL
 
 
@@ -154,7 +151,11 @@ class MatchingGroup(NamedTuple):
     rows: Tensor
 
 
-def find_matching_groups(inputs: Sequence[Tensor], tolerance: float = 1e-8) -> list[MatchingGroup]:
+def find_matching_groups(
+    inputs: Sequence[Tensor],
+    groups: Sequence[Sequence[int]] | None = None,
+    tolerance: float = 1e-8,
+) -> list[MatchingGroup]:
     """Finds the inputs that tasks share.
 
     Each input belongs to the group of all tasks that were evaluated there. A design that all tasks
@@ -163,6 +164,8 @@ def find_matching_groups(inputs: Sequence[Tensor], tolerance: float = 1e-8) -> l
 
     Args:
         inputs: Each task's ``n_i x d`` tensor of inputs.
+        groups: Sets of tasks, by number; the common inputs of each set are a group. By default the
+            groups are found.
         tolerance: Values of one input dimension count as equal if they differ by no more than
             this.
 
@@ -170,7 +173,8 @@ def find_matching_groups(inputs: Sequence[Tensor], tolerance: float = 1e-8) -> l
         The groups, each of two tasks or more, ordered by their tasks.
 
     Raises:
-        InputDataError: If no two tasks share an input.
+        InputDataError: If no two tasks share an input, or the tasks of a given group don't.
+        ValueError: If ``groups`` is empty.
 
     Example:
         >>> X = torch.rand(4, 2)
@@ -178,9 +182,13 @@ def find_matching_groups(inputs: Sequence[Tensor], tolerance: float = 1e-8) -> l
         >>> groups[0].tasks, groups[0].rows
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
+    if groups is not None and len(groups) == 0:
+        raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
     first_row = _first_rows(inputs, tolerance)
+    visited = first_row >= 0
+    found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
     matching = []
-    for tasks, points in _found_groups(first_row >= 0):
+    for tasks, points in found:
         rows = first_row[np.ix_(points, tasks)]
         rows = rows[np.argsort(rows[:, 0], kind="stable")]  # in the order of the first task
         index = torch.tensor(tasks, device=inputs[0].device)
@@ -215,6 +223,27 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
             "No two source tasks share an input, which the EKL needs: use objective='nll'."
         )
     return sorted((tasks, points) for tasks, points in points_of.items() if len(tasks) > 1)
+
+
+def _given_groups(
+    visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    found: list[tuple[Sequence[int], Sequence[int]]] = []
+    for number, members in enumerate(groups):
+        tasks = sorted({int(task) for task in members})
+        if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
+            raise InputDataError(
+                f"Group {number} is {list(members)}: name two source tasks or more, by numbers "
+                f"from 0 to {visited.shape[1] - 1}."
+            )
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist()
+        if not points:
+            raise InputDataError(
+                f"The tasks {list(members)} of group {number} share no input: leave the group out, "
+                "or use objective='nll'."
+            )
+        found.append((tasks, points))
+    return found
 
 
 # ------------------------------------------------------------------------------------ losses
@@ -362,7 +391,9 @@ class SourceLoss:
         batch_size: int | None = None,
         task_batch_size: int | None = None,
         seed: int = 0,
+        groups: Sequence[Sequence[int]] | None = None,
         tolerance: float = 1e-8,
+        max_points: int = 1000,
     ) -> SourceLoss:
         """Builds the loss of an objective.
 
@@ -373,7 +404,9 @@ class SourceLoss:
             batch_size: The number of points of a task in a sub-sample; all by default.
             task_batch_size: The number of tasks in a sub-sample; all by default.
             seed: The seed of the sub-samples.
+            groups: As for :func:`find_matching_groups`.
             tolerance: As for :func:`find_matching_groups`.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
 
         Returns:
             The loss.
@@ -392,10 +425,10 @@ class SourceLoss:
             return cls(task_nll, None)
         inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
         generator = torch.Generator().manual_seed(seed)
-        found = find_matching_groups(inputs, tolerance)
+        found = find_matching_groups(inputs, groups, tolerance)
         for number, group in enumerate(found):
-            if len(group.rows) > MAX_GROUP_POINTS:
-                kept = torch.randperm(len(group.rows), generator=generator)[:MAX_GROUP_POINTS]
+            if len(group.rows) > max_points:
+                kept = torch.randperm(len(group.rows), generator=generator)[:max_points]
                 found[number] = group._replace(rows=group.rows[kept.sort().values])
         return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
 

@@ -264,6 +264,9 @@ class PretrainedPrior(TransferPrior):
         outcome_scale: OutcomeScale = "pooled",
         input_transform: InputTransform | None = None,
         validation_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+        tolerance: float | None = None,
+        max_points: int = 1000,
         hold_out: float | None = None,
         **options: Any,
     ) -> Self:
@@ -275,9 +278,9 @@ class PretrainedPrior(TransferPrior):
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
-                inputs, up to 1e-8 (1e-6 in single precision); or ``"nll+ekl"``. The EKL of ``N``
-                tasks compares at most ``N - 1`` directions. With fewer tasks than inputs it leaves
-                most of the GP undetermined: use one of the others then.
+                inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
+                directions. With fewer tasks than inputs it leaves most of the GP undetermined: use
+                one of the others then.
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: How to standardize the outcomes: all tasks together (``"pooled"``), so
                 that a task's level counts; each task by itself (``"per_task"``), if levels and
@@ -287,10 +290,15 @@ class PretrainedPrior(TransferPrior):
                 ``Normalize(d, bounds=...)``.
             validation_data: Further tasks. Pre-training keeps the parameters with the lowest NLL
                 of these tasks, and stops early once it no longer falls.
+            groups: For the EKL, sets of tasks, by number; the common inputs of each set are a
+                group. By default all matching inputs are found.
+            tolerance: Values of one input count as equal if they differ by no more than this; 1e-8
+                by default, 1e-6 in single precision.
+            max_points: The largest number of inputs of a group; larger groups are subsampled.
             hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
                 run, which finds the number of steps with their lowest NLL; a second run takes as
                 many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
-                Not together with ``validation_data``.
+                Not together with ``validation_data`` or ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
@@ -314,10 +322,12 @@ class PretrainedPrior(TransferPrior):
             2
         """
         chosen = PretrainingOptions(**options)
+        if max_points < 1:
+            raise ValueError(f"max_points={max_points} must be positive.")
         datasets = self._checked(source_data)
         transform = frozen_input_transform(input_transform, datasets)
-        # In the data's precision, as they are converted.
-        tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
+        if tolerance is None:  # in the data's precision, as they are converted
+            tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
         mean, std = outcome_scales(tasks, outcome_scale)
@@ -327,8 +337,8 @@ class PretrainedPrior(TransferPrior):
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
         validation = None
-        if hold_out is not None and validation_data is not None:
-            raise ValueError("hold_out chooses tasks to validate: leave out validation_data.")
+        if hold_out is not None and (validation_data is not None or groups is not None):
+            raise ValueError("hold_out chooses tasks: leave out validation_data and groups.")
         if validation_data is not None:
             further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
             # All source tasks have one scale, unless each has its own.
@@ -340,7 +350,9 @@ class PretrainedPrior(TransferPrior):
             parts.state_dict(),
             structure(parts),
             self.trainable,
+            groups,
             tolerance,
+            max_points,
             None if validation is None else validation.tasks,
             hold_out,
             chosen,
@@ -348,7 +360,9 @@ class PretrainedPrior(TransferPrior):
 
         def loss(tasks: PaddedTasks) -> SourceLoss:
             samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
-            return SourceLoss.of(tasks, objective, nll_weight, *samples, tolerance)
+            return SourceLoss.of(
+                tasks, objective, nll_weight, *samples, groups, tolerance, max_points
+            )
 
         if hold_out is None:
             curve = GradientFit(parts, loss(tasks), validation, chosen, key).run()

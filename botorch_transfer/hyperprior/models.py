@@ -172,6 +172,7 @@ class HyperpriorGP(ModularTransferGP):
     ) -> None:
         check_target(train_X, train_Y, train_Yvar, None, task_feature)
         hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
+        hyperprior.check_density()
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
             dim = train_X.shape[-1] - (task_feature is not None)

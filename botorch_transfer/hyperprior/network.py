@@ -21,6 +21,7 @@ from gpytorch.priors import GammaPrior
 from torch import Tensor
 from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
+from torch.nn.functional import softplus
 
 from botorch_transfer.gp.optimize import FlatParameters, adam_steps
 from botorch_transfer.gp.state import freeze
@@ -37,6 +38,8 @@ class ContextNetwork(Module):
         contexts: An ``n x s`` tensor: the contexts of the training data.
         base: A tensor of two: the shape and rate that the outputs are relative to.
         hidden: The widths of the hidden layers, which end in tanh.
+        bounded_head: Whether to end in tanh and softplus as the authors' program does. This
+            confines shape and rate to (0.31, 1.31), whatever ``base`` is.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -52,7 +55,13 @@ class ContextNetwork(Module):
     upper: Tensor
     base: Tensor
 
-    def __init__(self, contexts: Tensor, base: Tensor, hidden: Sequence[int] = (16, 16)) -> None:
+    def __init__(
+        self,
+        contexts: Tensor,
+        base: Tensor,
+        hidden: Sequence[int] = (16, 16),
+        bounded_head: bool = False,
+    ) -> None:
         super().__init__()
         contexts = contexts.detach()
         std = contexts.std(dim=0, correction=0)
@@ -62,7 +71,7 @@ class ContextNetwork(Module):
         self.register_buffer("lower", contexts.amin(dim=0))
         self.register_buffer("upper", contexts.amax(dim=0))
         self.register_buffer("base", base.detach().to(contexts).clone())
-        self.hidden = tuple(hidden)
+        self.hidden, self.bounded_head = tuple(hidden), bounded_head
         widths = [contexts.shape[-1], *hidden]
         layers = [part for pair in pairwise(widths) for part in (Linear(*pair), Tanh())]
         self.layers = Sequential(*layers, Linear(widths[-1], 2)).to(contexts)
@@ -83,6 +92,9 @@ class ContextNetwork(Module):
         """
         clipped = torch.maximum(torch.minimum(contexts, self.upper), self.lower)
         output = self.layers((clipped - self.offset) / self.scale)
+        if self.bounded_head:
+            shape, rate = softplus(torch.tanh(output)).unbind(dim=-1)
+            return shape, rate
         log_shape, log_mean = output.unbind(dim=-1)
         shape = self.base[0] * log_shape.exp()
         return shape, shape * self.base[1] / self.base[0] * (-log_mean).exp()
@@ -128,11 +140,13 @@ class NetworkOptions:
 
     Args:
         hidden: The widths of its hidden layers.
+        bounded_head: Whether to confine shape and rate to (0.31, 1.31) as the authors' program
+            does.
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
         weight_penalty: The factor of half the weights' sum of squares.
         shape_spread: The prior standard deviation of each context's log shape around the common
-            one. The paper's objective is ``weight_penalty=0,
+            one; without effect on a bounded head. The paper's objective is ``weight_penalty=0,
             shape_spread=math.inf``; it overfits few domains.
         seed: The seed of the initial weights.
 
@@ -145,6 +159,7 @@ class NetworkOptions:
     """
 
     hidden: tuple[int, ...] = (16, 16)
+    bounded_head: bool = False
     num_steps: int = 10_000
     learning_rate: float = 1e-3
     weight_penalty: float = 1.0
@@ -204,7 +219,7 @@ def network_objective(
     layers = [layer for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares
-    if math.isinf(options.shape_spread):
+    if network.bounded_head or math.isinf(options.shape_spread):
         return loss
     scaled = (shape / network.base[0]).log() / options.shape_spread
     return loss + 0.5 * (share * scaled.square()).sum()
@@ -233,7 +248,7 @@ def fit_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(options.seed)
-        network = ContextNetwork(context, base, options.hidden)
+        network = ContextNetwork(context, base, options.hidden, options.bounded_head)
     share = context_shares(context)
     flat = FlatParameters(network.parameters())
 

@@ -2,7 +2,8 @@
 
 Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
-``fit``, MPHD's network in ``network``.
+``fit``, MPHD's network in ``network``. A function at the end measures how well a hyperprior
+predicts whole tasks.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -15,6 +16,7 @@ Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -27,7 +29,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
-from botorch_transfer.data import Domain, default_context
+from botorch_transfer.data import Domain, SourceData, as_datasets, default_context
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
@@ -46,6 +48,7 @@ from botorch_transfer.hyperprior.fit import (
     DomainFitOptions,
     HyperparameterDraws,
     fit_domains,
+    log_likelihoods,
 )
 from botorch_transfer.hyperprior.network import (
     ContextGammaPrior,
@@ -57,7 +60,9 @@ from botorch_transfer.input_transforms import as_learned, fits_dim, shared_trans
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.prior import Saved, TransferPrior, with_prefix
 
-Kind = Literal["mphd", "universal"]
+Kind = Literal["mphd", "universal", "empirical"]
+
+_SHARED = ("constant", "outputscale", "noise")
 
 LEAST_NOISE = 1e-6
 """The lowest noise variance of a fit, relative to the signal's."""
@@ -78,7 +83,8 @@ class Hyperprior(TransferPrior):
 
     Args:
         kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
-            lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+).
+            lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+            ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
         kernel: The stationary kernel's name.
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
@@ -150,9 +156,10 @@ class Hyperprior(TransferPrior):
         Args:
             domains: The domains, each with its source tasks.
             kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
-                lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+).
+                lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
+                ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default that of
-                the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for HyperBO+.
+                the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for the others.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), which domains with different units need, or to use them as they
                 are (``"raw"``), as the papers do.
@@ -329,6 +336,7 @@ class Hyperprior(TransferPrior):
 
         Raises:
             InputDataError: If the context is of another shape, or needed and not given.
+            ValueError: If the hyperprior is empirical.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -339,6 +347,7 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.gp_hyperparameters(dim=3).lengthscale.start
             0.5
         """
+        self.check_density()
         outputscale = self.hyperprior_of("outputscale")
         least = LEAST_NOISE * float(outputscale.mean)
         return GPHyperparameters(
@@ -346,6 +355,18 @@ class Hyperprior(TransferPrior):
             outputscale=learned_hyperparameter(outputscale),
             noise=learned_hyperparameter(self.hyperprior_of("noise"), least),
         )
+
+    def check_density(self) -> None:
+        """Refuses MAP for an empirical hyperprior, which has no density.
+
+        Raises:
+            ValueError: If the hyperprior is empirical.
+        """
+        if self.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "FullyBayesianHyperpriorGP, or fit one with kind='universal'."
+            )
 
     def sample(
         self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
@@ -359,7 +380,8 @@ class Hyperprior(TransferPrior):
             seed: The seed.
 
         Returns:
-            The draws, in double precision.
+            The draws, in double precision. A draw of an empirical hyperprior takes mean and
+            variances from one domain, and each lengthscale from any domain.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -371,14 +393,21 @@ class Hyperprior(TransferPrior):
         """
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            lengthscale = self.lengthscale_prior(dim, context).cpu().double()
-            draws = {
-                name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
-                for name in ("constant", "outputscale", "noise")
-            }
-            # MPHD's draws all lengthscales at once.
-            drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
-            draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))
+            if self.kind == "empirical":
+                estimates = self.estimates
+                domain = torch.randint(len(estimates.names), (num,))
+                inputs = torch.randint(len(estimates.lengthscale), (num, dim))
+                draws = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
+                draws["lengthscale"] = estimates.lengthscale.cpu()[inputs]
+            else:
+                lengthscale = self.lengthscale_prior(dim, context).cpu().double()
+                draws = {
+                    name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
+                    for name in _SHARED
+                }
+                # MPHD's draws all lengthscales at once.
+                drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
+                draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))
         return HyperparameterDraws(**draws).to(self.constant_parameters.double())
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
@@ -437,7 +466,7 @@ class Hyperprior(TransferPrior):
             "families": self.families,
             "domain_names": self.domain_names,
             "default_contexts": self.default_contexts,
-            "network": network and {"hidden": network.hidden},
+            "network": network and {"hidden": network.hidden, "bounded_head": network.bounded_head},
         }
 
     @classmethod
@@ -527,3 +556,57 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
             "size, or none."
         )
     return list(domains)
+
+
+# -------------------------------------------------------------------- how well it predicts tasks
+
+
+def hierarchical_negative_log_likelihood(
+    hyperprior: Hyperprior,
+    tasks: Sequence[SourceData] | Mapping[str, SourceData],
+    context: Tensor | None = None,
+    num_samples: int = 500,
+    seed: int = 0,
+) -> Tensor:
+    r"""Estimates ``-log p(D)`` of whole tasks under a hyperprior: the papers' second metric.
+
+    Use it to compare hyperpriors on tasks that they were not learned from; lower is better. The
+    estimate is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
+    [Fan2022hyperboplus]_ without its factor ``p(θ_q)``, which would count the hyperprior twice.
+
+    Args:
+        hyperprior: The hyperprior.
+        tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
+            unit cube), ``Y`` (``n x 1``) and optionally ``Yvar``; outcomes in the hyperprior's
+            units, that is standardized unless its ``outcome_scale`` is ``"raw"``.
+        context: A ``d x s`` tensor that describes the inputs.
+        num_samples: The number of draws, the same for all tasks.
+        seed: Their seed.
+
+    Returns:
+        A tensor with the value of each task, in double precision.
+
+    Raises:
+        InputDataError: If the tasks are unfit; the message names the task.
+        ValueError: If there are no draws.
+
+    Example:
+        >>> from gpytorch.priors import GammaPrior, NormalPrior
+        >>> positive = GammaPrior(2.0, 4.0)
+        >>> constant = NormalPrior(0.0, 1.0)
+        >>> hyperprior = Hyperprior.specified(constant, positive, positive, positive)
+        >>> X = torch.rand(10, 3, dtype=torch.double)
+        >>> task = (X, X.sum(-1, keepdim=True) - 1.5)
+        >>> hierarchical_negative_log_likelihood(hyperprior, [task]).shape
+        torch.Size([1])
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be positive.")
+    datasets = as_datasets(tasks)
+    draws = hyperprior.sample(num_samples, datasets[0].X.shape[-1], context, seed)
+    values = []
+    for data in datasets:
+        Yvar = None if data.Yvar is None else data.Yvar.squeeze(-1)
+        found = log_likelihoods(draws, data.X, data.Y.squeeze(-1), Yvar, hyperprior.kernel)
+        values.append(math.log(num_samples) - found.logsumexp(dim=0))
+    return torch.stack(values)

@@ -394,8 +394,10 @@ def test_what_cannot_be_held_out_is_refused():
         fit_held_out(hold_out=1.5)
     with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
         fit_held_out(MANY[:2], hold_out=0.2)
-    with pytest.raises(ValueError, match="leave out validation_data"):
+    with pytest.raises(ValueError, match="leave out validation_data and groups"):
         fit_held_out(hold_out=0.2, validation_data=MANY[:1])
+    with pytest.raises(ValueError, match="leave out validation_data and groups"):
+        fit_held_out(hold_out=0.2, objective="ekl", groups=[[0, 1]])
 
 
 # -------------------------------------------------------------------------------------- checkpoints

@@ -6,7 +6,11 @@ from copy import deepcopy
 
 import pytest
 import torch
+from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.cross_validation import loo_cv
+from botorch.exceptions.errors import UnsupportedError
+from botorch.optim import optimize_acqf
+from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
@@ -15,8 +19,8 @@ from botorch_transfer.hyperbo.model import standard_deviations
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import OFFSET, SCALE
-from tests.hyperbo.pretrained_models import FAMILY, PRESETS, TEST_X, build, fit, prior
-from tests.models.contract import assert_same_posterior
+from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
+from tests.models.contract import assert_same_posterior, bounds
 
 
 def naive_posterior(n, preset, noise=None):
@@ -181,21 +185,96 @@ def test_known_noise_has_no_penalty():
     fit(model)
 
 
+# ------------------------------------------------------------------------------------ unbiased
+
+
+@pytest.mark.parametrize("n", [0, 6])
+@pytest.mark.parametrize("observation_noise", [False, True])
+def test_unbiased_covariance(n, observation_noise):
+    model, biased = build(n, unbiased=True), build(n)
+    posterior = model.posterior(TEST_X, observation_noise=observation_noise)
+    expected = biased.posterior(TEST_X, observation_noise=observation_noise)
+    factor = NUM_TASKS / (NUM_TASKS - 1 - n)
+    torch.testing.assert_close(posterior.mean, expected.mean)
+    torch.testing.assert_close(
+        posterior.distribution.covariance_matrix, factor * expected.distribution.covariance_matrix
+    )
+    if n == 0:
+        return
+    called = model(TEST_X)  # what entropy search looks at
+    own = biased(TEST_X)
+    torch.testing.assert_close(called.covariance_matrix, factor * own.covariance_matrix)
+
+
+def test_unbiased_with_known_noise():
+    X, Y = FAMILY.target(4)
+    noise = torch.full_like(Y, 0.7)
+    models = [PretrainedGP(X, Y, prior(), noise, unbiased=unbiased) for unbiased in (True, False)]
+    left, right = (model.posterior(TEST_X, observation_noise=True) for model in models)
+    factor = NUM_TASKS / (NUM_TASKS - 5)
+    torch.testing.assert_close(left.variance, factor * right.variance)
+
+
+@pytest.mark.parametrize("n", [NUM_TASKS - 1, NUM_TASKS])
+def test_too_few_tasks_are_refused(n):
+    with pytest.raises(ValueError, match=rf"more than {n + 1} source tasks, but the prior has 12"):
+        build(n, unbiased=True)
+    build(n)
+    build(NUM_TASKS - 2, unbiased=True)
+
+
+def test_unbiased_conditioning_counts_the_new_points():
+    model = build(3, unbiased=True)
+    X = FAMILY.inputs(2, seed=41)
+    model.posterior(X)
+    conditioned = model.condition_on_observations(X, FAMILY.value(X))
+    all_X, all_Y = (
+        torch.cat([FAMILY.target(3)[0], X]),
+        torch.cat([FAMILY.target(3)[1], FAMILY.value(X)]),
+    )
+    expected = PretrainedGP(all_X, all_Y, prior(), unbiased=True)
+    torch.testing.assert_close(conditioned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+    torch.testing.assert_close(
+        conditioned.posterior(TEST_X).variance, expected.posterior(TEST_X).variance
+    )
+    fantasies = build(0, unbiased=True).fantasize(X, SobolQMCNormalSampler(torch.Size([2]), seed=1))
+    assert fantasies.posterior(TEST_X).variance.shape == (2, 5, 1)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
 @pytest.mark.parametrize("known_noise", [False, True])
-def test_leave_one_out(known_noise):
+def test_leave_one_out(unbiased, known_noise):
     X, Y = FAMILY.target(6)
     noise = torch.full_like(Y, 0.4) if known_noise else None
-    model = PretrainedGP(X, Y, prior(), noise)
+    model = PretrainedGP(X, Y, prior(), noise, unbiased=unbiased)
     for observation_noise in (False, True):
         predictions = model.loo_posterior(observation_noise)
         for left_out in range(6):
             rows = torch.arange(6) != left_out
             own_noise = None if noise is None else noise[rows]
-            twin = PretrainedGP(X[rows], Y[rows], prior(), own_noise)
+            twin = PretrainedGP(X[rows], Y[rows], prior(), own_noise, unbiased=unbiased)
             expected = twin.posterior(X[left_out][None], observation_noise=observation_noise)
             torch.testing.assert_close(predictions.mean[left_out], expected.mean)
             torch.testing.assert_close(predictions.variance[left_out], expected.variance)
-    assert_same_posterior(loo_cv(model).posterior, model.loo_posterior())
+    if unbiased:
+        with pytest.raises(UnsupportedError, match=r"call its loo_posterior\(\)"):
+            loo_cv(model)
+    else:
+        assert_same_posterior(loo_cv(model).posterior, model.loo_posterior())
+
+
+def test_unbiased_acquisitions():
+    model = build(4, unbiased=True)
+    X, Y = FAMILY.target(4)
+    for acquisition in (
+        LogExpectedImprovement(model, best_f=Y.max()),
+        qLogNoisyExpectedImprovement(model, X, SobolQMCNormalSampler(torch.Size([16]), seed=0)),
+    ):
+        candidate, value = optimize_acqf(
+            acquisition, bounds(), 1, num_restarts=2, raw_samples=8, options={"maxiter": 4}
+        )
+        assert candidate.isfinite().all()
+        assert value.isfinite()
 
 
 def test_units_of_the_transferred_prior():

@@ -254,6 +254,28 @@ def test_repeated_inputs_count_once_with_their_first_row():
     assert group.rows.tolist() == [[0, 2], [3, 0]]
 
 
+def test_given_groups_may_overlap():
+    A, B = inputs(4), inputs(3, seed=1)
+    tasks = [torch.cat([A, B]), A, torch.cat([B, A])]
+    pair, triple = find_matching_groups(tasks, groups=[[0, 2], [0, 1, 2]])
+    assert len(pair.rows) == 7
+    assert len(triple.rows) == 4
+    for group in (pair, triple):
+        assert_matching(group, tasks)
+
+
+@pytest.mark.parametrize("members", [[0], [0, 0], [0, 5], [-1, 0]])
+def test_unfit_groups_are_refused(members):
+    with pytest.raises(InputDataError, match="two source tasks or more"):
+        find_matching_groups([inputs(3), inputs(3)], groups=[members])
+
+
+def test_a_group_without_common_inputs_is_refused():
+    tasks = [inputs(3), inputs(3), inputs(3, seed=1)]
+    with pytest.raises(InputDataError, match="share no input"):
+        find_matching_groups(tasks, groups=[[0, 1], [0, 2]])
+
+
 FAMILY = ShiftedSines()
 
 
@@ -342,18 +364,16 @@ def test_both_objectives_at_once():
     torch.testing.assert_close(losses["nll+ekl"], losses["ekl"] + 0.3 * losses["nll"])
 
 
-def test_huge_groups_are_thinned(monkeypatch):
-    monkeypatch.setattr(objectives, "MAX_GROUP_POINTS", 20)
+def test_huge_groups_are_thinned():
     X = FAMILY.inputs(50)
     tasks = prepare(as_datasets([(X, FAMILY.value(X)), (X.flip(0), FAMILY.value(X, 0.3).flip(0))]))
-    thin = SourceLoss.of(tasks, "ekl", seed=3).group_ekl.X[0]
+    thin = SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
     rows = (thin.unsqueeze(1) == X).all(dim=-1).nonzero()[:, 1]
     assert len(rows) == 20
     assert (rows.diff() > 0).all()
-    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3).group_ekl.X[0], thin)
-    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4).group_ekl.X[0], thin)
-    monkeypatch.setattr(objectives, "MAX_GROUP_POINTS", 50)
-    assert torch.equal(SourceLoss.of(tasks, "ekl").group_ekl.X[0], X)
+    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
+    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
+    assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e6])

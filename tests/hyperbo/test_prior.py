@@ -105,6 +105,8 @@ def test_unfit_data_are_refused():
         PRESETS["hyperbo"]().fit([])
     with pytest.raises(InputDataError, match="objective='nll'"):
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl")
+    with pytest.raises(InputDataError, match="share no input"):
+        PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl", groups=[[0, 1]])
 
 
 def test_bounds_of_inputs_are_learned_from_the_sources():
@@ -199,6 +201,17 @@ def test_raw_inputs_without_a_transform_are_told():
     X = FAMILY.inputs(8)
     with pytest.warns(InputDataWarning, match="source tasks are not contained in the unit cube"):
         PretrainedPrior.stationary(2).fit([(300 * X, X[:, :1])], steps=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"max_points": 0}, "max_points=0"), ({"groups": []}, "groups is empty")],
+)
+def test_impossible_options_are_refused(change, message):
+    X = FAMILY.inputs(8)
+    history = [(X, X[:, :1]), (X, X[:, 1:])]
+    with pytest.raises(ValueError, match=message):
+        PretrainedPrior.stationary(2).fit(history, "ekl", steps=1, **change)
 
 
 def test_a_prior_in_single_precision_can_be_trained():

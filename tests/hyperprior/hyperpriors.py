@@ -9,7 +9,7 @@ from botorch_transfer.pretraining import Hyperprior, NetworkOptions
 from tests.hyperprior.domains import draw_domains
 
 QUICK = {"num_restarts": 0, "network": NetworkOptions(num_steps=20, learning_rate=0.1)}
-KINDS = ("mphd", "universal")
+KINDS = ("mphd", "universal", "empirical")
 
 
 def fit(kind="universal", domains=None, **options) -> Hyperprior:

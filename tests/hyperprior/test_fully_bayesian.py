@@ -40,7 +40,7 @@ from botorch_transfer.hyperprior.models import (
 )
 from botorch_transfer.pretraining import NetworkOptions
 from tests.families import ShiftedSines
-from tests.hyperprior.domains import draw_domain
+from tests.hyperprior.domains import draw_domain, draw_domains
 from tests.members import TEST_X, build, data, hyperprior, member
 
 # -------------------------------------------------------------------------------- members, weights
@@ -140,6 +140,13 @@ def test_contexts_reach_the_members():
     lengthscale = [each.covar_module.base_kernel.lengthscale[:, 0] for each in (first, second)]
     assert lengthscale[0][:, 0].mean() < lengthscale[0][:, 1].mean()
     assert lengthscale[1][:, 1].mean() < lengthscale[1][:, 0].mean()
+
+
+def test_an_empirical_hyperprior():
+    learned = Hyperprior.fit(draw_domains(), kind="empirical", num_restarts=0)
+    X, Y = data(4)
+    model = FullyBayesianHyperpriorGP(X, Y, learned, num_samples=200, num_members=20)
+    assert torch.isin(model.covar_module.outputscale, learned.estimates.outputscale).any()
 
 
 # -------------------------------------------------------------------------- fits, states, units

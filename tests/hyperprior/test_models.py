@@ -238,6 +238,12 @@ def test_float32_leaves_the_hyperprior_as_it_is(mphd):
 # ------------------------------------------------------------------------------------------ refused
 
 
+def test_an_empirical_hyperprior_is_refused():
+    empirical = Hyperprior.fit(draw_domains(), kind="empirical", num_restarts=0)
+    with pytest.raises(ValueError, match="no density to maximize"):
+        HyperpriorGP(*data(3, 2), empirical)
+
+
 def test_a_context_of_another_target_is_refused(mphd):
     with pytest.raises(InputDataError, match="the target has 3 inputs"):
         HyperpriorGP(*data(3, 3), mphd, context=default_context(2))

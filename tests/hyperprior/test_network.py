@@ -52,6 +52,15 @@ def test_outputs_are_shape_and_mean():
     torch.testing.assert_close(shape / rate, 0.5 * torch.tensor(-3.0).double().exp().expand(3))
 
 
+def test_bounded_head_is_confined():
+    found = network(bounded_head=True)
+    for scale in (-1e3, 1e3):
+        found.layers[-1].bias.data.fill_(scale)
+        for part in found(CONTEXTS):
+            assert (part > 0.31).all()
+            assert (part < 1.32).all()
+
+
 def test_contexts_beyond_the_training_data_are_clipped():
     found = network()
     beyond = torch.tensor([[7.0, -3.0], [0.0, 99.0]], dtype=torch.double)
@@ -148,17 +157,19 @@ def objective(network, context=CONTEXT, lengthscale=LENGTHSCALE, options=PAPER):
     return network_objective(network, context, lengthscale, context_shares(context), options)
 
 
-def test_objective_equals_a_direct_evaluation():
+@pytest.mark.parametrize("bounded_head", [False, True])
+def test_objective_equals_a_direct_evaluation(bounded_head):
     context = CONTEXT[[0, 1, 1, 3]]
-    network = ContextNetwork(context, FITTED_BASE, hidden=(5,))
+    network = ContextNetwork(context, FITTED_BASE, hidden=(5,), bounded_head=bounded_head)
     options = NetworkOptions(weight_penalty=0.7, shape_spread=0.4)
     found = objective(network, context, options=options)
     shape, rate = network(context)
     expected = -torch.distributions.Gamma(shape, rate).log_prob(LENGTHSCALE).sum()
     weights = [network.layers[0].weight, network.layers[2].weight]
     expected = expected + 0.35 * sum(weight.square().sum() for weight in weights)
-    for alpha in shape[[0, 1, 3]]:  # once a context
-        expected = expected + 0.5 * ((alpha.log() - FITTED_BASE[0].log()) / 0.4) ** 2
+    if not bounded_head:
+        for alpha in shape[[0, 1, 3]]:  # once a context
+            expected = expected + 0.5 * ((alpha.log() - FITTED_BASE[0].log()) / 0.4) ** 2
     torch.testing.assert_close(found, expected)
     parameters = list(network.parameters())
     for left, right in zip(
@@ -169,8 +180,9 @@ def test_objective_equals_a_direct_evaluation():
         torch.testing.assert_close(left, right)
 
 
-def test_derivatives_in_the_network_are_those_of_differences():
-    network = ContextNetwork(CONTEXT, FITTED_BASE, hidden=(4,))
+@pytest.mark.parametrize("bounded_head", [False, True])
+def test_derivatives_in_the_network_are_those_of_differences(bounded_head):
+    network = ContextNetwork(CONTEXT, FITTED_BASE, hidden=(4,), bounded_head=bounded_head)
     parameters = dict(network.named_parameters())
 
     def loss(*values):

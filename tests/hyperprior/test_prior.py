@@ -37,7 +37,9 @@ def test_distributions_are_the_best_fits_of_the_estimates():
     torch.testing.assert_close(torch.stack([lengthscale.concentration, lengthscale.rate]), expected)
 
 
-@pytest.mark.parametrize(("kind", "kernel"), [("mphd", "matern52"), ("universal", "matern32")])
+@pytest.mark.parametrize(
+    ("kind", "kernel"), [("mphd", "matern52"), ("universal", "matern32"), ("empirical", "matern32")]
+)
 def test_kernels_are_the_papers(kind, kernel):
     assert fit(kind).kernel == kernel
     assert fit(kind, kernel="rbf").kernel == "rbf"
@@ -98,7 +100,7 @@ def test_a_shared_transform_is_inherited():
 def test_the_same_content_is_learned_once():
     first = Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0)
     assert Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0) is first
-    assert Hyperprior.fit_once(draw_domains(), kind="mphd", num_restarts=0) is not first
+    assert Hyperprior.fit_once(draw_domains(), kind="empirical", num_restarts=0) is not first
     data = draw_data([6, 8])
     alone = Hyperprior.fit_once(data)
     assert Hyperprior.fit_once(list(data.values())) is not alone
@@ -195,6 +197,8 @@ def test_contexts_of_the_domains_own():
 
 @pytest.mark.parametrize("context", [torch.zeros(3, 4), torch.zeros(4)])
 def test_contexts_of_another_target_are_refused(hyperprior, context):
+    if hyperprior.kind == "empirical":
+        pytest.skip("it has no distribution of lengthscales")
     with pytest.raises(InputDataError, match="the target has 4 inputs"):
         hyperprior.lengthscale_prior(4, context)
 
@@ -225,6 +229,16 @@ def test_draws_follow_contexts():
     prior = found.lengthscale_prior(2, default_context(2, [0]))
     draws = found.sample(20_000, 2, default_context(2, [0]))
     torch.testing.assert_close(draws.lengthscale.mean(dim=0), prior.mean, rtol=0.1, atol=0)
+
+
+def test_empirical_draws_are_estimates():
+    found = fit("empirical")
+    estimates, draws = found.estimates, found.sample(200, dim=4)
+    shared = torch.stack([draws.constant, draws.outputscale, draws.noise], dim=-1)
+    expected = torch.stack([estimates.constant, estimates.outputscale, estimates.noise], dim=-1)
+    assert (shared.unsqueeze(1) == expected).all(dim=-1).any(dim=-1).all()
+    assert torch.isin(draws.lengthscale, estimates.lengthscale).all()
+    assert len(draws.lengthscale.unique()) == 6
 
 
 def test_a_seed_decides(hyperprior):
@@ -262,7 +276,7 @@ def test_other_hyperpriors_are_saved_too(tmp_path):
     path = tmp_path / "hyperprior.safetensors"
     bounds = torch.tensor([[0.0, 0.0], [2.0, 3.0]], dtype=torch.double)
     raw = draw_domain([0.3, 0.4], input_transform=Normalize(2, bounds=bounds))
-    options = NetworkOptions(num_steps=3, hidden=(4,))
+    options = NetworkOptions(num_steps=3, hidden=(4,), bounded_head=True)
     for original in (specified(), fit("mphd", [raw, raw], network=options)):
         original.save(path)
         assert_equal_states(Hyperprior.load(path), original)

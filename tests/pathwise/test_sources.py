@@ -11,7 +11,7 @@ from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.gp.combine import TaskWeights
-from botorch_transfer.gp.paths import MIN_FEATURES, SourcePath
+from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
 from botorch_transfer.hierarchy.prior import Propagate
 from botorch_transfer.hyperbo.features import (
     FeatureKernel,
@@ -24,6 +24,7 @@ from tests.families import ShiftedSines
 from tests.gp.padded import KERNELS, condition, draw_tasks, points
 from tests.hierarchy.twin import SIZES, stack
 from tests.hyperbo import pretrained_models
+from tests.hyperbo.pretrained_models import NUM_TASKS
 from tests.joint.joint_models import MODELS, build
 from tests.pathwise.drawn_functions import assert_moments
 
@@ -131,7 +132,7 @@ def test_other_kernels():
 
 @pytest.mark.parametrize(
     ("preset", "options"),
-    [("ablr", {}), ("fsbo", {}), ("hyperbo", {}), ("stationary", {"residual": 1})],
+    [("ablr", {}), ("fsbo", {}), ("hyperbo", {"unbiased": True}), ("stationary", {"residual": 1})],
 )
 @pytest.mark.parametrize("n", [0, 4])
 @torch.no_grad()
@@ -173,9 +174,25 @@ def test_features_of_features(base):
     torch.testing.assert_close(features @ features.mT, expected, rtol=0, atol=0.1)
 
 
+@pytest.mark.parametrize("n", [0, 4])
+@torch.no_grad()
+def test_deviations_of_unbiased_draws(n):
+    """The draws of the same seed, without the factor, are nearer to the same mean."""
+    models = pretrained_models.build(n), pretrained_models.build(n, unbiased=True)
+    paths = []
+    for model in models:
+        torch.manual_seed(0)
+        paths.append(draw_matheron_paths(model, torch.Size([3])))
+    assert isinstance(paths[1], RescaledPath)
+    mean = models[0].posterior(pretrained_models.TEST_X).mean.squeeze(-1)
+    factor = (NUM_TASKS / (NUM_TASKS - 1 - n)) ** 0.5
+    exact, scaled = (path(pretrained_models.TEST_X) - mean for path in paths)
+    torch.testing.assert_close(scaled, factor * exact)
+
+
 @torch.no_grad()
 def test_paths_do_not_follow_the_model():
-    model = pretrained_models.build(4)
+    model = pretrained_models.build(4, unbiased=True)
     path = draw_matheron_paths(model, torch.Size([3]))
     before = path(pretrained_models.TEST_X)
     model.mean_module.bias.add_(1.0)
