@@ -418,6 +418,8 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
+        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that it is the source task's own
+            covariance whatever its weight.
         **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
@@ -427,10 +429,21 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
                 [1., 1.]], grad_fn=<...>)
     """
 
+    def __init__(
+        self,
+        data_kernels: Sequence[Kernel],
+        task_weights: TaskWeights,
+        normalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_kernels, task_weights, **kwargs)
+        self.normalize = normalize
+
     def task_factors(self) -> Tensor:
         """The factors ``F_ν``, a ``batch_shape x T x T x 2`` tensor."""
         weights = self.task_weights.weights
-        alone, shared = torch.ones_like(weights), weights.sqrt()
+        scale = 1 / (1 + weights) if self.normalize else torch.ones_like(weights)
+        alone, shared = scale.sqrt(), (weights * scale).sqrt()
         own = torch.stack([alone, shared], dim=-1)
         return self._factors(own, torch.stack([torch.zeros_like(alone), shared], dim=-1))
 

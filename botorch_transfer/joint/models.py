@@ -587,6 +587,10 @@ class WeightedSourceGP(_IndependentSourcesGP):
     with so few evaluations that target and sources are better fitted together; ``ScaMLGP`` is a
     faster, modular alternative.
 
+    Args:
+        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
+            covariance whatever its weight.
+
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
         ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
@@ -604,11 +608,35 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
     label = "WSGP"
 
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        prior: Sequence[SourceData] | Mapping[str, SourceData],
+        train_Yvar: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+        covar_modules: Sequence[Kernel] | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        task_feature: int | None = None,
+        normalize: bool = False,
+        max_bytes: float = MAX_JOINT_BYTES,
+        outcome_scale: OutcomeScale = "per_task",
+        hyperparameters: HyperparameterChoice = "cautious",
+        max_points: int | None = None,
+    ) -> None:
+        self._normalize = normalize
+        modules = (likelihood, covar_modules, outcome_transform, input_transform)
+        options = (task_feature, max_bytes, outcome_scale, hyperparameters)
+        super().__init__(
+            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
+        )
+
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
         weights = TaskWeights(num_tasks - 1, batch_shape)
-        return coregionalization.WeightedSourceKernel(data_kernels, weights)
+        return coregionalization.WeightedSourceKernel(data_kernels, weights, self._normalize)
 
 
 class JointScaMLGP(_IndependentSourcesGP):

@@ -21,6 +21,7 @@ MODELS = {
     "MTGP, rank 1": (LinearCoregionalizationGP, {"rank": 1}),
     "MTKGP": (IntrinsicCoregionalizationGP, {}),
     "WSGP": (WeightedSourceGP, {}),
+    "WSGP, normalized": (WeightedSourceGP, {"normalize": True}),
     "HGP": (JointHierarchicalGP, {}),
     "ScaML": (JointScaMLGP, {}),
 }

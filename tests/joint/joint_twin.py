@@ -55,7 +55,8 @@ def _element(model: Any, nu: int, i: int, j: int, t: int) -> Tensor | float:
         return {(nu, nu): 1.0, (nu, t): w, (t, nu): w, (t, t): w**2}.get((i, j), 0.0)
     assert isinstance(model, WeightedSourceGP)
     own = float(i == nu and j == nu)
-    return own + w * (float(i == nu) + float(i == t)) * (float(j == nu) + float(j == t))
+    value = own + w * (float(i == nu) + float(i == t)) * (float(j == nu) + float(j == t))
+    return value / (1 + w) if model.conditional.kernel.normalize else value
 
 
 @dataclass

@@ -130,6 +130,9 @@ def test_covariances_of_weighted_sources():
         ]
     )
     torch.testing.assert_close(build(WeightedSourceKernel).task_covariances(), expected)
+    scale = torch.tensor([1 / 1.5, 1 / 3, 1.0])[:, None, None]
+    normalized = build(WeightedSourceKernel, normalize=True)
+    torch.testing.assert_close(normalized.task_covariances(), expected * scale)
 
 
 def test_covariances_of_scaml():
