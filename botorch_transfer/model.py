@@ -849,6 +849,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             attempts, of_botorch = of_botorch.get("max_attempts"), {}
             num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
+        previous = self._before_fit(previous)
         if previous is not None:
             self.check_previous(previous)
             num_restarts = num_restarts or 0
@@ -866,6 +867,17 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 fit_from_starts(mll, num_restarts, seed or 0, further, **given)
         self._after_fit()
         return mll.eval()
+
+    def _before_fit(self, previous: TargetGP | None) -> TargetGP | None:
+        """Computes what follows from the data alone, as a choice of sources; nothing by default.
+
+        Args:
+            previous: An earlier model at whose hyperparameters the fit shall start.
+
+        Returns:
+            That model, or a copy whose hyperparameters have the shapes of this one's.
+        """
+        return previous
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -24,7 +24,6 @@ from botorch.utils.types import DEFAULT
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
@@ -43,6 +42,7 @@ from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import typical_rows
+from botorch_transfer.model import TargetGP
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -188,27 +188,18 @@ class ScaMLGP(SourcePosteriorGP):
     def _has_too_many_sources(self) -> bool:
         return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
+    def _before_fit(self, previous: TargetGP | None) -> TargetGP | None:
+        """Selects source tasks if there are too many.
 
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: As in :meth:`TargetGP.custom_fit`.
-            **kwargs: As there. The weights of a ``previous`` model are a start of the tasks that
-                both have selected.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
+        The weights of a ``previous`` model are a start of the tasks that both have selected.
         """
-        weights, previous = self.task_weights, kwargs.get("previous")
+        weights = self.task_weights
         if weights.raw_weights.requires_grad:
             self._select_sources()
         if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
-            kwargs["previous"] = previous = deepcopy(previous)
+            previous = deepcopy(previous)
             previous.task_weights.select(weights.tasks)
-        return super().custom_fit(mll, *args, **kwargs)
+        return previous
 
     def expand(self, T: Tensor) -> Expansion | None:
         """The residual kernel plus the weighted sum of the source posteriors."""
