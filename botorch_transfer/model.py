@@ -823,6 +823,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             attempts, of_botorch = of_botorch.get("max_attempts"), {}
             num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
+        self._before_fit()
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         given = dict(optimizer_kwargs or {})
         if "optimizer" not in of_botorch and self.max_fit_iterations is not None:
@@ -836,6 +837,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 fit_from_starts(mll, num_restarts, seed or 0, **given)
         self._after_fit()
         return mll.eval()
+
+    def _before_fit(self) -> None:
+        """Computes what follows from the data alone, as a choice of sources; nothing by default."""
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""

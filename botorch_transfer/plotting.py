@@ -184,7 +184,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     """
     _check_single(model)
     weighted = model.member_on_sources
-    if weighted is None:
+    if weighted is None or bool(weighted.weights.isnan().any()):
         raise ValueError(
             f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
             "plot_slice."

@@ -11,6 +11,7 @@ from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.means import ConstantMean
 
 import benchmarks.styles
 import botorch_transfer
@@ -101,9 +102,19 @@ def test_weights_in_an_average_are_its_members():
         assert widths == pytest.approx(sorted(weighted.weights.tolist()))
 
 
+class ConstantMeanGP(SourcePosteriorGP):
+    """A model on source GPs whose mean does not come from them."""
+
+    prior_class = SourceGPs
+
+    def _mean_and_kernel(self, prior, residual, batch_shape):
+        return ConstantMean(batch_shape=batch_shape), residual
+
+
 def test_models_without_weights_are_refused():
     for model_class, options in (
         (PopulationGP, {}),
+        (ConstantMeanGP, {}),
         (TransferGP, {"members": {"population": PopulationGP}}),
     ):
         with pytest.raises(ValueError, match=f"{model_class.__name__} has no weights of source"):

@@ -13,7 +13,7 @@ by how much better than no task it explains the target's outcomes.
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -22,7 +22,6 @@ from botorch.utils.types import DEFAULT
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
@@ -165,22 +164,10 @@ class ScaMLGP(SourcePosteriorGP):
     def _has_too_many_sources(self) -> bool:
         return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: As in :meth:`TargetGP.custom_fit`.
-            **kwargs: As there.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
+    def _before_fit(self) -> None:
+        """Selects source tasks if there are too many."""
         if self.task_weights.raw_weights.requires_grad:
             self._select_sources()
-        return super().custom_fit(mll, *args, **kwargs)
 
     def expand(self, T: Tensor) -> Expansion | None:
         """The residual kernel plus the weighted sum of the source posteriors."""
