@@ -6,6 +6,7 @@ Read this for what is accepted in a table besides plain numbers and text.
 from __future__ import annotations
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,22 +50,25 @@ def errors_in(place: str) -> Iterator[None]:
         raise InputDataError(f"{place}: {error}") from error
 
 
-def separator(path: Path) -> str:
-    r"""Finds what stands between the cells of a file: a comma, a semicolon or a tab.
+def style(path: Path) -> tuple[str, str]:
+    r"""Finds what stands between the cells of a file, and whether it begins as Excel saves UTF-8.
 
     Args:
         path: The file.
 
     Returns:
-        The sign that the line of column names has most often.
+        The sign that the line of column names has most often: a comma, a semicolon or a tab. And
+        the encoding.
 
     Example:
         >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n")
-        >>> separator(Path("runs.csv"))
-        ';'
+        >>> style(Path("runs.csv"))
+        (';', 'utf-8')
     """
-    with path.open(encoding="utf-8-sig") as file:
-        return max(",;\t", key=file.readline().count)
+    with path.open("rb") as file:
+        line = file.readline()
+    encoding = "utf-8-sig" if line.startswith(BOM_UTF8) else "utf-8"
+    return max(",;\t", key=line.decode(encoding).count), encoding
 
 
 def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
@@ -90,7 +94,7 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
         2     THF   1.5     80
     """
     try:
-        sep = separator(path)
+        sep, _ = style(path)
         frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)

@@ -44,7 +44,8 @@ MAX_CHOICES = 100
 """A column of text with more different values than this holds something else than choices."""
 
 MANY_EMPTY = 0.05
-"""If so large a share of a choice's cells is empty, an empty cell is a choice, too."""
+"""If so large a share of a choice's cells is empty, or half as many as the other choices have on
+average, an empty cell is a choice, too."""
 
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
@@ -98,7 +99,8 @@ def guess_space(
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
         empty = int(column.isna().sum())
-        if is_text(column) and condition is None and empty >= MANY_EMPTY * len(column):
+        many = min(MANY_EMPTY, 0.5 / max(column.nunique(), 1)) * len(column)
+        if is_text(column) and condition is None and empty >= many:
             filled = column.where(column.notna(), next(filter(is_none, column), "none"))
             guessed = _guess(filled)
             if isinstance(guessed, CategoricalParameter):

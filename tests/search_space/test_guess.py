@@ -111,3 +111,14 @@ def test_what_a_person_would_leave_out(caplog):
         "'Plate' says which run it was; 'rowID' says which run it was; 'started at' holds dates; "
         "'day' holds dates",
     ]
+
+
+def test_an_empty_cell_is_one_of_many_choices(caplog):
+    additives = np.array([*(f"additive {letter}" for letter in "abcdefghijklmnopqrstuvw"), None])
+    runs = pd.DataFrame({"additive": np.resize(additives, 480), "loss": 0.1})
+    assert runs["additive"].isna().mean() < 0.05
+    with caplog.at_level("INFO"):
+        assert guess_space(runs, ["loss"]).parameters[0].values[-1] == "none"
+    assert "empty in 20 of 480 rows: it has the choice 'none'" in caplog.text
+    runs["additive"] = runs["additive"].fillna("additive a").where(runs.index > 3)
+    assert "none" not in guess_space(runs, ["loss"]).parameters[0].values
