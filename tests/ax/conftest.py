@@ -34,6 +34,10 @@ FEW = {"num_restarts": 2, "raw_samples": 32}
 FAST = {**FEW, "options": {"maxiter": 10}}
 """Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
 
+BRIEF = {"num_restarts": 1, "raw_samples": 16}
+BRIEFEST = {**BRIEF, "options": {"maxiter": 3}}
+"""The same for tests that are about other things than how good a suggestion is."""
+
 FORMS = ["table", "file"]
 """How most tests give old runs. Tensors and old experiments become tables: one test says so."""
 
@@ -160,7 +164,7 @@ def make_client() -> Callable[..., Client]:
         if options:
             # One model is quicker than an average, and its choices are easier to foresee.
             kinds = {getattr(p, "parameter_type", None) for p in space or plain_space()}
-            quick = FAST if kinds == {"float"} else FEW
+            quick = BRIEFEST if kinds == {"float"} else BRIEF
             options = {"model": ScaMLGP, "optimizer_options": quick, **options}
             if DEVICE != "cpu":
                 options.setdefault("generator_options", {"torch_device": torch.device(DEVICE)})
