@@ -24,11 +24,13 @@ RESET = "get_ipython().run_line_magic('reset', '-f')"
 BRIEF = """import sys
 from botorch.acquisition.multi_objective import logei
 from botorch_transfer.ax.strategy import OPTIMIZER_OPTIONS
+from tests.brief import brief_optimization
 from tests.suggestion.brief_search import brief_search
 logei._load_attempted = True
-OPTIMIZER_OPTIONS.update(num_restarts=2, raw_samples=32, options={"maxiter": 10})
-sys.brief = brief_search()
-sys.brief.__enter__()"""
+OPTIMIZER_OPTIONS.update(num_restarts=2, raw_samples=32)
+sys.brief = brief_search(), brief_optimization()
+for brief in sys.brief:
+    brief.__enter__()"""
 
 
 def run(kernel: nbclient.NotebookClient, cells: list[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ax.api.configs import (
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.memo import content_key
-from botorch_transfer.model import TargetGP
+from tests.brief import brief_optimization
 from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
@@ -106,9 +106,10 @@ def bowls() -> pd.DataFrame:
 
 
 @pytest.fixture(autouse=True)
-def _fits_from_one_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def _brief_optimization() -> Iterator[None]:
     """These tests are about other things than how well the last parameter is fitted."""
-    monkeypatch.setattr(TargetGP, "num_restarts", 0)
+    with brief_optimization(max_iter=10):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -154,9 +154,7 @@ def test_all_acquisitions(name):
 
 
 @pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
-@variants(
-    "name", everywhere=["qKG", "JES"], representatives=["LogEI", "qLogNEI", "qMES", "GIBBON"]
-)
+@variants("name", everywhere=["qKG", "JES"], representatives=["LogEI", "qLogNEI", "qMES", "GIBBON"])
 def test_derivatives_of_acquisitions(case, name):
     acquisition = EVERYTHING[name](case.target(4))
     q = 4 if name == "qKG" else 1
