@@ -23,6 +23,7 @@ from botorch_transfer import CategoricalParameter, SearchSpace, suggest
 RESULTS = Path(__file__).parent / "results" / "descriptors"
 DESCRIBED, NAMES = "descriptors", "names"
 EVALUATIONS = 5
+TABLES = {name: pd.read_csv(RESULTS / f"{name}.csv") for name in ("Ligand", "Solvent")}
 
 
 def regrets(frame: pd.DataFrame, space: SearchSpace, target: str, seed: int) -> list[float]:
@@ -50,9 +51,6 @@ def regrets(frame: pd.DataFrame, space: SearchSpace, target: str, seed: int) -> 
     return ((y.max() - runs["y"].cummax()) / (y.max() - y.median())).tolist()
 
 
-TABLES = {name: pd.read_csv(RESULTS / f"{name}.csv") for name in ("Ligand", "Solvent")}
-
-
 def main() -> None:
     folder, seeds = Path(sys.argv[1]), int(sys.argv[2])
     table, file = read_shared("direct_arylation", folder), RESULTS / "runs.csv"
@@ -60,13 +58,13 @@ def main() -> None:
     described = [numbers.get(p.name, p) for p in table.space.parameters]
     spaces = {DESCRIBED: SearchSpace(described), NAMES: table.space}
     frame = table.frame[["task", *table.space.columns, "y"]].astype({"task": str})
-    keys, numbers = ["problem", "seed", "encoding"], list(map(str, range(1, EVALUATIONS + 1)))
-    columns = [*keys, *numbers]
-    done = pd.read_csv(file, dtype={"problem": str}) if file.exists() else pd.DataFrame(columns=columns)
+    keys = ["problem", "seed", "encoding"]
+    done = pd.DataFrame(columns=[*keys, *map(str, range(1, EVALUATIONS + 1))])
+    if file.exists():
+        done = pd.read_csv(file, dtype={"problem": str})
     for key in product(frame["task"].unique(), range(seeds), spaces):
         if key not in set(done[keys].itertuples(index=False, name=None)):
-            found = regrets(frame, spaces[key[2]], *key[:2])
-            done.loc[len(done)] = [*key, *found]
+            done.loc[len(done)] = [*key, *regrets(frame, spaces[key[2]], *key[:2])]
             done.round(4).to_csv(file, index=False)
     for n in ("1", str(EVALUATIONS)):
         values = done.pivot(index=keys[:2], columns=keys[2], values=n)

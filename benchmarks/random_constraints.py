@@ -107,13 +107,11 @@ def num_infeasible(seed: int, num_rows: int = 2) -> int:
 
 
 if __name__ == "__main__":
+    seeds = range(int(sys.argv[2]) if sys.argv[2:] else 0, int(sys.argv[1]))
     counts: dict[int, int] = {}
-    stop, start = map(int, [*sys.argv[1:], 0][:2])
-    for seed in range(start, stop):
+    for seed in seeds:
         counts[seed] = num_infeasible(seed)
-        if len(counts) % 25 == 0 or seed == stop - 1:
+        if len(counts) in (len(seeds), *range(0, len(seeds), 25)):
             bad = [seed for seed, count in counts.items() if count]
-            print(
-                f"{sum(counts.values())} infeasible rows in {len(counts)} problems {bad}",
-                flush=True,
-            )
+            number = f"{sum(counts.values())} infeasible rows"
+            print(f"{number} in {len(counts)} problems {bad}", flush=True)

@@ -300,8 +300,8 @@ def _choices(space: SearchSpace | None) -> list[str]:
 def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
 
-    Numbers without a step have six digits, or twelve where a constraint depends on them. A new table
-    has the separators of ``like``.
+    Numbers without a step have six digits, or twelve where a constraint depends on them. A new
+    table has the separators of ``like``.
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
