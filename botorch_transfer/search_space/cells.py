@@ -30,6 +30,10 @@ DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
 """The same with a comma for the point; what is before and after it."""
 
 
+MAX_SLIPS = 0.1
+"""The largest share of cells that may be something else in a column that is taken for numbers."""
+
+
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
     """Lets an error about a table's cells begin with which table it is.
@@ -129,7 +133,8 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     Args:
         frame: A table; it may lack the columns.
         columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns all of whose cells are such numbers, of one unit.
+        whole: Whether to read only columns of such numbers, all of one unit. In a few cells may be
+            something else, which counts as empty; the log says so.
 
     Returns:
         A table with the numbers.
@@ -149,7 +154,15 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             continue
         parts = frame[name].astype(str).str.extract(NUMBER)
         found, kinds = parts["number"].notna(), parts["unit"].dropna().drop_duplicates()
-        if kinds.empty or (whole and (len(kinds) > 1 or not found.equals(frame[name].notna()))):
+        slips = frame[name][:0]
+        if whole:
+            kinds = parts["unit"].mode()[:1]
+            found &= parts["unit"].isna() | parts["unit"].isin(kinds)
+            slips = frame[name][frame[name].notna() & ~found]
+            if len(slips) > MAX_SLIPS * found.sum():
+                continue
+            frame[name] = frame[name].where(found)
+        if kinds.empty and slips.empty:
             continue
         if len(kinds) > 1:
             raise InputDataError(
@@ -158,7 +171,10 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             )
         numbers = pd.to_numeric(parts["number"])
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
-        units.append(f"{name!r} in {kinds.iloc[0]}")
+        units += [f"{name!r} in {kind}" for kind in kinds]
+        if len(slips):
+            text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
+            logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame

@@ -122,3 +122,25 @@ def test_an_empty_cell_is_one_of_many_choices(caplog):
     assert "empty in 20 of 480 rows: it has the choice 'none'" in caplog.text
     runs["additive"] = runs["additive"].fillna("additive a").where(runs.index > 3)
     assert "none" not in guess_space(runs, ["loss"]).parameters[0].values
+
+
+def test_slips_of_a_log_are_told(caplog):
+    n, rng = 60, np.random.default_rng(0)
+    runs = pd.DataFrame({"baker": np.repeat(["Anna", "Ben"], n // 2)})
+    runs["bake"] = [f"{minutes} min" for minutes in rng.integers(25, 56, n)]
+    runs["proof"] = rng.uniform(4, 24, n).round(2).astype(str)
+    runs.loc[7, "bake"], runs.loc[9, ["bake", "proof"]] = "40 minutes", "?"
+    runs["notes"] = None
+    runs.loc[[3, 8], "notes"] = "burnt", "too wet"
+    with caplog.at_level("INFO"):
+        space = guess_space(runs, task="baker")
+    bake, proof = space.parameters
+    assert isinstance(bake, IntegerParameter)
+    assert isinstance(proof, FloatParameter)
+    slip = "is no such number in {} rows, as {!r} in row {}: correct it or empty the cell"
+    assert caplog.messages == [
+        "'bake' " + slip.format(2, "40 minutes", 7),
+        "'proof' " + slip.format(1, "?", 9),
+        "Read as numbers: 'bake' in min",
+        "No parameters: 'notes' hardly repeats",
+    ]
