@@ -58,7 +58,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.noise import AddedNoiseLikelihood, noise_variance
 from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.stationary import Stationary, evaluate
@@ -490,14 +490,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     def _strategy(self) -> Any:
         """What is known of the target's data: GPyTorch's, which conditioning extends."""
-        (train_X,) = self.train_inputs
         if isinstance(self.prediction_strategy, Fantasies):
             self.prediction_strategy = self.prediction_strategy.general(self)
             self.prediction_strategy.frozen = None
         if type(self.prediction_strategy) is not DefaultPredictionStrategy:
-            prior = cast(Any, self)._get_train_prior_distribution([train_X])
-            data = prior, self.train_targets, self.likelihood
-            self.prediction_strategy = DefaultPredictionStrategy([train_X], *data)
+            prior = cast(Any, self)._get_train_prior_distribution(self.train_inputs)
+            data = self.train_inputs, prior, self.train_targets, self.likelihood
+            self.prediction_strategy = DefaultPredictionStrategy(*data)
         return self.prediction_strategy
 
     def _closed_form(self, X: Tensor) -> FrozenPosterior | Fantasies | None:
@@ -587,9 +586,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             getattr(self, f"{kind}_transform", None) for kind in ("outcome", "input")
         )
         usual = isinstance(outcomes, Standardize | None)
-        if not usual or isinstance(outcomes, StratifiedStandardize):
-            return None
-        if getattr(inputs, "is_one_to_many", False):
+        usual = usual and not isinstance(outcomes, StratifiedStandardize)
+        if not usual or getattr(inputs, "is_one_to_many", False):
             return None
 
         def transform(x: Tensor) -> Tensor:
@@ -640,9 +638,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     def _noise_variance(self) -> Tensor:
         """The observation noise variances of the target's points, ``batch_shape x n``."""
-        (X,) = self.train_inputs
-        noise: Tensor = self.likelihood.noise_covar(shape=X.shape[:-1])
-        return noise.diagonal(dim1=-2, dim2=-1)
+        return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors, each one once.
@@ -671,12 +667,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Returns:
             A model with these points among its data.
         """
-        if isinstance(self.likelihood, AddedNoiseLikelihood):
-            kwargs.setdefault("noise", torch.zeros_like(targets))
         X, posterior = inputs[0] if isinstance(inputs, list) else inputs, None
+        if isinstance(self.likelihood, AddedNoiseLikelihood):  # the same in all fantasies
+            kwargs.setdefault("noise", targets.new_zeros(X.shape[:-1]))
         if self.eval().num_target_points > 0:
             posterior = self._frozen_data()
-            if posterior is None or X.dim() < 2 or targets.dim() + 1 - X.dim() not in (0, 1):
+            fits = targets.shape[-1:] == X.shape[-2:-1] and 0 <= targets.dim() + 1 - X.dim() <= 1
+            if posterior is None or not fits:
                 return super().get_fantasy_model(X, targets, **kwargs)
         batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
         likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)

@@ -26,13 +26,12 @@ from functools import cached_property
 from typing import Any, cast
 
 import torch
-from gpytorch.distributions import MultivariateNormal
-from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
+from botorch_transfer.gp.noise import noise_variance
 from botorch_transfer.gp.stationary import (
     FixedPoints,
     Stationary,
@@ -434,14 +433,13 @@ class Fantasies:
         return self.strategy.get_fantasy_strategy(*data, prior, **self.noise)
 
     @cached_property
+    @torch.enable_grad()  # a first evaluation without graph must not forget it
     def _solution(self) -> tuple[JointInputs, Tensor, Tensor]:
         """The further points, the Cholesky factor of their covariance, and their weights."""
         points = JointInputs(self.posterior.expansion, self.X.double())
-        covariance = to_linear_operator(points.covariance(points))
-        mvn = MultivariateNormal(points.columns[..., 0], covariance)
-        noisy = self.likelihood(mvn, [self.X], **self.noise)
-        root = psd_safe_cholesky(noisy.covariance_matrix)
-        residual = (self.Y.double() - mvn.mean).unsqueeze(-1)
+        noise = noise_variance(self.likelihood, self.X, **self.noise).detach().diag_embed()
+        root = psd_safe_cholesky(points.covariance(points) + noise)
+        residual = (self.Y.double() - points.columns[..., 0]).unsqueeze(-1)
         return points, root, torch.cholesky_solve(residual, root)
 
     def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:

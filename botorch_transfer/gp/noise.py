@@ -1,4 +1,4 @@
-"""Learned noise, to which the variances of single outcomes are added.
+"""Noise variances of any likelihood; learned noise, to which those of single outcomes are added.
 
 Read this for runs whose outcome is itself a prediction, such as those that were stopped early.
 """
@@ -6,10 +6,11 @@ Read this for runs whose outcome is itself a prediction, such as those that were
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.operators import DiagLinearOperator, LinearOperator
@@ -133,3 +134,23 @@ class _AddedNoise(HomoskedasticNoise):
 def added_variance(likelihood: Any) -> Tensor | float:
     """What a likelihood adds to the learned noise at the training points; zero if nothing."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
+
+
+def noise_variance(likelihood: Any, X: Tensor, **kwargs: Any) -> Tensor:
+    """Evaluates the noise variances of a Gaussian likelihood.
+
+    Args:
+        likelihood: The likelihood, of any noise: learned, known, both, or a function of the inputs.
+        X: A ``batch_shape x n x d`` tensor of inputs.
+        **kwargs: For the likelihood: ``noise``, the known noise variances of new points.
+
+    Returns:
+        A ``batch_shape x n`` tensor.
+
+    Example:
+        >>> noise_variance(AddedNoiseLikelihood(torch.tensor([0.0, 0.5])), torch.zeros(2, 3))
+        tensor([0.6932, 1.1932], grad_fn=<...>)
+    """
+    zero = X.new_zeros(X.shape[:-1])
+    noisy = likelihood(MultivariateNormal(zero, DiagLinearOperator(zero)), [X], **kwargs)
+    return cast(Tensor, noisy.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1))

@@ -329,7 +329,9 @@ class Elementwise:
     def of(
         cls, function: Callable[[Tensor], tuple[Hyperparameters, Tensor]], theta: Tensor
     ) -> Self | None:
-        """Finds out about a function by two evaluations near some parameters.
+        """Finds out about a function by two evaluations, near some parameters and near zero.
+
+        Constraints may be linear far from zero, as ``softplus`` is, and nowhere else.
 
         Args:
             function: Maps ``P x k`` parameters to hyperparameters, see
@@ -341,7 +343,7 @@ class Elementwise:
         """
         generator = torch.Generator().manual_seed(0)
         noise = torch.rand(2, theta.shape[-1], generator=generator, dtype=torch.double)
-        near = theta + 0.01 * noise.to(theta)
+        near = torch.cat([theta, torch.zeros_like(theta)]) + 0.01 * noise.to(theta)
         with torch.no_grad():
             values, of_priors = function(near)
         found = torch.cat([*(value.reshape(2, -1) for value in values.values()), of_priors], dim=-1)

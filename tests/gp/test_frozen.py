@@ -14,7 +14,11 @@ from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
 from botorch.models.utils import gpt_posterior_settings
 from botorch.settings import propagate_grads
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods.noise_models import HeteroskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
@@ -301,3 +305,47 @@ def test_means_alone_are_where_the_model_is(device) -> None:
     with skip_posterior_variances():
         covariance = model(FIXED.to(device)).lazy_covariance_matrix
     assert covariance.device.type == device
+
+
+def _learned_and_known() -> Any:
+    likelihood: Any = FixedNoiseGaussianLikelihood(
+        torch.full((6,), 0.01).double(), learn_additional_noise=True
+    ).double()
+    likelihood.second_noise = 0.5
+    return likelihood
+
+
+def _by_inputs() -> Any:
+    of_inputs = PlainGP(X, Y, None, *_modules()).eval()
+    return _GaussianLikelihoodBase(HeteroskedasticNoise(of_inputs))
+
+
+@pytest.mark.parametrize("make", [_learned_and_known, _by_inputs])
+def test_noise_of_any_likelihood(make) -> None:
+    model = PlainGP(X, Y, None, *_modules(), likelihood=make()).eval()
+    x = FIXED.clone().requires_grad_()
+    assert model._frozen_data() is not None
+    found, likelihood, kernel = model(x), model.likelihood, model.covar_module
+    K = likelihood(MultivariateNormal(X[:, 0], kernel(X)), [X]).covariance_matrix
+    cross = kernel(FIXED, X).to_dense()
+    covariance = kernel(FIXED).to_dense() - cross @ torch.linalg.solve(K, cross.mT)
+    torch.testing.assert_close(found.mean, cross @ torch.linalg.solve(K, model.train_targets))
+    torch.testing.assert_close(found.covariance_matrix, covariance)
+
+
+def test_fantasies_keep_their_graph_and_have_none_of_hyperparameters() -> None:
+    model = build("plain").eval()
+    x, y = FIXED[:1].clone().requires_grad_(), torch.ones(1).double().requires_grad_()
+    fantasies = model.get_fantasy_model(x, y)
+    with torch.no_grad():
+        fantasies(X)
+    assert all(part.any() for part in torch.autograd.grad(fantasies(X).mean.sum(), (x, y)))
+    fantasies = model.get_fantasy_model(FIXED[:1], y.detach())
+    for _ in range(2):
+        fantasies(X.clone().requires_grad_()).variance.sum().backward()
+    assert all(parameter.grad is None for parameter in fantasies.parameters())
+
+
+def test_fantasies_of_another_number_of_outcomes_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="mismatched"):
+        build("plain").get_fantasy_model(FIXED, torch.ones(1).double())

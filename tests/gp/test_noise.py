@@ -115,3 +115,14 @@ def test_a_very_uncertain_point_counts_for_nothing() -> None:
         model_class = getattr(models, kind)
         model = fit(model_class(X, outlier, SOURCES, likelihood=AddedNoiseLikelihood(certain)))
         assert model.posterior(NEW).mean.abs().max() < 50
+
+
+def test_fantasies_of_fantasies_have_the_learned_noise() -> None:
+    model = build().eval()
+    x, y, at = points(3, 1, 2, seed=4), points(4, 3, 1, seed=5), points(2, 2, seed=6)
+    together = model.get_fantasy_model(x, y)
+    together = together.get_fantasy_model(x.expand(4, 3, 1, 2) / 2, points(5, 4, 3, 1, seed=7))(at)
+    single = model.get_fantasy_model(x[2], y[1, 2])
+    single = single.get_fantasy_model(x[2] / 2, points(5, 4, 3, 1, seed=7)[3, 1, 2])(at)
+    torch.testing.assert_close(together.mean[3, 1, 2], single.mean)
+    torch.testing.assert_close(together.covariance_matrix[3, 1, 2], single.covariance_matrix)

@@ -134,9 +134,9 @@ def test_elementwise_hyperparameters_are_read_off_the_parameters() -> None:
     torch.testing.assert_close(found.places.argmax(dim=-1)[:4], torch.tensor([2, 0, 1, 0]))
     assert not found.places[4].any()
     for other in (torch.nn.functional.softplus, lambda theta: theta.sum(-1, keepdim=True)):
-        assert (
-            Elementwise.of(lambda theta, o=other: ({"scale": o(theta)}, theta), theta[:1]) is None
-        )
+        for start in (theta[:1], theta[:1] + 25):  # there softplus is linear
+            of_scale = partial(lambda theta, o: ({"scale": o(theta)}, theta), o=other)
+            assert Elementwise.of(of_scale, start) is None
 
 
 def _above(bound: float) -> GreaterThan:
