@@ -23,7 +23,6 @@ from botorch_transfer import CategoricalParameter, SearchSpace, suggest
 RESULTS = Path(__file__).parent / "results" / "descriptors"
 DESCRIBED, NAMES = "descriptors", "names"
 EVALUATIONS = 5
-TABLES = {name: pd.read_csv(RESULTS / f"{name}.csv") for name in ("Ligand", "Solvent")}
 
 
 def regrets(frame: pd.DataFrame, space: SearchSpace, target: str, seed: int) -> list[float]:
@@ -40,10 +39,9 @@ def regrets(frame: pd.DataFrame, space: SearchSpace, target: str, seed: int) -> 
     """
     rng, part = np.random.default_rng(seed // 4), seed % 4
     new = [np.array_split(rng.permutation(frame[name].unique()), 4)[part] for name in TABLES]
-    old = frame[frame["task"] != target]
-    old = old[~old["Ligand"].isin(new[0]) & ~old["Solvent"].isin(new[1])]
+    pool, others = (part for _, part in frame.groupby(frame["task"] != target))
+    old = others[~others["Ligand"].isin(new[0]) & ~others["Solvent"].isin(new[1])]
     old = old.groupby("task").sample(60, random_state=seed)
-    pool = frame[frame["task"] == target]
     runs, y = pool[:0], pool["y"]
     for _ in range(EVALUATIONS):
         row = suggest(space, old, runs, "y", "max", candidates=pool.drop(columns="y"), seed=seed)
@@ -51,20 +49,22 @@ def regrets(frame: pd.DataFrame, space: SearchSpace, target: str, seed: int) -> 
     return ((y.max() - runs["y"].cummax()) / (y.max() - y.median())).tolist()
 
 
+TABLES = {name: pd.read_csv(RESULTS / f"{name}.csv") for name in ("Ligand", "Solvent")}
+
+
 def main() -> None:
     folder, seeds = Path(sys.argv[1]), int(sys.argv[2])
     table, file = read_shared("direct_arylation", folder), RESULTS / "runs.csv"
     numbers = {name: CategoricalParameter(name, descriptors=t) for name, t in TABLES.items()}
-    described = [numbers.get(p.name, p) for p in table.space.parameters]
-    spaces = {DESCRIBED: SearchSpace(described), NAMES: table.space}
+    described = SearchSpace([numbers.get(p.name, p) for p in table.space.parameters])
+    spaces = {DESCRIBED: described, NAMES: table.space}
     frame = table.frame[["task", *table.space.columns, "y"]].astype({"task": str})
     keys = ["problem", "seed", "encoding"]
-    done = pd.DataFrame(columns=[*keys, *map(str, range(1, EVALUATIONS + 1))])
-    if file.exists():
-        done = pd.read_csv(file, dtype={"problem": str})
+    done = pd.read_csv(file, dtype={"problem": str})
     for key in product(frame["task"].unique(), range(seeds), spaces):
         if key not in set(done[keys].itertuples(index=False, name=None)):
-            done.loc[len(done)] = [*key, *regrets(frame, spaces[key[2]], *key[:2])]
+            found = regrets(frame, spaces[key[2]], *key[:2])
+            done.loc[len(done)] = [*key, *found]
             done.round(4).to_csv(file, index=False)
     for n in ("1", str(EVALUATIONS)):
         values = done.pivot(index=keys[:2], columns=keys[2], values=n)

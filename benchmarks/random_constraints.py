@@ -2,8 +2,8 @@
 
     python -m benchmarks.random_constraints 1000
 
-prints how many rows of how many problems do not, and the seeds of these problems, every 25
-problems. A second number is the seed to begin with, such as after an interruption.
+prints how many rows of how many problems do not, and the seeds of these problems. Two
+numbers are the first seed and the one to stop before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models import SingleTaskGP
+from tqdm import tqdm
 
 from botorch_transfer.search_space import (
     CategoricalParameter,
@@ -107,11 +108,6 @@ def num_infeasible(seed: int, num_rows: int = 2) -> int:
 
 
 if __name__ == "__main__":
-    seeds = range(int(sys.argv[2]) if sys.argv[2:] else 0, int(sys.argv[1]))
-    counts: dict[int, int] = {}
-    for seed in seeds:
-        counts[seed] = num_infeasible(seed)
-        if len(counts) in (len(seeds), *range(0, len(seeds), 25)):
-            bad = [seed for seed, count in counts.items() if count]
-            number = f"{sum(counts.values())} infeasible rows"
-            print(f"{number} in {len(counts)} problems {bad}", flush=True)
+    counts = {seed: num_infeasible(seed) for seed in tqdm(range(*map(int, sys.argv[1:])))}
+    bad = [seed for seed, count in counts.items() if count]
+    print(f"{sum(counts.values())} infeasible rows in {len(counts)} problems {bad}")

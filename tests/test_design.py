@@ -15,7 +15,7 @@ FILES = {
 }
 BELOW_DATA = {"memo", "saving", "_botorch", "outcome_transforms", "input_transforms"}
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
-USING = {"acquisition", "calibration", "plotting", "suggestion", "ax", "optuna"}
+USING = {"acquisition", "plotting", "suggestion", "ax", "optuna"}
 ABOVE = {"average", *USING}
 SHARED = {"arguments", "model", "modular", "report"}
 NOT_BELOW = {
@@ -30,9 +30,7 @@ NOT_BELOW = {
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
     "average": USING,
-    "several_outcomes": USING,
     "acquisition": USING - {"acquisition"},
-    "calibration": USING - {"acquisition", "calibration"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }

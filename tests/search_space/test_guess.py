@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.datasets import load_tuning_history, tuning_search_space
-from botorch_transfer.datasets.history import OUTCOMES
+from botorch_transfer.datasets import OUTCOMES, load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
