@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import botorch_transfer
 
 ROOT = Path(botorch_transfer.__file__).parent
-FILES = {
-    path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(ROOT.rglob("*.py"))
-}
 BELOW_DATA = {"memo", "saving", "_botorch", "outcome_transforms", "input_transforms"}
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
 USING = {"acquisition", "plotting", "suggestion", "ax", "optuna"}
@@ -47,8 +44,17 @@ HASATTR = {"ax/model_inputs", "average/base", "model", "plotting"}
 """Files that ask objects of other packages, or of any of several kinds, for an attribute."""
 
 
+@cache
+def files() -> dict[str, ast.Module]:
+    """The package's files, by their names."""
+    return {
+        path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
 def classes() -> dict[str, ast.ClassDef]:
-    nodes = (node for tree in FILES.values() for node in ast.walk(tree))
+    nodes = (node for tree in files().values() for node in ast.walk(tree))
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
@@ -90,7 +96,7 @@ def test_every_class_is_abstract_or_final() -> None:
 def test_own_types_are_not_asked_for_attributes() -> None:
     asking = {
         name
-        for name, tree in FILES.items()
+        for name, tree in files().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and node.id == "hasattr"
     }
@@ -98,7 +104,7 @@ def test_own_types_are_not_asked_for_attributes() -> None:
 
 
 def test_imports_go_one_way() -> None:
-    for name, tree in FILES.items():
+    for name, tree in files().items():
         room = name.split("/")[0]
         imported = set(imports(tree))
         assert not imported & NOT_BELOW.get(room, set()), name

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import botorch_transfer
+from tests.brief import brief_optimization
+from tests.suggestion.brief_search import brief_search
 
 DOCS = Path(__file__).parents[1] / "docs"
 FACADES = [
@@ -44,8 +46,9 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
-    for block in _blocks(page):
-        exec(compile(block, page.name, "exec"), names)
+    with brief_search(), brief_optimization():
+        for block in _blocks(page):
+            exec(compile(block, page.name, "exec"), names)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -63,7 +66,8 @@ def test_old_runs_of_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     exec(common, names)
     assert len(of_stores) == 2
     for block in of_stores:
-        exec(block, names)
+        with brief_search():
+            exec(block, names)
         runs = names["old_runs"]
         losses = runs.dropna(subset="loss").groupby("task")
         found = [dict(zip(rows["lr"], rows["loss"], strict=True)) for _, rows in losses]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -94,23 +92,6 @@ def test_input_transform_that_is_not_needed_is_refused(tmp_path: Path) -> None:
     fit().save(tmp_path / "prior")
     with pytest.raises(ValueError, match="has no input transform: leave out input_transform"):
         SourceGPs.load(tmp_path / "prior", input_transform=NORMALIZE)
-
-
-def test_loads_in_a_fresh_process(tmp_path: Path) -> None:
-    prior = fit(input_transform=NORMALIZE)
-    prior.save(tmp_path / "prior")
-    torch.save((X, prior.mean(X), prior.covariance(X)), tmp_path / "expected")
-    script = (
-        "import sys, torch\n"
-        "from botorch_transfer import SourceGPs\n"
-        "X, mean, covariance = torch.load(sys.argv[2])\n"
-        "prior = SourceGPs.load(sys.argv[1])\n"
-        "assert torch.equal(prior.mean(X), mean)\n"
-        "assert torch.equal(prior.covariance(X), covariance)\n"
-    )
-    arguments = [sys.executable, "-c", script, tmp_path / "prior", tmp_path / "expected"]
-    finished = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
 
 
 def test_save_replaces(tmp_path: Path) -> None:

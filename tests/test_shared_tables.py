@@ -54,8 +54,11 @@ def absent_elements(name, space):
     return dict.fromkeys(space.columns, 0.0) if name == "oer_plates" else None
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_table_becomes_source_data(name, caplog):
+# The tables of one folder differ in their parameters, which the round trip is about.
+@pytest.mark.parametrize(
+    "name", [name for name in TABLES if "pmlb" not in name or name.endswith("SVC")]
+)
+def test_tables_become_source_data(name, caplog):
     frame, space, goal = load(name)
     tasks, dim = TABLES[name]
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,27 @@ MAX_BYTES = 2 * 2**20
 IN_FULL = bool(os.environ.get("TUTORIALS_IN_FULL"))
 MAX_SECONDS = 600 if IN_FULL else 120  # for one cell, on a busy machine
 RESET = "get_ipython().run_line_magic('reset', '-f')"
-# BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing in a short run.
-NOT_COMPILED = """from botorch.acquisition.multi_objective import logei
+# BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing in a short run,
+# whose searches need not be good either.
+BRIEF = """import sys
+from botorch.acquisition.multi_objective import logei
+from botorch_transfer.ax.strategy import OPTIMIZER_OPTIONS
+from tests.brief import brief_optimization
+from tests.suggestion.brief_search import brief_search
 logei._load_attempted = True
-del logei"""
+OPTIMIZER_OPTIONS.update(num_restarts=2, raw_samples=32)
+sys.brief = brief_search(), brief_optimization()
+for brief in sys.brief:
+    brief.__enter__()"""
+
+
+def run(kernel: nbclient.NotebookClient, cells: list[Any]) -> None:
+    """Runs cells one after another."""
+    kernel.nb = nbformat.v4.new_notebook(cells=cells)
+    kernel.reset_execution_trackers()
+    for number, cell in enumerate(cells):
+        if cell.cell_type == "code":
+            kernel.execute_cell(cell, number)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +59,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nbclient.Notebo
         client.create_kernel_manager()
         client.start_new_kernel()
         client.start_new_kernel_client()
+        if not IN_FULL:
+            run(client, [nbformat.v4.new_code_cell(BRIEF)])
         yield client
         client._cleanup_kernel()
 
@@ -48,13 +68,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nbclient.Notebo
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_tutorial_runs(path: Path, kernel: nbclient.NotebookClient):
     notebook = nbformat.read(path, as_version=4)
-    before = [RESET] if IN_FULL else [RESET, NOT_COMPILED]
-    notebook.cells = [*map(nbformat.v4.new_code_cell, before), *notebook.cells]
-    kernel.nb = notebook
-    kernel.reset_execution_trackers()
-    for number, cell in enumerate(notebook.cells):
-        if cell.cell_type == "code":
-            kernel.execute_cell(cell, number)
+    run(kernel, [nbformat.v4.new_code_cell(RESET), *notebook.cells])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ax.api.configs import (
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import encode_history, transfer_generation_strategy
 from botorch_transfer.memo import content_key
-from botorch_transfer.model import TargetGP
+from tests.brief import brief_optimization
 from tests.devices import DEVICE
 
 logging.getLogger("ax").setLevel(logging.ERROR)
@@ -33,6 +33,10 @@ logging.getLogger("ax").setLevel(logging.ERROR)
 FEW = {"num_restarts": 2, "raw_samples": 32}
 FAST = {**FEW, "options": {"maxiter": 10}}
 """Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
+
+BRIEF = {"num_restarts": 1, "raw_samples": 16}
+BRIEFEST = {**BRIEF, "options": {"maxiter": 3}}
+"""The same for tests that are about other things than how good a suggestion is."""
 
 FORMS = ["table", "file"]
 """How most tests give old runs. Tensors and old experiments become tables: one test says so."""
@@ -102,9 +106,10 @@ def bowls() -> pd.DataFrame:
 
 
 @pytest.fixture(autouse=True)
-def _fits_from_one_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def _brief_optimization() -> Iterator[None]:
     """These tests are about other things than how well the last parameter is fitted."""
-    monkeypatch.setattr(TargetGP, "num_restarts", 0)
+    with brief_optimization(max_iter=10):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +165,7 @@ def make_client() -> Callable[..., Client]:
         if options:
             # One model is quicker than an average, and its choices are easier to foresee.
             kinds = {getattr(p, "parameter_type", None) for p in space or plain_space()}
-            quick = FAST if kinds == {"float"} else FEW
+            quick = BRIEFEST if kinds == {"float"} else BRIEF
             options = {"model": ScaMLGP, "optimizer_options": quick, **options}
             if DEVICE != "cpu":
                 options.setdefault("generator_options", {"torch_device": torch.device(DEVICE)})

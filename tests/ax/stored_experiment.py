@@ -12,8 +12,8 @@ from ax.api.configs import StorageConfig
 from ax.storage.sqa_store.db import create_all_tables, get_engine, init_engine_and_session_factory
 
 import botorch_transfer.ax  # noqa: F401  (tells Ax of the models)
-from botorch_transfer.model import TargetGP
 from tests.ax.conftest import plain_loss
+from tests.brief import brief_optimization
 
 
 def sqlite(path: Path, create: bool = False) -> StorageConfig:
@@ -45,11 +45,11 @@ def go_on(client: Client, count: int) -> list[list[float]]:
 
 def main() -> None:
     stored = json.loads(sys.argv[1])
-    TargetGP.num_restarts = 0
     found = {}
     for name, path in stored.items():
         try:
-            found[name] = go_on(load(Path(path), name), 1)
+            with brief_optimization(max_iter=10):
+                found[name] = go_on(load(Path(path), name), 1)
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
     print(json.dumps(found))

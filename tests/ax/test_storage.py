@@ -18,9 +18,9 @@ pytest.importorskip("sqlalchemy")
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.model import TargetGP
 from tests.ax.conftest import FAST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
+from tests.brief import brief_optimization
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,6 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     prior = SourceGPs.fit(data, input_transform=transform, num_restarts=0)
     prior.save(folder / "prior.safetensors")
     database = sqlite(folder / "ax.sqlite", create=True)
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(TargetGP, "num_restarts", 0)  # as in the fresh process
     runs = runs[runs["task"] != "sunday"].groupby("task", sort=False).head(4)
     old = old_clients(runs, plain_space(), database)
     experiments = [experiment_of(client) for client in old]
@@ -42,24 +40,24 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
         "file": {"model": ScaMLGP, "prior": {"loss": folder / "prior.safetensors"}},
     }
     paths, clients, going_on = {}, {}, {}
-    for form, options in forms.items():
-        stored = form == "experiments"
-        name = f"{form} in a database"
-        where = database if stored else None
-        clients[form] = client = make_client(name=name, storage_config=where, seed=None)
-        if stored:
-            attach_history(client, old)
-            paths[name] = str(folder / "copy.sqlite")
-        client.set_generation_strategy(
-            transfer_generation_strategy(**options, optimizer_options=FAST)
-        )
-        go_on(client, 2)
-        paths[form] = str(folder / f"{form}.json")
-        client.save_to_json_file(paths[form])
-    shutil.copy(folder / "ax.sqlite", folder / "copy.sqlite")
-    for form, client in clients.items():
-        going_on[form] = going_on[f"{form} in a database"] = go_on(client, 1)
-    monkeypatch.undo()
+    with brief_optimization(max_iter=10):  # as in the fresh process
+        for form, options in forms.items():
+            stored = form == "experiments"
+            name = f"{form} in a database"
+            where = database if stored else None
+            clients[form] = client = make_client(name=name, storage_config=where, seed=None)
+            if stored:
+                attach_history(client, old)
+                paths[name] = str(folder / "copy.sqlite")
+            client.set_generation_strategy(
+                transfer_generation_strategy(**options, optimizer_options=FAST)
+            )
+            go_on(client, 2)
+            paths[form] = str(folder / f"{form}.json")
+            client.save_to_json_file(paths[form])
+        shutil.copy(folder / "ax.sqlite", folder / "copy.sqlite")
+        for form, client in clients.items():
+            going_on[form] = going_on[f"{form} in a database"] = go_on(client, 1)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.ax.stored_experiment", json.dumps(paths)],
         capture_output=True,

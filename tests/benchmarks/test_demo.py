@@ -12,6 +12,13 @@ from benchmarks.studies.run import Budget
 from botorch_transfer import suggest
 from botorch_transfer.data import as_datasets
 from botorch_transfer.datasets import load_tuning_history
+from tests.suggestion.brief_search import brief_search
+
+
+@pytest.fixture(autouse=True)
+def _brief_search():
+    with brief_search():
+        yield
 
 
 def test_demo_prints_a_table_and_saves_picture_and_results(tmp_path, monkeypatch, capsys):

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,35 +26,37 @@ def without_times(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory) -> pd.DataFrame:
+def finished(tmp_path_factory) -> Path:
+    """The table of a measurement without a break."""
     out = tmp_path_factory.mktemp("history") / "table.csv.gz"
     measure(out, **TINY)
-    return pd.read_csv(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(finished) -> pd.DataFrame:
+    return pd.read_csv(finished)
 
 
 def test_a_measurement_killed_in_the_middle_of_a_line_resumes_to_the_same_table(
-    tmp_path, uninterrupted
+    tmp_path, finished, uninterrupted
 ):
     out = tmp_path / "table.csv.gz"
     partial = tmp_path / "table.csv.gz.partial.jsonl"
-    measure(out, **TINY)
-    lines = partial.read_text().splitlines(keepends=True)
+    before = finished.with_name(partial.name).read_text()
+    lines = before.splitlines(keepends=True)
     kept = "".join(lines[:5])
     partial.write_text(kept + lines[5][:-15])
-    out.unlink()
     measure(out, **TINY)
     assert partial.read_text().startswith(kept)
     assert partial.read_text().count("\n") == len(uninterrupted)
     pd.testing.assert_frame_equal(without_times(pd.read_csv(out)), without_times(uninterrupted))
 
 
-def test_finished_measurement_rewrites_the_same_bytes(tmp_path):
-    out = tmp_path / "table.csv.gz"
-    options = {**TINY, "spaces": ["svm"]}
-    measure(out, **options)
-    first = out.read_bytes()
-    measure(out, **options)
-    assert out.read_bytes() == first
+def test_finished_measurement_rewrites_the_same_bytes(finished):
+    first = finished.read_bytes()
+    measure(finished, **TINY)
+    assert finished.read_bytes() == first
 
 
 def test_number_of_processes_does_not_change_the_table(tmp_path, uninterrupted):

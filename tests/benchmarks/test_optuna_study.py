@@ -12,7 +12,6 @@ from benchmarks.optuna_study import (
     METHODS,
     METRIC,
     OF_LOGARITHMS,
-    OLD_RUNS,
     OLD_TASKS,
     TRANSFER,
     WARM_STARTED,
@@ -22,12 +21,19 @@ from benchmarks.optuna_study import (
 )
 from botorch_transfer.optuna.history import history_of
 
+FEW_RUNS = 8
+
+
+@pytest.fixture(autouse=True)
+def _few_old_runs(monkeypatch):
+    monkeypatch.setattr(optuna_study, "OLD_RUNS", FEW_RUNS)
+
 
 def test_old_studies_are_of_other_data_sets_and_paired_by_seed():
     studies = old_studies("mlp", "digits_3_vs_8", seed=1)
     assert len(studies) == OLD_TASKS
     assert not any(study.study_name.startswith("digits") for study in studies)
-    assert {len(study.trials) for study in studies} == {OLD_RUNS}
+    assert {len(study.trials) for study in studies} == {FEW_RUNS}
     for trial in studies[0].trials:
         assert ("momentum" in trial.params) == (trial.params["solver"] == "sgd")
     history = history_of(studies)

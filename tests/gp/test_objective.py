@@ -377,8 +377,7 @@ DATA: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("case", [SCAML, SHGP], ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "data"), [*((SCAML, data) for data in DATA), (SHGP, "several")])
 def test_the_optimum_is_that_of_botorchs_fit(case: ModelCase, data: str, monkeypatch) -> None:
     ours, theirs = (case.build(*DATA[data]()) for _ in range(2))
     fit_from_starts(likelihood_of(ours), num_restarts=1, seed=0)

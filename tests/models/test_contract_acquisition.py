@@ -127,18 +127,14 @@ def _assert_optimized(case: ModelCase, name: str, q: int = 1) -> None:
         assert acquisition(X[:1].unsqueeze(-3)).isfinite().all()
 
 
-# UCB is in test_contract_few_points.py.
-@variants("name", everywhere=["LogEI"], representatives=["qLogNEI"])
+# UCB is in test_contract_few_points.py, for all models.
+@variants("name", representatives=["LogEI"])
 def test_single_candidates(case, name):
     _assert_optimized(case, name)
 
 
-@pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
-@variants(
-    "name",
-    everywhere=["JES", "qKG"],
-    representatives=["qMES", "GIBBON", "JES, Monte Carlo", "PES", "NIPV"],
-)
+# All models' values and derivatives are below.
+@variants("name", representatives=["JES", "qKG"])
 def test_single_candidates_that_look_ahead(case, name):
     _assert_optimized(case, name)
 
@@ -157,9 +153,10 @@ def test_all_acquisitions(name):
     _assert_optimized(MINIMAL, name, q=2 if name.startswith("q") else 1)
 
 
-@pytest.mark.parametrize("name", ["LogEI", "qLogNEI", "qKG", "qMES", "GIBBON", "JES"])
-def test_derivatives_of_acquisitions(representative, name):
-    acquisition = EVERYTHING[name](representative.target(4))
+@pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
+@variants("name", everywhere=["qKG", "JES"], representatives=["LogEI", "qLogNEI", "qMES", "GIBBON"])
+def test_derivatives_of_acquisitions(case, name):
+    acquisition = EVERYTHING[name](case.target(4))
     q = 4 if name == "qKG" else 1
     X = FAMILY.inputs(3, q, seed=5).requires_grad_()
     value = acquisition(X)
@@ -174,8 +171,7 @@ def test_derivatives_of_acquisitions(representative, name):
 
 @variants(
     "name, n",
-    everywhere=[("LogEI", 0)],
-    representatives=[("LogEI", 1), ("qUCB", 2), ("qKG", 0)],
+    representatives=[("LogEI", 0), ("qUCB", 2), ("qKG", 0)],
 )
 def test_first_steps(case, name, n):
     acquisition = EVERYTHING[name](case.target(n))
@@ -185,17 +181,20 @@ def test_first_steps(case, name, n):
     assert value.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["qLogNEI", *LOOK_AHEAD])
-def test_values_without_target_points(representative, name):
-    acquisition = EVERYTHING[name](representative.target(0))
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        *((name, 0) for name in ("qLogNEI", *LOOK_AHEAD)),
+        *((name, 4) for name in ("JES, Monte Carlo", *WITHOUT_GRADIENT)),
+    ],
+)
+def test_values(representative, name, n):
+    acquisition = EVERYTHING[name](representative.target(n))
     assert acquisition(FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)).isfinite().all()
 
 
 # Without JES, which transforms the inputs of conditioned models twice, also with a SingleTaskGP.
 ON_RAW_INPUTS: dict[str, Callable[..., AcquisitionFunction]] = {
-    "qLogNEI": lambda model, to: qLogNoisyExpectedImprovement(
-        model, to(FAMILY.target(4)[0]), _sampler()
-    ),
     "qKG": lambda model, to: qKnowledgeGradient(model, num_fantasies=3),
     "GIBBON": lambda model, to: qLowerBoundMaxValueEntropy(model, to(FAMILY.inputs(40)), 3),
     "NIPV": lambda model, to: qNegIntegratedPosteriorVariance(model, to(FAMILY.inputs(8))),

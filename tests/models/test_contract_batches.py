@@ -37,19 +37,19 @@ def load_member(model, single, index):
 
 @variants(
     "n, known_noise",
-    everywhere=[(4, False), (0, False)],
-    representatives=[(1, True)],
+    everywhere=[(4, False)],
+    representatives=[(0, False), (1, True)],
 )
 def test_batches_of_models_are_independent(case, n, known_noise):
-    X, Y = batch(n, 3)
+    X, Y = batch(n, 2)
     noise = torch.full_like(Y, 0.5) if known_noise else None
     model = case.build(X, Y, train_Yvar=noise)
-    assert model.batch_shape == (3,)
+    assert model.batch_shape == (2,)
     posterior = model.posterior(TEST_X)
-    assert posterior.mean.shape == (3, 4, 1)
+    assert posterior.mean.shape == (2, 4, 1)
     points = model.posterior(TEST_X.reshape(4, 1, 1, 2))
-    assert points.mean.shape == (4, 3, 1, 1)
-    for index in range(3):
+    assert points.mean.shape == (4, 2, 1, 1)
+    for index in range(2):
         single = case.build(X[index], Y[index], train_Yvar=None if noise is None else noise[index])
         expected = single.posterior(TEST_X)
         torch.testing.assert_close(posterior.mean[index], expected.mean)
@@ -60,12 +60,12 @@ def test_batches_of_models_are_independent(case, n, known_noise):
         torch.testing.assert_close(points.variance[:, index, 0], expected.variance)
 
 
-def test_batches_of_batches(case):
+def test_batches_of_batches(representative):
     X, Y = batch(3, 2, 2)
-    model = case.build(X, Y)
+    model = representative.build(X, Y)
     posterior = model.posterior(TEST_X)
     assert posterior.mean.shape == (2, 2, 4, 1)
-    expected = case.build(X[1, 0], Y[1, 0]).posterior(TEST_X)
+    expected = representative.build(X[1, 0], Y[1, 0]).posterior(TEST_X)
     torch.testing.assert_close(posterior.mean[1, 0], expected.mean)
 
 
@@ -109,11 +109,10 @@ def test_batches_condition_as_their_members_do(case, n):
     model = case.build(X, Y)
     model.posterior(TEST_X)
     posterior = model.condition_on_observations(new_X, FAMILY.value(new_X)).posterior(TEST_X)
-    for index in range(2):
-        single = case.build(X[index], Y[index])
-        single.posterior(TEST_X)
-        conditioned = single.condition_on_observations(new_X[index], FAMILY.value(new_X[index]))
-        assert_same_posterior(Member(posterior, index), conditioned.posterior(TEST_X), rtol=1e-5)
+    single = case.build(X[1], Y[1])
+    single.posterior(TEST_X)
+    conditioned = single.condition_on_observations(new_X[1], FAMILY.value(new_X[1]))
+    assert_same_posterior(Member(posterior, 1), conditioned.posterior(TEST_X), rtol=1e-5)
 
 
 def test_batches_in_acquisitions(representative):

@@ -23,7 +23,12 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
-from botorch_transfer import SourceGPs
+from botorch_transfer import (
+    PopulationGP,
+    RankWeightedGP,
+    SequentialHierarchicalGP,
+    SourceGPs,
+)
 from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import random_state, waits
@@ -90,10 +95,13 @@ def step(case, family, folder):
         "LogEI": LogExpectedImprovement(model, train_Y.max()),
         "qLogNEI": qLogNoisyExpectedImprovement(model, train_X, sampler),
     }.items():
-        options = {"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2, "seed": 0}}
-        results[name], results[f"{name}'s value"] = optimize_acqf(
-            acquisition, bounds(family), q=1, **options
-        )
+        point = family.inputs(3, 1, seed=97).requires_grad_()
+        results[f"{name}'s value"] = acquisition(point)
+        (gradient,) = torch.autograd.grad(results[f"{name}'s value"].sum(), point)
+        results[f"{name}'s gradient"] = gradient
+        if case.representative and name == "LogEI":
+            options = {"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2, "seed": 0}}
+            results[name], _ = optimize_acqf(acquisition, bounds(family), q=1, **options)
     new_X = family.inputs(2, seed=96)
     conditioned = model.condition_on_observations(new_X, family.value(new_X))
     results |= moments("conditioned", conditioned.posterior(X))
@@ -203,6 +211,12 @@ def waits_of_a_step(model, X):
     return counts | {name: max(found[name] for found in fits) for name in (fits or [{}])[0]}
 
 
+@cache
+def waits_of_a_plain_step(there):
+    X = there.inputs(4, 1, seed=98).requires_grad_()
+    return waits_of_a_step(SingleTaskGP(*there.target(4)), X)
+
+
 def waits_of_a_fit(model):
     """How often the CPU waits in a step of the fit of an exact GP, if it has something to fit."""
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
@@ -222,7 +236,13 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 """How many times as often a model may wait as a ``SingleTaskGP``."""
 
 
-@where(lambda case: not case.sibling)
+# Joint models share what HGP does with tasks, and what is learned otherwise knows no tasks.
+@where(
+    lambda case: (
+        case.representative
+        or case.model_class in (PopulationGP, RankWeightedGP, SequentialHierarchicalGP)
+    )
+)
 def test_tasks_cost_no_waits(case, there):
     X = there.inputs(4, 1, seed=98).requires_grad_()
     few, many = (
@@ -230,7 +250,7 @@ def test_tasks_cost_no_waits(case, there):
         for num_tasks in (2, 4)
     )
     assert few == many
-    plain = waits_of_a_step(SingleTaskGP(*there.target(4)), X)
+    plain = waits_of_a_plain_step(there)
     assert all(few[name] <= MOST[name] * plain[name] for name in few), (few, plain)
 
 

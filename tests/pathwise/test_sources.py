@@ -131,10 +131,15 @@ def test_other_kernels():
 
 
 @pytest.mark.parametrize(
-    ("preset", "options"),
-    [("ablr", {}), ("fsbo", {}), ("hyperbo", {"unbiased": True}), ("stationary", {"residual": 1})],
+    ("preset", "options", "n"),
+    [
+        ("ablr", {}, 4),
+        ("fsbo", {}, 4),
+        ("hyperbo", {"unbiased": True}, 4),
+        ("stationary", {"residual": 1}, 4),
+        ("stationary", {"residual": 1}, 0),
+    ],
 )
-@pytest.mark.parametrize("n", [0, 4])
 @torch.no_grad()
 def test_moments_of_paths(preset, options, n):
     options = dict(options)

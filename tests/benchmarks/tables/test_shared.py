@@ -101,17 +101,14 @@ def test_refusals(folder):
 SIZES = {
     "svm": (50, 6, 14_400),
     "fcnet_relu": (4, 6, 31_104),
-    "rf": (68, 7, 20_350),
     "rnn_optimizer": (12, 8, 12_000),
     "direct_arylation": (3, 21, 1_728),
     "oer_plates": (4, 11, 8_481),
     "gcc": (29, 9, 2_320),
-    "lingeling": (49, 10, 4_900),
-    "nodejs": (60, 6, 3_000),
-    "pmlb/LogisticRegression": (164, 7, 1_962),
 }
 
 
+# tests/test_shared_tables.py reads all of them.
 @needs_tables
 @pytest.mark.parametrize("name", SIZES)
 def test_real_tables(name):
