@@ -19,7 +19,7 @@ from pandas import DataFrame, Series, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
 from botorch_transfer.data.units import wrong_units
-from botorch_transfer.search_space import CategoricalParameter, Parameter, SearchSpace
+from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.parameters import has_decimal_comma, plain
 from botorch_transfer.search_space.space import check_table
@@ -155,7 +155,7 @@ def from_dataframe(
     is_finite = np.isfinite(Y)
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome, displaced, outside = list[str](), list[str](), list[str]()
-    choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
+    choices = [p.name for p in space.parameters if not (p.is_numeric or p.may_be_empty)]
     always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
     needed = [column for parameter in always for column in parameter.columns]
     empty = Series(0, [*choices, *needed])

@@ -371,6 +371,10 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     assert all(task.X.isfinite().all() for task in data.values())
     assert "3 runs have a value that the search space has no place for" in caplog.text
     assert "(empty cells: 2 in 'x', 2 in 'wd'): left out (task 'a', row 2" in caplog.text
+    caplog.clear()
+    malt = CategoricalParameter("malt", ("yes", "none"))  # an empty cell is a choice
+    read(frame.assign(malt=None), SearchSpace([*LINE.parameters, malt]), changed=True)
+    assert "(empty cells: 2 in 'x', 2 in 'wd')" in caplog.text
 
 
 def test_runs_without_a_place_take_their_standard_errors_with_them():
