@@ -104,7 +104,7 @@ TABLES = {
     "lists as values": (
         lambda: read(RUNS.assign(lr=[[1], [2], [3], [4]])),
         InputDataError,
-        "not a number: convert",
+        "not a number: correct the cell",
     ),
     "no rows": (lambda: read(RUNS[:0]), InputDataError, "No run has a finite outcome"),
     "no values": (lambda: read(RUNS.assign(lr=None)), InputDataError, "has no values of parameter"),
