@@ -267,3 +267,10 @@ def test_moments_of_the_logarithm(prior):
 def test_the_logarithm_of_what_may_be_negative_has_no_moments():
     with pytest.raises(ValueError, match="NormalPrior"):
         log_moments(NormalPrior(0.0, 1.0))
+
+
+def test_a_uniform_density_has_no_slope():
+    values = torch.tensor([[0.5], [1.5]]).double()
+    density, slope = LogPrior([(UniformPrior(0.0, 2.0).double(), 1)])(values)
+    torch.testing.assert_close(density, torch.full_like(values, 0.5).log())
+    assert not slope.any()

@@ -115,3 +115,12 @@ def test_a_very_uncertain_point_counts_for_nothing() -> None:
         model_class = getattr(models, kind)
         model = fit(model_class(X, outlier, SOURCES, likelihood=AddedNoiseLikelihood(certain)))
         assert model.posterior(NEW).mean.abs().max() < 50
+
+
+def test_likelihood_by_itself() -> None:
+    likelihood = AddedNoiseLikelihood(ADDED)
+    likelihood.transform(None, Y)
+    assert torch.equal(likelihood.get_fantasy_likelihood().added, ADDED)
+    # At other points there is the learned noise alone.
+    noise = likelihood.noise_covar(shape=torch.Size([3])).diagonal()
+    torch.testing.assert_close(noise, likelihood.noise.expand(3))

@@ -112,3 +112,8 @@ def test_what_a_person_would_leave_out(caplog):
         "'Plate' says which run it was; 'rowID' says which run it was; 'started at' holds dates; "
         "'day' holds dates",
     ]
+
+
+def test_one_finite_value_is_no_range():
+    frame = pd.DataFrame({"a": [1.0, np.inf, 1.0], "b": [1.0, 2.0, 4.0]})
+    assert guess_space(frame).columns == ["b"]
