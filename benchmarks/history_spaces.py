@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.history_tasks import SEED, Features, Labels, load_task
-from botorch_transfer.datasets.history import tuning_search_space
+from botorch_transfer.datasets import tuning_search_space
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,

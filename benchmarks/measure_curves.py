@@ -26,7 +26,7 @@ from benchmarks.history_spaces import _MODELS, CLIP, Config, sample_configs
 from benchmarks.history_tasks import SEED, TASKS, load_task
 from benchmarks.measure_history import GZIP
 from botorch_transfer import IntegerParameter, OrdinalParameter
-from botorch_transfer.datasets.history import tuning_search_space
+from botorch_transfer.datasets import tuning_search_space
 
 EPOCHS, STAGES, EVERY = 30, 80, 2
 """Epochs of the MLP; stages of boosting, and how many of them are one step of a curve."""

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from benchmarks.history_spaces import SPACES, evaluate, sample_configs
 from benchmarks.history_tasks import TASKS
 from botorch_transfer import IntegerParameter, OrdinalParameter
-from botorch_transfer.datasets.history import OUTCOMES, tuning_search_space
+from botorch_transfer.datasets import OUTCOMES, tuning_search_space
 
 CONFIGS = 150
 GZIP = {"method": "gzip", "mtime": 0, "compresslevel": 9}  # mtime: same rows, same bytes

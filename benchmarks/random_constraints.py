@@ -2,7 +2,8 @@
 
     python -m benchmarks.random_constraints 1000
 
-prints how many rows of how many problems do not, and the seeds of these problems.
+prints how many rows of how many problems do not, and the seeds of these problems. Two
+numbers are the first seed and the one to stop before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models import SingleTaskGP
+from tqdm import tqdm
 
 from botorch_transfer.search_space import (
     CategoricalParameter,
@@ -106,6 +108,6 @@ def num_infeasible(seed: int, num_rows: int = 2) -> int:
 
 
 if __name__ == "__main__":
-    counts = {seed: num_infeasible(seed) for seed in range(int(sys.argv[1]))}
+    counts = {seed: num_infeasible(seed) for seed in tqdm(range(*map(int, sys.argv[1:])))}
     bad = [seed for seed, count in counts.items() if count]
     print(f"{sum(counts.values())} infeasible rows in {len(counts)} problems {bad}")

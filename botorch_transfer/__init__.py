@@ -1,5 +1,6 @@
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax."""
 
+from botorch_transfer.average.transfer import transfer_models
 from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
@@ -35,7 +36,6 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
-from botorch_transfer.several_outcomes import transfer_models
 from botorch_transfer.suggestion import backtest, predict, suggest
 
 __version__ = "0.2.0"

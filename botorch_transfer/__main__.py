@@ -38,7 +38,7 @@ from botorch_transfer.search_space import (
     guess,
     guess_space,
 )
-from botorch_transfer.search_space.cells import read_table, separator
+from botorch_transfer.search_space.cells import read_table, style
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
@@ -215,7 +215,8 @@ def _suggest(options: argparse.Namespace) -> None:
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
-        _append(options.runs, suggestion)
+        like = options.old or options.history or options.candidates
+        _append(options.runs, like, suggestion)
         print(f"Added to {options.runs}.")
 
 
@@ -296,10 +297,11 @@ def _choices(space: SearchSpace | None) -> list[str]:
     return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
 
 
-def _append(path: Path, suggestion: Suggestion) -> None:
+def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
 
-    Numbers without a step have six digits, or twelve where a constraint depends on them.
+    Numbers without a step have six digits, or twelve where a constraint depends on them. A new
+    table has the separators of ``like``.
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
@@ -312,12 +314,14 @@ def _append(path: Path, suggestion: Suggestion) -> None:
     # Cells stay as they are written.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     is_table = path.exists() and path.stat().st_size > 0
-    sep = separator(path) if is_table else ","
+    like = path if is_table else like
+    sep, encoding = (",", "utf-8") if like is None else style(like)
     written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
     old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
     part = path.with_name(f"{path.name}.part")
-    pd.concat([old, new], ignore_index=True).fillna("").to_csv(part, index=False, sep=sep)
+    table = pd.concat([old, new], ignore_index=True).fillna("")
+    table.to_csv(part, index=False, sep=sep, encoding=encoding)
     part.replace(path)
 
 

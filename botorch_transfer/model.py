@@ -27,7 +27,6 @@ from botorch.models.transforms.outcome import (
     StratifiedStandardize,
 )
 from botorch.models.utils import gpt_posterior_settings
-from botorch.optim.utils import get_parameters
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
@@ -49,7 +48,6 @@ from linear_operator.operators import (
 )
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
-from torch.nn import Module
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
@@ -321,23 +319,6 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-
-    def check_previous(self, previous: TransferModel) -> None:
-        """Refuses a model at whose hyperparameters a fit of this one cannot start.
-
-        Args:
-            previous: The model.
-
-        Raises:
-            ValueError: If it is of another class, or its hyperparameters have other shapes.
-        """
-        same = type(previous) is type(self)
-        if not same or _shapes(previous) != _shapes(self):
-            raise ValueError(
-                f"previous is {'another' if same else 'a'} {type(previous).__name__}, whose "
-                f"hyperparameters are not those of this {type(self).__name__}: give an earlier "
-                "model of the same class and kernel, with as many inputs, source tasks and batches."
-            )
 
 
 class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
@@ -795,7 +776,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         num_restarts: int | None = None,
         seed: int | None = None,
         optimizer_kwargs: dict[str, Any] | None = None,
-        previous: TargetGP | None = None,
         **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
@@ -808,15 +788,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Args:
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values; by default the model's ``num_restarts``, and none with ``previous``.
+                values; by default the model's ``num_restarts``.
             seed: The seed of these draws; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
                 10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
                 calls with the parameters by name and its ``OptimizationResult`` so far.
-            previous: An earlier model, for instance that of the last step, whose hyperparameters
-                are another start. Two starts of which one is near an optimum take a fraction of
-                the evaluations of many. The result then depends on that model, too.
             **kwargs: ``max_attempts``, the number of starts, the present values among them;
                 ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
                 ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
@@ -829,29 +806,24 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             ModelFittingError: If no start leads to an optimum.
-            ValueError: If there is no such argument; ``num_restarts``, ``seed`` or ``previous`` is
-                given together with an argument of BoTorch's own fit; or ``previous`` is of another
-                class, or its hyperparameters have other shapes.
+            ValueError: If there is no such argument; or ``num_restarts`` or ``seed`` is given
+                together with an argument of BoTorch's own fit.
             TypeError: If the optimizer has no such argument.
 
         Example:
             >>> X = torch.rand(4, 2, dtype=torch.double)
             >>> history = {"monday": (X, X.sum(-1, keepdim=True))}
-            >>> previous = ScaMLGP(X[:2], X[:2, :1], history)
-            >>> _ = fit_gpytorch_mll(ExactMarginalLogLikelihood(previous.likelihood, previous))
             >>> model = ScaMLGP(X[:3], X[:3, :1], history)
             >>> mll = ExactMarginalLogLikelihood(model.likelihood, model)
-            >>> _ = fit_gpytorch_mll(mll, previous=previous)
+            >>> _ = fit_gpytorch_mll(mll, num_restarts=1)
         """
         of_botorch = {name: value for name, value in kwargs.items() if value is not None}
-        of_starts = {"num_restarts": num_restarts, "seed": seed, "previous": previous}
+        of_starts = {"num_restarts": num_restarts, "seed": seed}
         if num_restarts is None and of_botorch.keys() <= _ATTEMPTS:
             attempts, of_botorch = of_botorch.get("max_attempts"), {}
             num_restarts = None if attempts is None else max(attempts - 1, 0)
         _check_fit_arguments(of_botorch, of_starts)
-        if previous is not None:
-            self.check_previous(previous)
-            num_restarts = num_restarts or 0
+        self._before_fit()
         has_parameters = any(parameter.requires_grad for parameter in mll.parameters())
         given = dict(optimizer_kwargs or {})
         if "optimizer" not in of_botorch and self.max_fit_iterations is not None:
@@ -862,10 +834,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             if of_botorch:
                 fit_fallback(mll, optimizer_kwargs=given, **of_botorch)
             else:
-                further = None if previous is None else _values_of(mll, previous)
-                fit_from_starts(mll, num_restarts, seed or 0, further, **given)
+                fit_from_starts(mll, num_restarts, seed or 0, **given)
         self._after_fit()
         return mll.eval()
+
+    def _before_fit(self) -> None:
+        """Computes what follows from the data alone, as a choice of sources; nothing by default."""
 
     def _after_fit(self) -> None:
         """Computes what follows from hyperparameters and data; nothing by default."""
@@ -891,16 +865,6 @@ def register_paths(model_class: type[Any]) -> None:
 register_paths(TargetGP)
 
 
-def _shapes(model: Module) -> dict[str, torch.Size]:
-    return {name: parameter.shape for name, parameter in model.named_parameters()}
-
-
-def _values_of(mll: ExactMarginalLogLikelihood, previous: TargetGP) -> dict[str, Tensor]:
-    """The values in an earlier model of what is fitted in this one, by name in the ``mll``."""
-    theirs = dict(type(mll)(previous.likelihood, previous).named_parameters())
-    return {name: theirs[name].detach() for name in get_parameters(mll, requires_grad=True)}
-
-
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
 """The arguments of BoTorch's own fit."""
 
@@ -912,7 +876,7 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """Refuses arguments that a fit would ignore."""
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]!r}: it takes num_restarts, seed and previous, or "
+            f"A fit has no argument {unknown[0]!r}: it takes num_restarts and seed, or "
             f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}; put arguments of the "
             "optimizer into optimizer_kwargs."
         )

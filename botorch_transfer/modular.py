@@ -22,7 +22,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_prior, check_target
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.combine import TaskWeights, WeightedSumMean
+from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -215,15 +215,19 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, ``batch_shape x M``; NaN where a method has none."""
-        return torch.full((self.prior.num_tasks,), torch.nan)
+        """The source tasks' weights, ``batch_shape x M``; NaN if the mean is no weighted sum."""
+        mean = self.mean_module
+        if self.member_on_sources is None or not isinstance(mean, WeightedSumMean):
+            return torch.full((self.prior.num_tasks,), torch.nan)
+        if mean.task_weights is None:
+            return self.train_targets.new_ones(self.prior.num_tasks)
+        return mean.task_weights.all_weights
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Each source's weight times its posterior mean, if the mean is a weighted sum of these."""
-        mean = self.mean_module
-        if isinstance(mean, WeightedSumMean) and isinstance(mean.task_weights, TaskWeights):
-            return mean.task_weights.all_weights.unsqueeze(-1) * self.prior.gps.mean(X)
-        return super().source_parts(X, names)
+        """Each source's weight times its posterior mean, if the method has weights."""
+        if bool(self.weights.isnan().any()):
+            return super().source_parts(X, names)
+        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
 
     @abstractmethod
     def _mean_and_kernel(
@@ -241,4 +245,4 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Registers what is neither in the mean nor in the kernel; nothing by default."""
+        """Adds what else there is: further parts, weights from the data; nothing by default."""

@@ -1,6 +1,6 @@
 """Plots of transfer models, with one style per method.
 
-Read this to draw weights, slices, calibration or a report with matplotlib (extra ``plot``), or to
+Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to
 give a method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
 
 Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart. As
@@ -25,11 +25,9 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.arguments import MODELS
-from botorch_transfer.calibration import MODEL, Calibration
 from botorch_transfer.curves.prior import WIDTH_90, CurvePrior
 from botorch_transfer.curves.reading import full_length
 from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.report import ALL_SOURCES
 from botorch_transfer.search_space import (
     FloatParameter,
     Parameter,
@@ -186,7 +184,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     """
     _check_single(model)
     weighted = model.member_on_sources
-    if weighted is None:
+    if weighted is None or bool(weighted.weights.isnan().any()):
         raise ValueError(
             f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
             "plot_slice."
@@ -395,21 +393,18 @@ def leave_one_out(model: Any) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None) -> Axes:
+def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     """Draws leave-one-out predictions of the target points against their outcomes.
 
     Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
     meet the diagonal. Those that miss it are drawn as crosses.
 
-    Of what ``calibrate`` returns, it draws the standardized errors of each source task, by name.
-
     Args:
-        model: A fitted model with two or more target points, without a batch; or a
-            :class:`~botorch_transfer.calibration.Calibration`.
+        model: A fitted model with two or more target points, without a batch.
         ax: Where to draw; new axes if omitted.
 
     Returns:
-        The axes; their title says how many intervals of target points hold their outcome.
+        The axes; their title says how many intervals hold their outcome.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -418,8 +413,6 @@ def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None)
     Example:
         >>> ax = plot_calibration(model)
     """
-    if isinstance(model, Calibration):
-        return _plot_tasks(model, ax)
     _check_single(model)
     if model.num_target_points < 2:
         raise ValueError("Leave-one-out predictions need two target points or more.")
@@ -437,65 +430,6 @@ def plot_calibration(model: TransferModel | Calibration, ax: Axes | None = None)
     ax.set_xlabel("outcome")
     ax.set_ylabel("prediction without it")
     ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %")
-    return ax
-
-
-def _plot_tasks(calibration: Calibration, ax: Axes | None) -> Axes:
-    """Draws the standardized errors of each left-out source task, by points seen."""
-    runs = calibration.runs[calibration.runs["model"] == MODEL]
-    table = runs.pivot(index="task", columns="points", values="z").iloc[::-1]
-    ax = _axes(ax, figsize=(5, 1.2 + 0.3 * len(table)))
-    for (color, _), marker, points in zip(SOURCE_LINES, "osD^v", table.columns, strict=False):
-        z = table[points].to_numpy()
-        ax.plot(z, range(len(table)), marker, color=color, label=f"{points} points seen")
-    ax.axvline(1.0, color=BLACK, linestyle=":", linewidth=1)
-    ax.set_xscale("log")
-    ax.set_yticks(range(len(table)), [str(name) for name in table.index])
-    ax.set_xlabel("standardized error (1: calibrated, above: too sure)")
-    ax.legend(frameon=False)
-    return ax
-
-
-_VERDICTS = {"helpful": GREEN, "partly helpful": SKY, "inverted": VERMILLION}
-"""Colours of verdicts; grey for others."""
-
-
-def plot_report(report: DataFrame, ax: Axes | None = None, max_tasks: int = 20) -> Axes:
-    """Draws what ``transfer_report`` tells: how much of the prediction is each source's, and more.
-
-    Args:
-        report: The table that ``model.transfer_report()`` returns.
-        ax: Where to draw; new axes if omitted.
-        max_tasks: The most tasks to show: those with the largest shares.
-
-    Returns:
-        The axes; each bar has the verdict on its task, the title that on all of them.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-        TypeError: If this is no report.
-
-    Example:
-        >>> ax = plot_report(model.transfer_report())
-        >>> ax.get_title()
-        'all sources: used, not yet tested'
-    """
-    if not isinstance(report, DataFrame) or not {"prediction", "verdict"} <= {*report.columns}:
-        raise TypeError(
-            f"This is a {type(report).__name__}: draw the table that model.transfer_report() gives."
-        )
-    tasks = report.drop(index=ALL_SOURCES, errors="ignore").fillna({"prediction": 0.0})
-    tasks = tasks.sort_values("prediction", ascending=False, kind="stable")[:max_tasks][::-1]
-    ax = _axes(ax, figsize=(6, 1.2 + 0.3 * len(tasks)))
-    colors = [_VERDICTS.get(verdict, GREY) for verdict in tasks["verdict"]]
-    bars = ax.barh(range(len(tasks)), tasks["prediction"], color=colors)
-    ax.bar_label(bars, labels=list(tasks["verdict"]), padding=3)
-    ax.set_yticks(range(len(tasks)), [str(name) for name in tasks.index])
-    ax.margins(x=0.35)
-    ax.set_xlim(left=0.0)
-    ax.set_xlabel("share of the prediction")
-    if ALL_SOURCES in report.index:
-        ax.set_title(f"{ALL_SOURCES}: {report['verdict'][ALL_SOURCES]}")
     return ax
 
 

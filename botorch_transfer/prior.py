@@ -578,20 +578,18 @@ class ConditionedPrior(TransferPrior):
     def _new_tasks(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        replace: bool,
-    ) -> tuple[Sequence[SourceData] | Mapping[str, SourceData], list[int]]:
+    ) -> Sequence[SourceData] | Mapping[str, SourceData]:
         """Checks tasks that are to be added.
 
         Args:
             source_data: One task or several; only those of a mapping have names by the user.
-            replace: Whether new tasks may take the place of old ones of their names.
 
         Returns:
-            The new tasks, and the indices of the old ones to keep.
+            The new tasks.
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or a name
-                that is taken, which might be the same runs, without ``replace``.
+                that is taken, which might be the same runs.
         """
         tasks: Any = source_data
         if isinstance(tasks, SupervisedDataset):
@@ -600,17 +598,17 @@ class ConditionedPrior(TransferPrior):
             tasks = {f"source task {self.num_tasks}": tasks}
         given = [str(name) for name in tasks] if isinstance(tasks, Mapping) else []
         taken = [name for name in given if name in self.task_names]
-        if taken and not replace:
+        if taken:
             raise InputDataError(
                 f"The prior has a source task {taken[0]!r} already: give the new one another name, "
-                "or say replace=True if it takes the place of the old one."
+                "or leave the old one out by select first."
             )
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
             raise InputDataError(
                 f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
             )
-        return tasks, [i for i, name in enumerate(self.task_names) if name not in taken]
+        return tasks
 
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
@@ -619,7 +617,7 @@ class ConditionedPrior(TransferPrior):
         old inputs. It contains no outcome, only each task's mean and standard deviation; those of
         one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
         input is close to the outcome there.
-        It can be used like any other; what needs the outcomes again, such as calibration, raises an
+        It can be used like any other; what needs the outcomes again, such as ``append``, raises an
         error.
 
         Returns:

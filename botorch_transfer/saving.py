@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _HEADER = "botorch_transfer"
 
 

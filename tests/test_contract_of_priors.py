@@ -66,7 +66,6 @@ BUILDERS: dict[str, Callable[[], TransferPrior]] = {
     "ablr": lambda: pretrain(PretrainedPrior.ablr(2, hidden=(4,))),
     "mphd": lambda: learn("mphd"),
     "universal": lambda: learn("universal"),
-    "empirical": lambda: learn("empirical"),
 }
 
 

@@ -12,7 +12,7 @@ import botorch_transfer
 ROOT = Path(botorch_transfer.__file__).parent
 BELOW_DATA = {"memo", "saving", "_botorch", "outcome_transforms", "input_transforms"}
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
-USING = {"acquisition", "calibration", "plotting", "suggestion", "ax", "optuna"}
+USING = {"acquisition", "plotting", "suggestion", "ax", "optuna"}
 ABOVE = {"average", *USING}
 SHARED = {"arguments", "model", "modular", "report"}
 NOT_BELOW = {
@@ -27,9 +27,7 @@ NOT_BELOW = {
     "modular": {*METHODS, *ABOVE},
     **dict.fromkeys(METHODS, ABOVE),
     "average": USING,
-    "several_outcomes": USING,
     "acquisition": USING - {"acquisition"},
-    "calibration": USING - {"acquisition", "calibration"},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }

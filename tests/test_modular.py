@@ -147,9 +147,11 @@ class EqualSourcesGP(SourcePosteriorGP):
         return WeightedSumMean(prior.gps, equal), kernel
 
 
-def test_the_report_counts_the_sources_of_a_new_model() -> None:
+@pytest.mark.parametrize(("model_class", "weight"), [(EqualSourcesGP, 1 / 3), (ResidualFirst, 1.0)])
+def test_the_report_counts_the_sources_of_a_new_model(model_class, weight) -> None:
     prior = SourceGPs.fit(FAMILY.sources(), **QUICK)
-    model = EqualSourcesGP(*FAMILY.target(6), prior)
+    model = model_class(*FAMILY.target(6), prior)
+    assert model.weights.tolist() == pytest.approx([weight] * 3)
     assert (model.transfer_report().loc[list(prior.task_names), "prediction"] > 0).all()
     (X,) = model.eval().train_inputs
     parts = model.source_parts(X, prior.task_names)

@@ -12,6 +12,7 @@ from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.means import ConstantMean
 
 import benchmarks.styles
 import botorch_transfer
@@ -32,7 +33,6 @@ from botorch_transfer import (
     TwoStageTransferGP,
     plotting,
 )
-from botorch_transfer.calibration import Calibration
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.plotting import (
@@ -41,7 +41,6 @@ from botorch_transfer.plotting import (
     Style,
     plot_calibration,
     plot_curves,
-    plot_report,
     plot_slice,
     plot_weights,
     style_of,
@@ -106,9 +105,19 @@ def test_weights_in_an_average_are_its_members():
         assert widths == pytest.approx(sorted(weighted.weights.tolist()))
 
 
+class ConstantMeanGP(SourcePosteriorGP):
+    """A model on source GPs whose mean does not come from them."""
+
+    prior_class = SourceGPs
+
+    def _mean_and_kernel(self, prior, residual, batch_shape):
+        return ConstantMean(batch_shape=batch_shape), residual
+
+
 def test_models_without_weights_are_refused():
     for model_class, options in (
         (PopulationGP, {}),
+        (ConstantMeanGP, {}),
         (TransferGP, {"members": {"population": PopulationGP}}),
     ):
         with pytest.raises(ValueError, match=f"{model_class.__name__} has no weights of source"):
@@ -241,35 +250,6 @@ def test_slices_that_there_are_not():
     X = mixture.encode(mixture.sample(4, seed=0))
     with pytest.raises(ValueError, match="'mix' is a composition"):
         plot_slice(ScaMLGP(X, X[:, :1], {"a": (X, X[:, :1])}), mixture, "mix")
-
-
-def test_report_is_drawn_by_name_with_verdicts():
-    report = pd.DataFrame(
-        {"prediction": [0.1, 0.6, np.nan, 0.7], "verdict": ["inverted", "helpful", "x", "good"]},
-        index=["low", "high", "unknown", "all sources"],
-    )
-    ax = plot_report(report, max_tasks=2)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["low", "high"]
-    assert [bar.get_width() for bar in ax.patches] == [0.1, 0.6]
-    assert [text.get_text() for text in ax.texts] == ["inverted", "helpful"]
-    assert ax.get_title() == "all sources: good"
-    assert plot_report(_two_inputs().transfer_report()).get_title()
-    with pytest.raises(TypeError, match="draw the table that model"):
-        plot_report(_two_inputs())
-
-
-def test_calibration_of_sources_is_drawn_by_name():
-    rows = [
-        (task, points, model, 0.0, z, 0.9)
-        for task, z in (("monday", 0.5), ("tuesday", 2.0))
-        for points in (0, 3)
-        for model in ("model", "plain GP")
-    ]
-    columns = ["task", "points", "model", "log_density", "z", "coverage"]
-    ax = plot_calibration(Calibration(pd.DataFrame(rows, columns=columns)))
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["tuesday", "monday"]
-    assert [line.get_label() for line in ax.get_lines()][:2] == ["0 points seen", "3 points seen"]
-    assert ax.get_lines()[0].get_xdata().tolist() == [2.0, 0.5]
 
 
 def test_a_model_has_its_methods_colour_and_no_source_has_it():

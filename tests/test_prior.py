@@ -11,7 +11,6 @@ from botorch.models.transforms.input import ChainedInputTransform, Log10, Normal
 from safetensors import safe_open
 from torch import Tensor
 
-from botorch_transfer.calibration import calibrate
 from botorch_transfer.models import PopulationGP, ScaMLGP
 from botorch_transfer.pretraining import (
     SourceGPs,
@@ -233,12 +232,6 @@ def test_outcomes_cannot_be_computed_from_a_prior_without_them() -> None:
     assert gps.mask.sum(dim=-1).tolist() == [3, 1, 4]
     population = SourcePopulation.fit(draw_data([6, 3, 8])).without_observations()
     assert len(population.gps.points) <= 8
-
-
-def test_calibration_needs_observations() -> None:
-    prior = fit().without_observations()
-    with pytest.raises(InputDataError, match="without observations: calibration needs"):
-        calibrate(prior, ScaMLGP)
 
 
 def test_hierarchies_need_their_observations(tmp_path: Path) -> None:

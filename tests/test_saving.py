@@ -59,7 +59,7 @@ def test_path_may_be_a_string(path: Path) -> None:
 
 def test_header_says_what_it_is(path: Path) -> None:
     header = header_of(path)
-    assert (header["class"], header["format_version"]) == ("SomePrior", 4)
+    assert (header["class"], header["format_version"]) == ("SomePrior", 5)
 
 
 def test_class_can_be_asked_for(path: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
 def test_unknown_format_version(path: Path) -> None:
     rewrite_header(path, format_version=7)
     message = (
-        r"has format version 7, and this version of botorch_transfer reads version 4: upgrade "
+        r"has format version 7, and this version of botorch_transfer reads version 5: upgrade "
         r"botorch_transfer if the file is newer, or save the prior again with this version\."
     )
     with pytest.raises(ValueError, match=message):

@@ -335,30 +335,21 @@ class AveragedGP(  # type: ignore[misc]
     # --------------------------------------------------------------------------------------- fit
 
     def custom_fit(
-        self,
-        mll: ExactMarginalLogLikelihood,
-        *args: Any,
-        previous: TransferModel | None = None,
-        **kwargs: Any,
+        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
         """Fits all members, then computes their shares; ``fit_gpytorch_mll`` calls this.
 
         Args:
             mll: The marginal log likelihood of this model.
             *args: See :meth:`TargetGP.custom_fit`.
-            previous: An earlier model at whose members' hyperparameters the fits start, too.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
         Returns:
             The marginal log likelihood in evaluation mode.
         """
-        earlier: dict[str, TransferModel] = {}
-        if previous is not None:
-            self.check_previous(previous)
-            earlier = dict(cast(AveragedGP, previous).members.items())
-        for name, member in self.members.items():
+        for member in self.members.values():
             own = ExactMarginalLogLikelihood(member.likelihood, cast(Any, member))
-            member.custom_fit(own, *args, **{**kwargs, "previous": earlier.get(name)})
+            member.custom_fit(own, *args, **kwargs)
         self.update_weights()
         return mll.eval()
 

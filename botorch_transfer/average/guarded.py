@@ -41,8 +41,7 @@ from botorch_transfer.average.base import (
 )
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, own_mean, residual_kernel
 from botorch_transfer.model import TransferModel
-from botorch_transfer.sources.agreement import tasks_agree
-from botorch_transfer.sources.prior import SourceGPs
+from botorch_transfer.sources.prior import SourceGPs, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
 PRIOR_WEIGHT = 0.8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import re
 import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -61,7 +62,8 @@ def from_dataframe(
     - A parameter that a task does not record had one value, which ``missing`` gives. The task then
       says nothing of other values. Or its value is unknown: each run then gets another one, spread
       over the range, so that outcomes do not depend on the parameter as far as this task goes.
-    - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out.
+    - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out. So
+      is, with ``changed``, a run with an empty cell of a number that each run has.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A choice or level that is no longer one has no place, nor has a number that a logarithm
       does not reach: such runs are left out. A warning in the log says how many.
@@ -154,7 +156,9 @@ def from_dataframe(
     datasets: dict[str, SupervisedDataset] = {}
     without_outcome, displaced, outside = list[str](), list[str](), list[str]()
     choices = [p.name for p in space.parameters if isinstance(p, CategoricalParameter)]
-    empty = Series(0, choices)
+    always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
+    needed = [column for parameter in always for column in parameter.columns]
+    empty = Series(0, [*choices, *needed])
     for name, rows in rows_of_tasks(frame[task]).items():
         finite = rows[is_finite[rows]]
         if len(finite) == 0:
@@ -162,10 +166,12 @@ def from_dataframe(
             continue
         kept = rows if failed == "worst" else finite
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
+        filled = runs[needed].notna().all(axis=1).to_numpy()
+        X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
         with errors_in(f"Task {name!r}"):
-            X = space.place(runs)
+            X[torch.tensor(filled)] = space.place(runs[filled])
         has_place = X.isfinite().all(dim=-1).numpy()
-        lost = runs.loc[~has_place, runs.columns.isin(choices)]
+        lost = runs.loc[~has_place, runs.columns.isin(empty.index)]
         empty = empty.add(lost.isna().sum(), fill_value=0).astype(int)
         displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
         kept, runs, X = kept[has_place], runs[has_place], X[has_place]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -32,20 +32,25 @@ MIN_WEIGHT = 1e-6
 
 
 class SourceWeights(Module, ABC):
-    """Base class of source weights."""
+    """Base class of source weights: a subclass computes them from its parameters.
 
-    _parameter: ClassVar[str]
-    """The parameter's name; its last dimension is that of the tasks."""
+    Their batch dimensions come first, and are followed by one more, as ``batch_shape x 1``.
+    """
 
     @property
     def batch_shape(self) -> torch.Size:
         """The batch shape of the target model."""
-        return getattr(self, self._parameter).shape[:-1]
+        return self.weights.shape[:-1]
 
     @property
     @abstractmethod
     def weights(self) -> Tensor:
         """The weights, a ``batch_shape x M`` tensor."""
+
+    @property
+    def all_weights(self) -> Tensor:
+        """The weights of all tasks, a ``batch_shape x M`` tensor; zero if not selected."""
+        return self.weights
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
         """Selects the source GPs that have weights.
@@ -60,7 +65,7 @@ class SourceWeights(Module, ABC):
 
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
-        return select_batch(self, self._parameter, index)
+        return select_batch(self, index)
 
 
 class TaskWeights(SourceWeights):
@@ -83,7 +88,6 @@ class TaskWeights(SourceWeights):
         tensor([0.2500, 0.2500, 0.2500, 0.2500], grad_fn=<...>)
     """
 
-    _parameter = "raw_weights"
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
     tasks: Tensor
@@ -121,7 +125,7 @@ class TaskWeights(SourceWeights):
 
     @property
     def all_weights(self) -> Tensor:
-        """The weights of all tasks, a ``batch_shape x M`` tensor; zero if not selected."""
+        """See the base class."""
         return self._of_all(self.weights)
 
     def _of_all(self, values: Tensor) -> Tensor:
@@ -206,7 +210,6 @@ class EnsembleWeights(SourceWeights):
         tensor([0.2500, 0.2500, 0.2500])
     """
 
-    _parameter = "shares"
     shares: Parameter
 
     def __init__(self, num_tasks: int, batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008

@@ -43,7 +43,6 @@ class TaskObjective(FitObjective):
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
         shared: Whether each row of parameters is of all tasks together. Otherwise row ``i`` is of
             task ``i % M``.
-        prior_weight: The factor of the log prior, the share of the points that ``tasks`` has.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
@@ -59,7 +58,6 @@ class TaskObjective(FitObjective):
     hyperpriors: LogPrior
     max_elements: int = BLOCK_ELEMENTS
     shared: bool = False
-    prior_weight: float = 1.0
 
     def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
         """Exponentiates the logarithms."""
@@ -78,7 +76,7 @@ class TaskObjective(FitObjective):
         known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
         for part in (density, slope):
             part[:, -1].masked_fill_(known, 0.0)
-        return self.prior_weight * density.sum(dim=-1), self.prior_weight * slope
+        return density.sum(dim=-1), slope
 
     def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
         """Evaluates the negative log likelihood; the derivative in a known noise is zero."""

@@ -19,7 +19,7 @@ from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from botorch.utils.constraints import LogTransformedInterval
@@ -31,7 +31,6 @@ from scipy.special import gammaincinv
 from torch import Tensor
 
 from botorch_transfer.gp.stationary import stationary_function
-from botorch_transfer.gp.tasks import OutcomeScale
 
 logger = logging.getLogger(__name__)
 
@@ -165,36 +164,6 @@ def log_density_prior(prior: Prior) -> Prior:
         return prior
     shape, rate = prior.concentration.detach().clone(), prior.rate.detach().clone()
     return LogDensityGammaPrior(shape, rate, validate_args=False)
-
-
-def log_moments(prior: Prior) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of a positive hyperparameter's logarithm.
-
-    Args:
-        prior: A Gamma, log-normal or uniform hyperprior, univariate or of ``d`` hyperparameters.
-
-    Returns:
-        Two double tensors of the hyperprior's shape.
-
-    Raises:
-        ValueError: If it is another hyperprior.
-
-    Example:
-        >>> log_moments(LogDensityLogNormalPrior(-6.0, 1.0))
-        (tensor(-6., dtype=torch.float64), tensor(1., dtype=torch.float64))
-    """
-    if isinstance(prior, GammaPrior):
-        shape, rate = prior.concentration.detach().double(), prior.rate.detach().double()
-        return torch.digamma(shape) - rate.log(), torch.polygamma(1, shape).sqrt()
-    if isinstance(prior, LogNormalPrior):
-        return prior.loc.detach().double(), prior.scale.detach().double()
-    if isinstance(prior, UniformPrior):
-        low, high = (torch.as_tensor(end).double() for end in (prior.low, prior.high))
-        log_low, log_high = low.clamp_min(torch.finfo(low.dtype).tiny).log(), high.log()
-        mean = (high * log_high - low * log_low) / (high - low) - 1
-        square = (high * (log_high - 1).square() - low * (log_low - 1).square()) / (high - low) + 1
-        return mean, (square - mean.square()).sqrt()
-    raise ValueError(f"The logarithm's moments of a {type(prior).__name__} are not known.")
 
 
 class LogPrior:
@@ -458,45 +427,6 @@ class GPHyperparameters:
         """
         parts = (self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)
         return LogPrior([(part.prior(), size) for part, size in parts])
-
-
-@runtime_checkable
-class LearnedHyperparameters(Protocol):
-    """What was learned of GP hyperparameters in other search spaces, as by a ``Hyperprior``."""
-
-    kernel: str
-
-    def gp_hyperparameters(
-        self, dim: int, kernel: str | None = None, outcome_scale: OutcomeScale = "per_task"
-    ) -> GPHyperparameters:
-        """Says what was learned for GPs of ``dim`` inputs, with a kernel and units of outcomes."""
-        ...
-
-
-def learned_hyperparameters(
-    learned: LearnedHyperparameters, dim: int, kernel: str, outcome_scale: OutcomeScale
-) -> GPHyperparameters:
-    """Returns what was learned for GPs of another search space.
-
-    Args:
-        learned: The user's argument.
-        dim: The number of inputs ``d``.
-        kernel: The stationary kernel's name.
-        outcome_scale: The units of the GPs' outcomes.
-
-    Returns:
-        The hyperparameters.
-
-    Raises:
-        TypeError: If ``learned`` is no ``Hyperprior``.
-        ValueError: If it is of another kernel or in other units.
-    """
-    if not isinstance(learned, LearnedHyperparameters):
-        raise TypeError(
-            "hyperparameters must be a Hyperprior, or None; SourceGPs take GPHyperparameters. It "
-            f"is {learned!r}."
-        )
-    return learned.gp_hyperparameters(dim, kernel, outcome_scale)
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)

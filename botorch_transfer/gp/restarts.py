@@ -7,7 +7,7 @@ Read it for how ``fit_gpytorch_mll`` fits every transfer model: all starts at on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from time import monotonic
 from typing import Any
@@ -32,11 +32,7 @@ _MAX_ITERATIONS = 15000
 
 
 def fit_from_starts(
-    mll: ExactMarginalLogLikelihood,
-    num_restarts: int,
-    seed: int,
-    further: Mapping[str, Tensor] | None = None,
-    **optimizer_kwargs: Any,
+    mll: ExactMarginalLogLikelihood, num_restarts: int, seed: int, **optimizer_kwargs: Any
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
@@ -50,20 +46,17 @@ def fit_from_starts(
             mode.
         num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
         seed: The seed of these draws.
-        further: A further start: values of the parameters by name. BoTorch's own fit takes it in
-            place of the present values.
         **optimizer_kwargs: See :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`.
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
     """
     parameters = get_parameters(mll, requires_grad=True)
-    starts = _draw_starts(mll, parameters, num_restarts, seed, further)
+    starts = _draw_starts(mll, parameters, num_restarts, seed)
     found = _maximize_in_closed_form(mll, starts, **optimizer_kwargs)
     if found is None:
         for more in (0, _FURTHER_STARTS):
-            starts = _draw_starts(mll, parameters, num_restarts + more, seed, further)
-            starts = {name: values[bool(further) :] for name, values in starts.items()}
+            starts = _draw_starts(mll, parameters, num_restarts + more, seed)
             if _fit_one_by_one(mll, parameters, starts, optimizer_kwargs):
                 return
         raise ModelFittingError(
@@ -161,16 +154,13 @@ def _draw_starts(
     parameters: dict[str, Tensor],
     num_restarts: int,
     seed: int,
-    further: Mapping[str, Tensor] | None,
 ) -> dict[str, Tensor]:
-    """Stacks the present values, further ones and draws along a new first dimension.
+    """Stacks the present values and draws along a new first dimension.
 
     A copy on the CPU draws from the hyperpriors. The draws are thus the same on every device. Also,
     some of GPyTorch's priors, such as ``LogNormalPrior``, draw on the CPU wherever the model is.
     """
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
-    for name, value in (further or {}).items():
-        drawn[name].append(value.to(parameters[name]))
     on_cpu = deepcopy(mll).cpu()
     copies = get_parameters(on_cpu, requires_grad=True)
     with torch.random.fork_rng(devices=[]):

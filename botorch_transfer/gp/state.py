@@ -48,21 +48,21 @@ def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
     return twin
 
 
-def select_batch(module: M, name: str, index: Any) -> M:
-    """Selects from the batch of a module with one parameter.
+def select_batch(module: M, index: Any) -> M:
+    """Selects from the batch of a module.
 
     Args:
-        module: The module.
-        name: The parameter's name; its last dimension is not of the batch.
+        module: The module; the last dimension of its parameters is not of the batch.
         index: What to select from the batch, as an index of tensors.
 
     Returns:
-        A copy with a parameter of its own.
+        A copy with parameters of its own.
     """
     index = index if isinstance(index, tuple) else (index,)
-    twin, parameter = shallow_copy(module), module.get_parameter(name)
-    selected = parameter.detach()[(*index, slice(None))].clone()
-    twin._parameters[name] = Parameter(selected, parameter.requires_grad)
+    twin = shallow_copy(module)
+    for name, parameter in module.named_parameters(recurse=False):
+        selected = parameter.detach()[(*index, slice(None))].clone()
+        twin._parameters[name] = Parameter(selected, parameter.requires_grad)
     return twin
 
 

@@ -39,9 +39,6 @@ Propagate = Literal["covariance", "mean"]
 """What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
 
 
-Order = Literal["given", "relatedness"]
-
-
 class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the one before plus a difference.
 
@@ -82,7 +79,6 @@ class SourceHierarchy(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         propagate: Propagate = "covariance",
-        order: Order = "given",
         kernel: str = "rbf",
         hyperparameters: GPHyperparameters | Sequence[GPHyperparameters] | None = (
             SOURCE_HYPERPARAMETERS,
@@ -98,8 +94,6 @@ class SourceHierarchy(ConditionedPrior):
             source_data: The source tasks, a sequence or a mapping from names, as in
                 :meth:`SourceGPs.fit`; the first is the lowest level.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
-            order: ``"given"``, or ``"relatedness"``, which puts the task that agrees most with the
-                others last, next to the target: see :func:`order_by_relatedness`.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the lowest level and of the others,
                 whose kernels describe differences; by default those of ScaML-GP's source tasks and
@@ -122,7 +116,6 @@ class SourceHierarchy(ConditionedPrior):
             >>> stack = SourceHierarchy.fit([(X, X.sum(-1, keepdim=True))], propagate="mean")
         """
         check_choice("propagate", propagate, Propagate)
-        check_choice("order", order, Order)
         map_options = MAPOptions(**options)
 
         def check_size(names: Sequence[str], sizes: Sequence[int]) -> None:
@@ -133,9 +126,6 @@ class SourceHierarchy(ConditionedPrior):
                 check_padded_size(names, sizes, map_options.max_bytes)
 
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
-        if order == "relatedness":
-            ranks = order_by_relatedness(tasks, kernel, map_options)
-            tasks, units = tasks[ranks], units.select(ranks)
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
         both = (
@@ -234,42 +224,3 @@ def _fit_levels(
         noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
     log_posterior = torch.cat([result.log_posterior for result in results])
     return condition(), noise, log_posterior.to(tasks.X)
-
-
-MAX_COMMON_POINTS = 1000
-"""How many inputs of all tasks the predictions are compared at."""
-
-
-def order_by_relatedness(tasks: PaddedTasks, kernel: str, options: MAPOptions) -> Tensor:
-    """Orders tasks so that the one that agrees most with the others comes last.
-
-    Each task's GP predicts the outcomes at the inputs of all tasks (at most ``MAX_COMMON_POINTS``
-    of them, evenly thinned out). Tasks are sorted by the mean rank correlation (Spearman's) of
-    their predictions with those of the other tasks. In a hierarchy the last task is next to the
-    target, and a task that is like most others is most likely to be like the target.
-
-    Args:
-        tasks: The standardized tasks.
-        kernel: The stationary kernel's name.
-        options: How to fit the GPs.
-
-    Returns:
-        An ``M`` tensor of task indices, least related first; ties keep their order.
-    """
-    from scipy.stats import rankdata  # slow to import: only where it is needed
-
-    num_tasks = len(tasks.X)
-    if num_tasks < 3:
-        # Of two tasks, each agrees with the other equally.
-        return torch.arange(num_tasks, device=tasks.X.device)
-    found = fit_map(tasks, kernel, SOURCE_HYPERPARAMETERS, options)
-    gps = found.condition(tasks, kernel, max_inducing=options.max_inducing)
-    points = tasks.X[tasks.mask]
-    points = points[:: -(-len(points) // MAX_COMMON_POINTS)]
-    predictions = gps.mean(points)
-    # Constant predictions have no ranks: such a task agrees with no other.
-    predictions[predictions.std(dim=-1) <= 1e-12] = 0.0
-    ranks = torch.as_tensor(rankdata(predictions.cpu().numpy(), axis=1))
-    correlation = torch.corrcoef(ranks).nan_to_num(nan=0.0)
-    agreement = correlation.sum(dim=-1) - correlation.diagonal()
-    return torch.argsort(agreement, stable=True).to(tasks.X.device)

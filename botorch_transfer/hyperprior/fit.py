@@ -1,9 +1,8 @@
 """Step 1 of pre-training a hyperprior: one GP for each domain, shared by its tasks.
 
 All tasks of a domain are draws of one GP with a constant mean, whose hyperparameters are estimated
-by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). L-BFGS-B does so on all points. Tasks
-that are too large for a Cholesky factor an iteration are fitted by Adam on sub-samples: the
-gradient of their mean likelihood is unbiased, and its cost does not depend on the number of points.
+by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). Of large tasks, some
+points that are well spread do.
 
 Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
 back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
@@ -21,9 +20,7 @@ from typing import NamedTuple, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from pandas import DataFrame
 from torch import Tensor
-from torch.nn import Parameter
 
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import MAPOptions, TaskObjective, draw_starts, log_bounds
@@ -34,8 +31,6 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
 from botorch_transfer.gp.optimize import (
-    RandomBatches,
-    adam_steps,
     minimize_batched,
     single_threaded_scipy,
 )
@@ -81,7 +76,7 @@ class DomainEstimates:
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: the context of each input.
         log_likelihood: An ``N`` tensor of log likelihoods, summed over tasks, before the noise is
-            raised to its lower bound; NaN after a fit on sub-samples.
+            raised to its lower bound.
         outcome_mean: An ``N`` tensor: the mean of the tasks' mean outcomes, in the user's units.
         outcome_std: An ``N`` tensor: the root mean square of the tasks' standard deviations.
     """
@@ -100,45 +95,6 @@ class DomainEstimates:
     def tensors(self) -> dict[str, Tensor]:
         """All fields but the names, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
-
-    @property
-    def domain_of_input(self) -> Tensor:
-        """A ``D`` tensor: the number of each lengthscale's domain."""
-        domains = torch.arange(len(self.dims), device=self.dims.device)
-        return domains.repeat_interleave(self.dims)
-
-    def select(self, indices: Sequence[int]) -> DomainEstimates:
-        """Selects domains.
-
-        Args:
-            indices: The domains' numbers, in ascending order.
-
-        Returns:
-            Their estimates.
-        """
-        domains = torch.as_tensor(indices, dtype=torch.long, device=self.dims.device)
-        inputs = torch.isin(self.domain_of_input, domains)
-        per_input = {"lengthscale", "context"}
-        parts = {
-            name: tensor[inputs if name in per_input else domains]
-            for name, tensor in self.tensors().items()
-        }
-        return DomainEstimates(tuple(self.names[index] for index in indices), **parts)
-
-    def to_frame(self) -> DataFrame:
-        """Makes a table with a row for each input; values of a domain are repeated."""
-        domain = self.domain_of_input
-        position = torch.cat([torch.arange(size) for size in self.dims.tolist()])
-        rows = {
-            "domain": [self.names[index] for index in domain.tolist()],
-            "input": position.tolist(),
-            "lengthscale": self.lengthscale.tolist(),
-        }
-        for name in ("constant", "outputscale", "noise", "log_likelihood"):
-            rows[name] = getattr(self, name)[domain].tolist()
-        for column, values in enumerate(self.context.mT.tolist()):
-            rows[f"context {column}"] = values
-        return DataFrame(rows)
 
 
 @torch.no_grad()
@@ -197,16 +153,13 @@ class DomainFitOptions(MAPOptions):
     """How the hyperparameters of the domains are fitted.
 
     Args:
-        max_points: The number of points of a domain's largest task up to which L-BFGS-B sees all
-            points; beyond, Adam sees sub-samples.
+        max_points: The most points of a task; of larger ones so many, spread over inputs and
+            outcomes, count.
         num_restarts: The number of further starts of L-BFGS-B, drawn at random.
         max_iter: The most L-BFGS-B iterations of one start.
-        num_steps: The number of steps of Adam.
-        learning_rate: Adam's learning rate, for the logarithms of hyperparameters.
-        batch_size: How many points of each task a step of Adam sees.
         lengthscale_spread: The prior standard deviation of the log lengthscale around 0.5, a weak
             penalty. Infinity gives maximum likelihood.
-        seed: The seed of starts and sub-samples.
+        seed: The seed of starts.
         chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
         max_bytes: How much memory a domain may take; more is refused.
         n_jobs: How many domains joblib fits in parallel; ``None`` follows
@@ -218,27 +171,20 @@ class DomainFitOptions(MAPOptions):
         ValueError: If a number is out of range.
 
     Example:
-        >>> DomainFitOptions(num_steps=100).batch_size
-        50
+        >>> DomainFitOptions(num_restarts=0).max_points
+        512
     """
 
     max_points: int = 512
     num_restarts: int = 1
     max_iter: int = 500
-    num_steps: int = 20_000
-    learning_rate: float = 1e-3
-    batch_size: int = 50
     lengthscale_spread: float = 1.5
     chunk_elements: int = 2**22
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers = (self.max_points, self.num_steps, self.batch_size, self.lengthscale_spread)
-        if not (min(numbers) > 0 and 0 < self.learning_rate < math.inf):
-            raise ValueError(
-                "max_points, num_steps, batch_size, learning_rate and lengthscale_spread must be "
-                "positive."
-            )
+        if not min(self.max_points, self.lengthscale_spread) > 0:
+            raise ValueError("max_points and lengthscale_spread must be positive.")
 
 
 def fit_domains(
@@ -267,8 +213,8 @@ def fit_domains(
         >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> domain = Domain({"monday": (X, X.sum(-1, keepdim=True))}, name="lab")
         >>> options = DomainFitOptions(num_restarts=0)
-        >>> fit_domains([domain], "matern52", "raw", options).to_frame()
-          domain  input  lengthscale ...
+        >>> fit_domains([domain], "matern52", "raw", options).lengthscale.shape
+        torch.Size([2])
     """
     names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -324,13 +270,12 @@ def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:
     """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
+    tasks = tasks.typical(options.max_points)
     outcomes = tasks.Y[tasks.mask]
     offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
     everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
     scaled = tasks.standardize(offset * everywhere, scale * everywhere)
-    is_small = tasks.X.shape[-2] <= options.max_points
-    minimize = _minimize if is_small else _minimize_by_sub_samples
-    theta, value = minimize(scaled, kernel, options)
+    theta, value = _minimize(scaled, kernel, options)
     outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
     if bool(tasks.fixed_noise.all()):
         noise = float(tasks.Yvar[tasks.mask].mean())
@@ -362,35 +307,13 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
 
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
-    """Runs L-BFGS-B on all points, from all starts at once, and keeps the best optimum."""
+    """Runs L-BFGS-B from all starts at once, and keeps the best optimum."""
     objective, starts = _objective(tasks, kernel, options), _starts(tasks, options)
     theta, value = minimize_batched(objective, starts, _bounds(tasks.X.shape[-1]), options.max_iter)
     best = int(value.argmin())
     scales = theta[best : best + 1, :-1].to(starts).exp()
     log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
     return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
-
-
-def _minimize_by_sub_samples(
-    tasks: PaddedTasks, kernel: str, options: DomainFitOptions
-) -> tuple[Tensor, float]:
-    """Runs Adam on sub-samples. The value is not known: no step sees all points."""
-    theta = Parameter(_starts(tasks, options)[:1])
-    bounds = _bounds(tasks.X.shape[-1]).to(theta)
-    batches = RandomBatches(tasks, options.batch_size, seed=options.seed)
-    num_drawn = float(tasks.num_points.clamp_max(options.batch_size).sum())
-    share = num_drawn / float(tasks.num_points.sum())
-    objective = replace(_objective(tasks, kernel, options), prior_weight=share)
-    row = torch.zeros(1, dtype=torch.long, device=theta.device)
-
-    def evaluate(step: int) -> Tensor:
-        value, theta.grad = replace(objective, tasks=batches[step])(theta, row)
-        return value
-
-    adam = torch.optim.Adam([theta], lr=options.learning_rate, fused=True)
-    for _ in adam_steps(adam, evaluate, range(options.num_steps)):
-        theta.data.clamp_(*bounds)
-    return theta.detach().squeeze(0).cpu(), math.nan
 
 
 def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:

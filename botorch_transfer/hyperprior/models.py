@@ -90,7 +90,7 @@ def hyperprior_kernel(
     Returns:
         The kernel, its hyperpriors registered.
     """
-    own = hyperprior.gp_hyperparameters(dim, None, hyperprior.outcome_scale, context)
+    own = hyperprior.gp_hyperparameters(dim, context)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
     found: Any = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
     starts, lower, upper = found
@@ -117,8 +117,7 @@ class HyperpriorGP(ModularTransferGP):
     6). The Gammas count by the density of the logarithm, see
     :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`: a hyperparameter of which
     the data say nothing stays at its hyperprior's mean. Use it where the target has another search
-    space than all earlier tasks, even of another dimension. As in the paper,
-    a fit can start from the optimum of the last step: ``fit_gpytorch_mll(mll, previous=model)``.
+    space than all earlier tasks, even of another dimension.
 
     Args:
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
@@ -137,7 +136,7 @@ class HyperpriorGP(ModularTransferGP):
             ``default_context(d, discrete_dims)`` if some are discrete.
 
     Raises:
-        ValueError: If the hyperprior is empirical, which has no density, or the input transform is
+        ValueError: If the input transform is
             not frozen.
 
     Example:

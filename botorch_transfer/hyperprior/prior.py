@@ -2,8 +2,8 @@
 
 Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
-``fit``, MPHD's network in ``network``. Functions at the end measure how well a hyperprior predicts
-whole tasks, and the transfer to an unseen search space.
+``fit``, MPHD's network in ``network``. A function at the end measures how well a hyperprior
+predicts whole tasks.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -17,7 +17,7 @@ whole tasks, and the transfer to an unseen search space.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, Self
@@ -179,22 +179,26 @@ class Hyperprior(TransferPrior):
             >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
             >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
             >>> hyperprior = Hyperprior.fit([lab, shop], network=NetworkOptions(num_steps=10))
-            >>> hyperprior.estimates.to_frame()
-              domain  input ...
+            >>> hyperprior.estimates.lengthscale.shape
+            torch.Size([3])
         """
         domains, kernel = check_domains(domains), kernel or _default_kernel(kind)
         _check_units(outcome_scale)
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
-        fitted = cls._from_estimates(
-            estimates,
-            kind,
-            kernel,
-            network,
-            default_contexts=all(domain.has_default_context for domain in domains),
-            outcome_scale=outcome_scale,
-            input_transform=shared_transform([domain.input_transform for domain in domains]),
-        )
-        return fitted.to(domains[0].datasets[0].X.device)
+        broad = float(estimates.outputscale.mean().sqrt())
+        priors: dict[str, Prior] = {}
+        priors["constant"] = NormalPrior(*fit_normal(estimates.constant, broad, "constant mean"))
+        for name in ("lengthscale", "outputscale", "noise"):
+            priors[name] = GammaPrior(*fit_gamma(getattr(estimates, name), name))
+        fitted = None
+        if kind == "mphd":
+            base = describe_prior(priors.pop("lengthscale"))[1]
+            settings = network or NetworkOptions()
+            fitted = fit_network(estimates.context, estimates.lengthscale, base, settings)
+        defaults = all(domain.has_default_context for domain in domains)
+        shared = shared_transform([domain.input_transform for domain in domains])
+        learned = cls(kind, kernel, priors, fitted, estimates, defaults, outcome_scale, shared)
+        return learned.to(domains[0].datasets[0].X.device)
 
     @classmethod
     def specified(
@@ -250,76 +254,6 @@ class Hyperprior(TransferPrior):
                     "negative: give a NormalPrior or UniformPrior."
                 )
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
-
-    @classmethod
-    def _from_estimates(
-        cls,
-        estimates: DomainEstimates,
-        kind: Kind,
-        kernel: str,
-        network: NetworkOptions | None,
-        **options: Any,
-    ) -> Self:
-        """Runs step 2: fits distributions to estimates."""
-        broad = float(estimates.outputscale.mean().sqrt())
-        priors: dict[str, Prior] = {}
-        priors["constant"] = NormalPrior(*fit_normal(estimates.constant, broad, "constant mean"))
-        for name in ("lengthscale", "outputscale", "noise"):
-            priors[name] = GammaPrior(*fit_gamma(getattr(estimates, name), name))
-        fitted = None
-        if kind == "mphd":
-            base = describe_prior(priors.pop("lengthscale"))[1]
-            settings = network or NetworkOptions()
-            fitted = fit_network(estimates.context, estimates.lengthscale, base, settings)
-        return cls(kind, kernel, priors, fitted, estimates, **options)
-
-    def refit(
-        self,
-        kind: Kind | None = None,
-        without: str | Sequence[str] = (),
-        network: NetworkOptions | None = None,
-    ) -> Self:
-        """Runs step 2 again on the estimates of step 1, for another kind or fewer domains.
-
-        Args:
-            kind: The new kind; that of this hyperprior if omitted.
-            without: Names of domains to leave out, as in the papers' setting without data of the
-                target's own domain (NToT).
-            network: How to make and train MPHD's network.
-
-        Returns:
-            A new hyperprior; this one stays as it is. Its ``domain_names`` are those it learned
-            from.
-
-        Raises:
-            ValueError: If this hyperprior has no estimates, there is no such domain, or none left.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
-            >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
-            >>> hyperprior = Hyperprior.fit([lab, shop], kind="universal")
-            >>> hyperprior.refit(without="lab").domain_names
-            ('shop',)
-        """
-        estimates = self.estimates
-        left_out = {without} if isinstance(without, str) else set(without)
-        if unknown := sorted(left_out.difference(estimates.names)):
-            among = ", ".join(map(repr, estimates.names))
-            raise ValueError(f"There is no domain {unknown[0]!r} among {among}.")
-        kept = [i for i, name in enumerate(estimates.names) if name not in left_out]
-        if not kept:
-            raise ValueError("without= removes all domains: keep at least one.")
-        refitted = self._from_estimates(
-            estimates.select(kept),
-            kind or self.kind,
-            self.kernel,
-            network,
-            default_contexts=self.default_contexts,
-            outcome_scale=self.outcome_scale,
-            input_transform=self.input_transform,
-        )
-        return refitted.to(self.constant_parameters.device)
 
     @classmethod
     def _content_and_options(
@@ -388,25 +322,13 @@ class Hyperprior(TransferPrior):
             context = default_context(dim)
         return ContextGammaPrior(self.network, context)
 
-    def gp_hyperparameters(
-        self,
-        dim: int,
-        kernel: str | None = None,
-        outcome_scale: OutcomeScale = "per_task",
-        context: Tensor | None = None,
-    ) -> GPHyperparameters:
-        """Says what this hyperprior means for GPs of another search space's tasks.
+    def gp_hyperparameters(self, dim: int, context: Tensor | None = None) -> GPHyperparameters:
+        """Says what this hyperprior means for a GP of another search space, but for its mean.
 
-        :meth:`SourceGPs.fit` and :meth:`SourcePopulation.fit` call it for the hyperprior that they
-        are given; do so yourself where inputs have a context. MAP counts the density of the
-        logarithm, as :class:`~.models.HyperpriorGP` does. Such GPs have a mean of zero, so the
-        constant's hyperprior has no part in it.
+        MAP counts the density of the logarithm.
 
         Args:
             dim: The number of inputs ``d``.
-            kernel: The stationary kernel's name; by default the hyperprior's own.
-            outcome_scale: The units of the GPs' outcomes. Estimates in raw units are divided by
-                their domains' typical variances for ``"per_task"``.
             context: As in :meth:`lengthscale_prior`.
 
         Returns:
@@ -414,7 +336,7 @@ class Hyperprior(TransferPrior):
 
         Raises:
             InputDataError: If the context is of another shape, or needed and not given.
-            ValueError: If the hyperprior is of another kernel, is empirical, or is in other units.
+            ValueError: If the hyperprior is empirical.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -425,19 +347,13 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.gp_hyperparameters(dim=3).lengthscale.start
             0.5
         """
-        if kernel not in (None, self.kernel):
-            raise ValueError(
-                f"The hyperprior is that of a {self.kernel!r} kernel, whose lengthscales mean "
-                f"something else for {kernel!r}: give kernel={self.kernel!r}."
-            )
         self.check_density()
-        outputscale, noise = (
-            self._variance_prior(name, outcome_scale) for name in ("outputscale", "noise")
-        )
+        outputscale = self.hyperprior_of("outputscale")
+        least = LEAST_NOISE * float(outputscale.mean)
         return GPHyperparameters(
             lengthscale=learned_hyperparameter(self.lengthscale_prior(dim, context)),
             outputscale=learned_hyperparameter(outputscale),
-            noise=learned_hyperparameter(noise, least=LEAST_NOISE * float(outputscale.mean)),
+            noise=learned_hyperparameter(self.hyperprior_of("noise"), least),
         )
 
     def check_density(self) -> None:
@@ -449,20 +365,8 @@ class Hyperprior(TransferPrior):
         if self.kind == "empirical":
             raise ValueError(
                 "An empirical hyperprior has no density to maximize: use "
-                "FullyBayesianHyperpriorGP, or Hyperprior.refit(kind='universal')."
+                "FullyBayesianHyperpriorGP, or fit one with kind='universal'."
             )
-
-    def _variance_prior(self, name: str, outcome_scale: OutcomeScale) -> Prior:
-        """The hyperprior of a variance, in the units of other GPs' outcomes."""
-        if outcome_scale == self.outcome_scale:
-            return self.hyperprior_of(name)
-        if outcome_scale != "per_task" or self.domain_names is None:
-            raise ValueError(
-                f"The hyperprior is in units of outcome_scale={self.outcome_scale!r}, which can't "
-                f"be brought to {outcome_scale!r} ones: learn or specify it in these."
-            )
-        units = self.estimates_outcome_std.square()
-        return GammaPrior(*fit_gamma(getattr(self.estimates, name) / units, name))
 
     def sample(
         self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
@@ -706,41 +610,3 @@ def hierarchical_negative_log_likelihood(
         found = log_likelihoods(draws, data.X, data.Y.squeeze(-1), Yvar, hyperprior.kernel)
         values.append(math.log(num_samples) - found.logsumexp(dim=0))
     return torch.stack(values)
-
-
-def leave_one_domain_out(
-    domains: Sequence[Domain], **options: Any
-) -> Iterator[tuple[Domain, Hyperprior]]:
-    """Learns a hyperprior for each domain from all the other domains.
-
-    The papers measure the transfer to an unseen search space in this way. Step 1 is run once, step
-    2 once for each domain.
-
-    Args:
-        domains: The domains, two at least.
-        **options: The arguments of :meth:`Hyperprior.fit`.
-
-    Yields:
-        Each domain and its hyperprior.
-
-    Raises:
-        InputDataError: If there are fewer than two domains.
-
-    Example:
-        >>> X = torch.rand(20, 2, dtype=torch.double)
-        >>> lab = Domain([(X, X.sum(-1, keepdim=True))], name="lab")
-        >>> shop = Domain([(X[:, :1], X[:, :1].sin())], name="shop")
-        >>> for domain, hyperprior in leave_one_domain_out([lab, shop], kind="universal"):
-        ...     print(domain.name, hyperprior.domain_names)
-        lab ('shop',)
-        shop ('lab',)
-    """
-    domains = check_domains(domains)
-    if len(domains) < 2:
-        raise InputDataError("To leave one domain out, give two domains at least.")
-    network, kind = options.pop("network", None), options.pop("kind", "mphd")
-    options["kernel"] = options.get("kernel") or _default_kernel(kind)
-    # Step 2 of all domains is not needed: the cheapest kind will do.
-    everything = Hyperprior.fit(domains, kind="universal", **options)
-    for domain, name in zip(domains, everything.estimates.names, strict=True):
-        yield domain, everything.refit(kind, without=name, network=network)

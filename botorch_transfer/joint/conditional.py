@@ -170,7 +170,7 @@ class SourceNoise(GPyTorchModule):
 
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch."""
-        return select_batch(self, "raw_noise", index)
+        return select_batch(self, index)
 
 
 def _get_noise(module: SourceNoise) -> Tensor:

@@ -22,15 +22,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import cast
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.distilled import different_rows
-from botorch_transfer.gp.hyperpriors import GPHyperparameters, log_moments
 from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparameters
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
@@ -155,17 +152,12 @@ class StackedTasks:
         return torch.where(self.fixed_noise, 0.0, inferred)[self.task] + self.Yvar
 
 
-_Moments = tuple[float | Tensor, float | Tensor]
-
-
 class PopulationObjective(FitObjective):
     """The negative log posterior of the hyperparameters per point, up to a constant.
 
     Args:
         tasks: The stacked tasks.
         kernel: The stationary kernel's name.
-        learned: Hyperparameters of other search spaces: lengthscales that all tasks share and noise
-            have the moments of their hyperpriors' logarithms, and start at the means.
 
     Example:
         >>> X, ones = torch.rand(9, 2).double(), torch.ones(9).double()
@@ -176,25 +168,19 @@ class PopulationObjective(FitObjective):
         torch.Size([1, 10])
     """
 
-    def __init__(
-        self, tasks: StackedTasks, kernel: str, learned: GPHyperparameters | None = None
-    ) -> None:
+    def __init__(self, tasks: StackedTasks, kernel: str) -> None:
         self.tasks, self.kernel = tasks, kernel
         self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
         self._reference = different_rows(tasks.X, MAX_REFERENCE)
-        self._lengthscale, self._noise = _log_moments(learned, self._dim)
-        self._starts: _Moments = math.log(0.5) + 0.25 * math.log(self._dim), math.log(0.02)
-        if learned is not None:
-            self._starts = self._lengthscale[0], self._noise[0]
 
     def start(self) -> Tensor:
         """The parameters that the optimization starts from."""
         d, M = self._dim, self._num_tasks
-        lengthscale, noise = self._starts
+        lengthscale, noise = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
         start = torch.zeros(2 * d + 3 + M, dtype=torch.double)
         start[:d] = start[d : 2 * d] = torch.as_tensor(lengthscale)
-        start[2 * d : 2 * d + 3] = torch.tensor([math.log(0.8), math.log(0.7), float(noise)])
+        start[2 * d : 2 * d + 3] = torch.tensor([math.log(0.8), math.log(0.7), noise])
         return start.clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
@@ -233,12 +219,12 @@ class PopulationObjective(FitObjective):
         d, M = self._dim, self._num_tasks
         common, own, s_c, s_h, noise, of_tasks = theta.split((d, d, 1, 1, 1, M), dim=-1)
         normal = [  # with their means and standard deviations
-            (common, *self._lengthscale),
+            (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
             (own - common, 0.0, 0.7),
             (s_c, math.log(0.8), 1.0),
             (s_h, math.log(0.7), 1.0),
             (s_h - s_c, 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
-            (noise, *self._noise),
+            (noise, math.log(0.01), 1.5),
             (of_tasks, 0.0, 0.7),
         ]
         deviations = [
@@ -294,20 +280,10 @@ class PopulationObjective(FitObjective):
         )
 
 
-def _log_moments(learned: GPHyperparameters | None, dim: int) -> tuple[_Moments, _Moments]:
-    """Means and deviations of the logarithms of common lengthscales and noise variance."""
-    if learned is None:
-        return (math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)), (math.log(0.01), 1.5)
-    priors = (cast(Prior, part.prior()).cpu() for part in (learned.lengthscale, learned.noise))
-    lengthscale, noise = map(log_moments, priors)
-    return lengthscale, noise
-
-
 def fit_population(
     tasks: StackedTasks,
     kernel: str,
     options: PopulationOptions,
-    learned: GPHyperparameters | None = None,
 ) -> tuple[PopulationHyperparameters, Tensor]:
     """Fits the hyperparameters by maximum a posteriori.
 
@@ -315,7 +291,6 @@ def fit_population(
         tasks: The stacked tasks.
         kernel: The stationary kernel's name.
         options: How to fit.
-        learned: See :class:`PopulationObjective`.
 
     Returns:
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
@@ -324,7 +299,7 @@ def fit_population(
     # Of thousands of tasks, only those that are left have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
     sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
-    objective = PopulationObjective(sample, kernel, learned)
+    objective = PopulationObjective(sample, kernel)
     start = objective.start().unsqueeze(0)
     with single_threaded_scipy():
         for _ in range(2):  # the first evaluation in a process takes longer

@@ -394,7 +394,7 @@ class TargetScale(Module):
 
     def __getitem__(self, index: Any) -> TargetScale:
         """Selects from the batch: what an index of ``batch_shape`` selects."""
-        return select_batch(self, "moments", index)
+        return select_batch(self, index)
 
 
 class PopulationMean(Mean):

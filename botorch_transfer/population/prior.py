@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.gp.hyperpriors import LearnedHyperparameters, learned_hyperparameters
 from botorch_transfer.gp.tasks import PaddedTasks, scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.population.fit import (
@@ -70,7 +68,6 @@ class SourcePopulation(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "matern52",
         input_transform: InputTransform | None = None,
-        hyperparameters: LearnedHyperparameters | None = None,
         **options: Any,
     ) -> Self:
         """Fits the hyperparameters by maximum a posteriori, then conditions on the data.
@@ -83,9 +80,6 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            hyperparameters: A :class:`Hyperprior` that was learned from other search spaces, of the
-                same ``kernel``: the hyperpriors of the lengthscales that all tasks share, and of
-                the noise, then have the moments of its logarithms.
             **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points`` and
                 ``max_inducing``.
 
@@ -94,8 +88,7 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the source data are invalid; the message names the task.
-            ValueError: If the transform is not frozen, an argument is out of range, or the
-                hyperprior is of another kernel or in other units.
+            ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -103,12 +96,8 @@ class SourcePopulation(ConditionedPrior):
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
-        tasks, learned = _stacked(padded.double()), None
-        if hyperparameters is not None:
-            learned = learned_hyperparameters(
-                hyperparameters, tasks.X.shape[-1], kernel, "per_task"
-            )
-        found, _ = fit_population(tasks, kernel, chosen, learned)
+        tasks = _stacked(padded.double())
+        found, _ = fit_population(tasks, kernel, chosen)
         data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
         gps = ConditionedPopulation.from_data(data, found, kernel, units.names, chosen.max_inducing)
         return cls(gps, units, data)
@@ -117,7 +106,6 @@ class SourcePopulation(ConditionedPrior):
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         *,
-        replace: bool = False,
         max_inducing: int = PopulationOptions.max_inducing,
     ) -> Self:
         """Adds source tasks; the hyperparameters stay as they are.
@@ -125,7 +113,6 @@ class SourcePopulation(ConditionedPrior):
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
-            replace: Whether a new task takes the place of an old one of its name, at the end.
             max_inducing: As in :meth:`fit`.
 
         Returns:
@@ -133,7 +120,7 @@ class SourcePopulation(ConditionedPrior):
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task without ``replace``; or if no old task would be left.
+                of an old task.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -141,11 +128,7 @@ class SourcePopulation(ConditionedPrior):
             >>> sources.append({"tuesday": (X, X.prod(-1, keepdim=True))}).task_names
             ('monday', 'tuesday')
         """
-        new, kept = self._new_tasks(source_data, replace)
-        if not kept:
-            raise InputDataError("All old tasks would be replaced: fit a new prior.")
-        if len(kept) < self.num_tasks:
-            return self.select(kept).append(new, max_inducing=max_inducing)
+        new = self._new_tasks(source_data)
         padded, units = scaled_tasks(new, "per_task", self.input_transform)
         found = self.hyperparameters
         added = Observations.of(padded, padded.known_or(found.noise.expand(len(padded.X))))

@@ -6,11 +6,7 @@ from botorch_transfer.hyperbo.fit import PretrainingOptions
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.hyperprior.fit import DomainFitOptions
 from botorch_transfer.hyperprior.network import NetworkOptions
-from botorch_transfer.hyperprior.prior import (
-    Hyperprior,
-    hierarchical_negative_log_likelihood,
-    leave_one_domain_out,
-)
+from botorch_transfer.hyperprior.prior import Hyperprior, hierarchical_negative_log_likelihood
 from botorch_transfer.memo import clear_memos
 from botorch_transfer.population.fit import PopulationOptions
 from botorch_transfer.population.prior import SourcePopulation
@@ -31,5 +27,4 @@ __all__ = [
     "TransferPrior",
     "clear_memos",
     "hierarchical_negative_log_likelihood",
-    "leave_one_domain_out",
 ]

@@ -6,6 +6,7 @@ Read this for what is accepted in a table besides plain numbers and text.
 from __future__ import annotations
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,10 @@ DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
 """The same with a comma for the point; what is before and after it."""
 
 
+MAX_SLIPS = 0.1
+"""The largest share of cells that may be something else in a column that is taken for numbers."""
+
+
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
     """Lets an error about a table's cells begin with which table it is.
@@ -49,22 +54,25 @@ def errors_in(place: str) -> Iterator[None]:
         raise InputDataError(f"{place}: {error}") from error
 
 
-def separator(path: Path) -> str:
-    r"""Finds what stands between the cells of a file: a comma, a semicolon or a tab.
+def style(path: Path) -> tuple[str, str]:
+    r"""Finds what stands between the cells of a file, and whether it begins as Excel saves UTF-8.
 
     Args:
         path: The file.
 
     Returns:
-        The sign that the line of column names has most often.
+        The sign that the line of column names has most often: a comma, a semicolon or a tab. And
+        the encoding.
 
     Example:
         >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n")
-        >>> separator(Path("runs.csv"))
-        ';'
+        >>> style(Path("runs.csv"))
+        (';', 'utf-8')
     """
-    with path.open(encoding="utf-8-sig") as file:
-        return max(",;\t", key=file.readline().count)
+    with path.open("rb") as file:
+        line = file.readline()
+    encoding = "utf-8-sig" if line.startswith(BOM_UTF8) else "utf-8"
+    return max(",;\t", key=line.decode(encoding).count), encoding
 
 
 def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
@@ -90,7 +98,7 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
         2     THF   1.5     80
     """
     try:
-        sep = separator(path)
+        sep, _ = style(path)
         frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)
@@ -125,7 +133,8 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     Args:
         frame: A table; it may lack the columns.
         columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns all of whose cells are such numbers, of one unit.
+        whole: Whether to read only columns of such numbers, all of one unit. In a few cells may be
+            something else, which counts as empty; the log says so.
 
     Returns:
         A table with the numbers.
@@ -145,7 +154,15 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             continue
         parts = frame[name].astype(str).str.extract(NUMBER)
         found, kinds = parts["number"].notna(), parts["unit"].dropna().drop_duplicates()
-        if kinds.empty or (whole and (len(kinds) > 1 or not found.equals(frame[name].notna()))):
+        slips = frame[name][:0]
+        if whole:
+            kinds = parts["unit"].mode()[:1]
+            found &= parts["unit"].isna() | parts["unit"].isin(kinds)
+            slips = frame[name][frame[name].notna() & ~found]
+            if len(slips) > MAX_SLIPS * found.sum():
+                continue
+            frame[name] = frame[name].where(found)
+        if kinds.empty and slips.empty:
             continue
         if len(kinds) > 1:
             raise InputDataError(
@@ -154,7 +171,10 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             )
         numbers = pd.to_numeric(parts["number"])
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
-        units.append(f"{name!r} in {kinds.iloc[0]}")
+        units += [f"{name!r} in {kind}" for kind in kinds]
+        if len(slips):
+            text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
+            logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame

@@ -20,6 +20,7 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_
 
 from botorch_transfer.search_space.cells import is_text, with_numbers
 from botorch_transfer.search_space.parameters import (
+    ActiveIf,
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,
@@ -44,7 +45,8 @@ MAX_CHOICES = 100
 """A column of text with more different values than this holds something else than choices."""
 
 MANY_EMPTY = 0.05
-"""If so large a share of a choice's cells is empty, an empty cell is a choice, too."""
+"""If so large a share of a choice's cells is empty, or half as many as the other choices have on
+average, an empty cell is a choice, too."""
 
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
@@ -98,14 +100,13 @@ def guess_space(
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
         empty = int(column.isna().sum())
-        if is_text(column) and condition is None and empty >= MANY_EMPTY * len(column):
+        many = min(MANY_EMPTY, 0.5 / max(column.nunique(), 1)) * len(column)
+        guessed = _guess(column.dropna(), len(column), condition)
+        if isinstance(guessed, CategoricalParameter) and condition is None and empty >= many:
             filled = column.where(column.notna(), next(filter(is_none, column), "none"))
-            guessed = _guess(filled)
-            if isinstance(guessed, CategoricalParameter):
-                message = "%r is empty in %d of %d rows: it has the choice 'none'"
-                logger.info(message, name, empty, len(column))
-        else:
-            guessed = _guess(column.dropna(), condition)
+            guessed = _guess(filled, len(column))
+            message = "%r is empty in %d of %d rows: it has the choice 'none'"
+            logger.info(message, name, empty, len(column))
         if isinstance(guessed, str):
             unused[name] = guessed
         else:
@@ -153,8 +154,8 @@ def _share_of_letters(column: Any) -> float:
     return sum(sign.isalpha() for sign in text) / max(len(text), 1)
 
 
-def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter | str:
-    """Guesses a parameter, or says why a column is none."""
+def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
+    """Guesses a parameter from the filled cells of a column, or says why it is none."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"
@@ -163,7 +164,7 @@ def _guess(column: Series, active_if: dict[str, Any] | None = None) -> Parameter
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
-        if len(choices) > MAX_CHOICES or 2 * len(choices) > len(column) > 4:
+        if len(choices) > MAX_CHOICES or (2 * len(choices) > len(column) and num_rows > 4):
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     numbers = np.sort(column[np.isfinite(column)].unique())

@@ -174,7 +174,7 @@ def read_numbers(column: Series) -> Array:
     """Reads a column as an array of ``n`` float64; refuses missing values and text."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    refuse_where(np.isnan(numbers), column, "not a number: convert the column")
+    refuse_where(np.isnan(numbers), column, "not a number: correct the cell, or empty it")
     return numbers
 
 

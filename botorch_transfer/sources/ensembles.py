@@ -16,7 +16,7 @@ for weights of your own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -100,10 +100,6 @@ class EnsembleGP(SourcePosteriorGP):
     def weights(self) -> Tensor:
         """The source tasks' weights, a ``batch_shape x M`` tensor."""
         return self.ensemble_weights.weights
-
-    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Each source's weight times its posterior mean."""
-        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
 
     @property
     def target_weight(self) -> Tensor:

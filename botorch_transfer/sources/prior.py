@@ -6,6 +6,7 @@ of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``map_fit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -16,13 +17,12 @@ from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, fit_map
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
-    LearnedHyperparameters,
-    learned_hyperparameters,
 )
 from botorch_transfer.gp.tasks import (
     OutcomeMoments,
@@ -33,7 +33,6 @@ from botorch_transfer.gp.tasks import (
     target_transform,
 )
 from botorch_transfer.prior import ConditionedPrior, Observations
-from botorch_transfer.sources.agreement import agreement_of, left_out_of
 
 
 class SourceGPs(ConditionedPrior):
@@ -74,7 +73,7 @@ class SourceGPs(ConditionedPrior):
         cls,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         kernel: str = "rbf",
-        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -88,9 +87,7 @@ class SourceGPs(ConditionedPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                those of ScaML-GP. ``None`` gives maximum likelihood. A :class:`Hyperprior` that was
-                learned from other search spaces, with its own ``kernel``, helps tasks of a few
-                points each, see :meth:`Hyperprior.gp_hyperparameters`.
+                those of ScaML-GP. ``None`` gives maximum likelihood.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -105,8 +102,8 @@ class SourceGPs(ConditionedPrior):
         Raises:
             InputDataError: If the source data are invalid, or too large for the memory; the message
                 names the task.
-            ValueError: If the transform is not frozen, an argument is out of range, or a
-                :class:`Hyperprior` is of another kernel or in other units.
+            TypeError: If ``hyperparameters`` are no :class:`GPHyperparameters`.
+            ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -120,8 +117,8 @@ class SourceGPs(ConditionedPrior):
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
         elif not isinstance(hyperparameters, GPHyperparameters):
-            hyperparameters = learned_hyperparameters(
-                hyperparameters, tasks.X.shape[-1], kernel, outcome_scale
+            raise TypeError(
+                f"hyperparameters must be GPHyperparameters, or None; it is {hyperparameters!r}."
             )
         result = fit_map(tasks, kernel, hyperparameters, map_options)
         gps = result.condition(tasks, kernel, units.names, map_options.max_inducing)
@@ -169,9 +166,7 @@ class SourceGPs(ConditionedPrior):
     def append(
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
-        hyperparameters: GPHyperparameters | LearnedHyperparameters | None = SOURCE_HYPERPARAMETERS,
-        *,
-        replace: bool = False,
+        hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         **options: Any,
     ) -> Self:
         """Adds source tasks without fitting the others again.
@@ -180,7 +175,6 @@ class SourceGPs(ConditionedPrior):
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
             hyperparameters: As in :meth:`fit`.
-            replace: Whether a new task takes the place of an old one of its name, at the end.
             **options: As in :meth:`fit`.
 
         Returns:
@@ -188,7 +182,7 @@ class SourceGPs(ConditionedPrior):
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task without ``replace``.
+                of an old task.
             ValueError: If ``outcome_scale="pooled"``, as new outcomes would change the scale.
 
         Example:
@@ -202,7 +196,7 @@ class SourceGPs(ConditionedPrior):
                 "The prior's outcomes were standardized all together, and a new task would change "
                 "their units: fit all tasks again by SourceGPs.fit."
             )
-        tasks, kept = self._new_tasks(source_data, replace)
+        tasks = self._new_tasks(source_data)
         new = (
             type(self)
             .fit(
@@ -215,16 +209,13 @@ class SourceGPs(ConditionedPrior):
             )
             .to(self.outcome_mean)
         )
-        if not kept:
-            return new
-        old = self if len(kept) == self.num_tasks else self.select(kept)
-        units = old.units.join(new.units)
+        units = self.units.join(new.units)
         chosen = MAPOptions(**options)
-        sizes = torch.cat([old.num_points, new.num_points]).tolist()
+        sizes = torch.cat([self.num_points, new.num_points]).tolist()
         check_padded_size(units.names, sizes, chosen.max_bytes, chosen.largest_matrix)
-        log_posterior = torch.cat([old.log_posterior, new.log_posterior])
-        gps = old.gps.join(new.gps, units.names)
-        data = old.observed.join(new.observed, old.num_tasks)
+        log_posterior = torch.cat([self.log_posterior, new.log_posterior])
+        gps = self.gps.join(new.gps, units.names)
+        data = self.observed.join(new.observed, self.num_tasks)
         return type(self)(gps, units, data, log_posterior)
 
     def select(self, tasks: Sequence[int]) -> Self:
@@ -331,3 +322,70 @@ class SourceGPs(ConditionedPrior):
                 Y, _ = transform.eval()(Y)
             found.append((Y.squeeze(-1) - others).square().mean())
         return torch.stack(found) if found else outcomes.new_zeros(0)
+
+
+MIN_TASKS = 5
+"""With fewer tasks, a single odd one makes all others seem to disagree."""
+
+MAX_TASKS, MAX_POINTS = 32, 32
+"""How many tasks are compared, and at how many points each; more do not change the result."""
+
+
+def agreement_of(gps: ConditionedGPs, data: Observations) -> Tensor:
+    """Correlates each task's outcomes with the mean prediction of all others by rank."""
+    Y = data.Y.cpu()
+    return torch.tensor(
+        [_rank_correlation(Y[rows], others) for _, rows, others in left_out_of(gps, data)]
+    )
+
+
+def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
+    """Each task that is compared, some of its rows, and the others' mean prediction there."""
+    tasks = _compared(gps)
+    if len(tasks) == 1:
+        return []
+    task_of_row = data.task.cpu()
+    rows = [(task_of_row == task).nonzero().squeeze(-1) for task in tasks]
+    rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
+    means = gps.select(tasks).mean(data.X[torch.cat(rows).to(data.X.device)]).cpu()
+    parts = means.split([len(own) for own in rows], dim=-1)
+    others = [(m.sum(dim=0) - m[place]) / (len(tasks) - 1) for place, m in enumerate(parts)]
+    return list(zip(tasks, rows, others, strict=True))
+
+
+def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
+    """Judges whether tasks predict one another.
+
+    Args:
+        correlations: The result of :attr:`SourceGPs.agreement`.
+        significance: How many standard errors above zero the mean correlation has to be.
+
+    Returns:
+        Whether they do; ``True`` for fewer than ``MIN_TASKS`` tasks, which is too few to judge.
+
+    Example:
+        >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
+        True
+        >>> tasks_agree(torch.tensor([0.5, -0.7, 0.3, 0.1, -0.2]))
+        False
+    """
+    if len(correlations) < MIN_TASKS or significance == -math.inf:
+        return True
+    error = float(correlations.std()) / math.sqrt(len(correlations))
+    return float(correlations.mean()) > significance * error
+
+
+def _compared(gps: ConditionedGPs) -> list[int]:
+    """The tasks to compare: all, or a selection that does not depend on their order."""
+    if gps.num_tasks <= MAX_TASKS:
+        return list(range(gps.num_tasks))
+    by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
+
+
+def _rank_correlation(left: Tensor, right: Tensor) -> float:
+    from scipy.stats import spearmanr  # slow to import: only where it is needed
+
+    if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
+        return 0.0
+    return float(spearmanr(left.cpu().numpy(), right.cpu().numpy()).statistic)

@@ -13,9 +13,7 @@ by how much better than no task it explains the target's outcomes.
 from __future__ import annotations
 
 import math
-from copy import deepcopy
-from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -24,7 +22,6 @@ from botorch.utils.types import DEFAULT
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
@@ -33,9 +30,7 @@ from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, Weighted
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
-    GPHyperparameters,
     HyperparameterChoice,
-    LearnedHyperparameters,
     weight_prior,
 )
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
@@ -43,8 +38,8 @@ from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import typical_rows
-from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
-from botorch_transfer.prior import ConditionedPrior, TransferPrior
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
@@ -79,15 +74,13 @@ class ScaMLGP(SourcePosteriorGP):
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
-        hyperparameters: ``"cautious"`` or ``"paper"``, or a :class:`Hyperprior` that was learned
-            from other search spaces: the residual has its kernel, lengthscales and noise, and a
-            cautious variance; raw source data are pre-trained with it, too. A :class:`SourceGPs`
-            has its own, see :meth:`SourceGPs.fit`.
+        hyperparameters: ``"cautious"`` or ``"paper"``, the hyperpriors of residual,
+            noise and weights.
         max_sources: The number of source tasks to use; ``None`` for all, however many.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
-            not positive, or a hyperprior is in other units than the source GPs.
+            not positive.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -104,8 +97,6 @@ class ScaMLGP(SourcePosteriorGP):
 
     prior: SourceGPs
     task_weights: TaskWeights
-    # A tuple, because a module would be a part of the state.
-    _learned: tuple[LearnedHyperparameters, ...] = ()
 
     def __init__(
         self,
@@ -118,30 +109,15 @@ class ScaMLGP(SourcePosteriorGP):
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        hyperparameters: HyperparameterChoice | LearnedHyperparameters = "cautious",
+        hyperparameters: HyperparameterChoice = "cautious",
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
-        if isinstance(hyperparameters, LearnedHyperparameters):
-            if not isinstance(prior, TransferPrior):
-                learned = {"kernel": hyperparameters.kernel, "hyperparameters": hyperparameters}
-                prior = resolve_prior(SourceGPs, prior, input_transform, **learned)
-            self._learned, self._residual_name = (hyperparameters,), hyperparameters.kernel
-            hyperparameters = "cautious"
         self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
-    def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Those of the constructor's argument; a learned hyperprior's with a cautious variance."""
-        own = super()._own_hyperparameters(prior)
-        for learned in self._learned:
-            found = learned.gp_hyperparameters(prior.dim, outcome_scale=prior.outcome_scale)
-            # It knows the variance of whole functions, not that of differences between tasks.
-            own = replace(found, outputscale=own.outputscale)
-        return own
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
@@ -188,27 +164,10 @@ class ScaMLGP(SourcePosteriorGP):
     def _has_too_many_sources(self) -> bool:
         return self._max_sources is not None and self._max_sources < self.prior.num_tasks
 
-    def custom_fit(
-        self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
-    ) -> ExactMarginalLogLikelihood:
-        """Selects source tasks if there are too many, and fits; ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            *args: As in :meth:`TargetGP.custom_fit`.
-            **kwargs: As there. The weights of a ``previous`` model are a start of the tasks that
-                both have selected.
-
-        Returns:
-            The marginal log likelihood in evaluation mode.
-        """
-        weights, previous = self.task_weights, kwargs.get("previous")
-        if weights.raw_weights.requires_grad:
+    def _before_fit(self) -> None:
+        """Selects source tasks if there are too many."""
+        if self.task_weights.raw_weights.requires_grad:
             self._select_sources()
-        if isinstance(previous, ScaMLGP) and previous.task_weights.num_tasks == weights.num_tasks:
-            kwargs["previous"] = previous = deepcopy(previous)
-            previous.task_weights.select(weights.tasks)
-        return super().custom_fit(mll, *args, **kwargs)
 
     def expand(self, T: Tensor) -> Expansion | None:
         """The residual kernel plus the weighted sum of the source posteriors."""

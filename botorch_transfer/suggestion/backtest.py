@@ -2,7 +2,7 @@
 
 Each old task is replayed as if it were new, with the others as its history. The rows to choose from
 are those that the task has, so that every outcome is known. Hyperparameters of pre-trained priors
-are those of all tasks, as in ``calibration``; only the data of the replayed task leave.
+are those of all tasks; only the data of the replayed task leave.
 """
 
 from __future__ import annotations

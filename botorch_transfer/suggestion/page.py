@@ -24,7 +24,6 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
-from botorch_transfer.calibration import calibrate, can_be_calibrated
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
@@ -216,20 +215,14 @@ def _expected(suggestion: Suggestion, outcome: Outcome, number: int) -> Any:
 
 def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]:
     """A sentence on all old tasks, and what is known of each."""
-    sentences = []
-    if can_be_calibrated(model):
-        found = calibrate(model.prior, type(model))
-        num = found.runs["task"].nunique()
-        sentences.append(f"among themselves, {num} old tasks predict one another {found.verdict}")
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
-        return _sentence(sentences), []
+        return "", []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
     early = "this study's runs do not show yet whether old runs help"
     if len(Y) < POINTS_TO_JUDGE:
         early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
-    sentences.append(WHOLE.get(all_of_them, early))
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "the runs follow it, by chance maybe: most others they do not"
@@ -244,7 +237,7 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
             told.index, similar, told["prediction"], told["verdict"], strict=True
         )
     ]
-    return _sentence(sentences), rows
+    return _sentence([WHOLE.get(all_of_them, early)]), rows
 
 
 def _sentence(parts: Sequence[str]) -> str:

@@ -78,6 +78,15 @@ def test_a_run_with_cross_validation_pretrains_once(make_client, complete, runs,
     assert len(count_fits) == 1
 
 
+def test_todays_conditions_are_fixed(make_client, complete, runs):
+    client = make_client(history=runs)
+    for _ in range(2):  # before the first outcome, and after it
+        ((trial, config),) = client.get_next_trials(1, fixed_parameters={"gamma": 1e-3}).items()
+        assert config["gamma"] == pytest.approx(1e-3)
+        assert plain_loss(config, 0.1) < plain_loss({"C": 1000.0, "gamma": 1e-3}, 0.1)
+        client.complete_trial(trial, {"loss": plain_loss(config, 0.1)})
+
+
 def test_the_first_trial_is_the_priors(make_client, runs):
     client = make_client(history=runs)
     ((_, config),) = client.get_next_trials(1).items()

@@ -363,6 +363,16 @@ def test_values_outside_of_a_changed_space(caplog):
         read(frame.assign(kind="z"), space, changed=True)
 
 
+def test_old_runs_that_lack_a_number_are_left_out(caplog):
+    frame = old_runs(wd=1e-3)
+    frame.loc[[2, 4], "wd"], frame.loc[[4, 7], "x"] = np.nan, np.nan
+    data = read(frame, LINE, changed=True)
+    assert [len(task.X) for task in data.values()] == [10, 11]
+    assert all(task.X.isfinite().all() for task in data.values())
+    assert "3 runs have a value that the search space has no place for" in caplog.text
+    assert "(empty cells: 2 in 'x', 2 in 'wd'): left out (task 'a', row 2" in caplog.text
+
+
 def test_runs_without_a_place_take_their_standard_errors_with_them():
     frame = old_runs(wd=1e-3, kind=["b", *["a"] * 23], sem=np.linspace(0.1, 0.2, 24))
     space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])

@@ -29,7 +29,6 @@ from botorch_transfer.gp.hyperpriors import (
     fit_gamma,
     fit_normal,
     log_density_prior,
-    log_moments,
     make_prior,
 )
 from botorch_transfer.hyperprior.network import ContextGammaPrior, ContextNetwork
@@ -244,29 +243,6 @@ def test_a_normal_hyperparameter_may_be_negative():
         density[0, 0], NormalPrior(1.0, 2.0).log_prob(torch.tensor(-3.0)).double()
     )
     torch.testing.assert_close(derivative, torch.tensor([[1.0, -1.0]]).double())
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [
-        GammaPrior(0.7, 2.0),
-        LogDensityGammaPrior(torch.tensor([1.0, 9.0]), torch.tensor([2.0, 3.0])),
-        LogDensityLogNormalPrior(-6.0, 1.0),
-        UniformPrior(0.0, 3.0),
-        UniformPrior(1e-3, 2.0),
-    ],
-)
-def test_moments_of_the_logarithm(prior):
-    torch.manual_seed(0)
-    draws = prior.sample(torch.Size([200_000])).double().log()
-    mean, std = log_moments(prior)
-    torch.testing.assert_close(mean, draws.mean(dim=0), atol=0.02, rtol=0)
-    torch.testing.assert_close(std, draws.std(dim=0), atol=0.02, rtol=0)
-
-
-def test_the_logarithm_of_what_may_be_negative_has_no_moments():
-    with pytest.raises(ValueError, match="NormalPrior"):
-        log_moments(NormalPrior(0.0, 1.0))
 
 
 def test_a_uniform_density_has_no_slope():

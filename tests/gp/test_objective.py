@@ -28,7 +28,6 @@ from botorch_transfer import (
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
-    SourceGPs,
     TwoStageTransferGP,
 )
 from botorch_transfer._botorch import fit_fallback
@@ -97,32 +96,6 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
     close = {"rtol": 0.0, "atol": tolerance, "check_dtype": False}
     torch.testing.assert_close(value, torch.cat(expected)[rows], **close)
     torch.testing.assert_close(gradient, torch.cat(slopes)[rows], **close)
-
-
-def test_a_fit_from_an_earlier_model_takes_fewer_evaluations_to_the_same_optimum(monkeypatch):
-    counts: list[int] = []
-    evaluate = TargetObjective.__call__
-
-    def counted(objective: TargetObjective, theta: Tensor, rows: Tensor) -> Any:
-        counts[-1] += len(rows)
-        return evaluate(objective, theta, rows)
-
-    monkeypatch.setattr(TargetObjective, "__call__", counted)
-    prior = SourceGPs.fit_once(FAMILY.sources(), num_restarts=0)
-    last: ScaMLGP | None = None
-    for n in (4, 5, 7):
-        optima = []
-        for previous in (None, last):
-            counts.append(0)
-            model = ScaMLGP(*FAMILY.target(n), prior)
-            fit_gpytorch_mll(likelihood_of(model), previous=previous)
-            mll = likelihood_of(model)
-            value = mll(model(*model.train_inputs), model.train_targets)
-            optima.append(n * value.item())
-        if last is not None:
-            assert optima[1] > optima[0] - 0.01
-            assert counts[-1] < 0.5 * counts[-2]
-        last = model
 
 
 # ------------------------------------------------------------------------------------------ values

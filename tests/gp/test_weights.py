@@ -9,7 +9,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from botorch_transfer.gp.combine import MIN_WEIGHT, EnsembleWeights, TaskWeights
+from botorch_transfer.gp.combine import MIN_WEIGHT, EnsembleWeights, SourceWeights, TaskWeights
 
 
 @given(st.integers(1, 10), st.lists(st.integers(1, 3), max_size=2))
@@ -48,6 +48,29 @@ def test_are_optimized_as_they_are_down_to_the_bound() -> None:
     assert not weights.raw_weights_constraint.enforced
     weights.raw_weights.data[0] = MIN_WEIGHT
     assert torch.equal(weights.weights, weights.raw_weights)
+
+
+class ScaledShares(SourceWeights):
+    """Weights with two parameters, of which one is fitted."""
+
+    def __init__(self, shares: torch.Tensor, scale: torch.Tensor) -> None:
+        super().__init__()
+        self.register_parameter("shares", torch.nn.Parameter(shares, requires_grad=False))
+        self.register_parameter("scale", torch.nn.Parameter(scale))
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return self.scale * self.shares
+
+
+def test_selects_all_parameters_of_the_batch() -> None:
+    weights = ScaledShares(torch.rand(3, 4, 2), torch.rand(3, 4, 1))
+    assert weights.batch_shape == (3, 4)
+    chosen = weights[1, 2]
+    assert torch.equal(chosen.weights, weights.weights[1, 2])
+    assert torch.equal(chosen.all_weights, chosen.weights)
+    assert chosen.get_parameter("scale").requires_grad
+    assert not chosen.get_parameter("shares").requires_grad
 
 
 def test_selects_from_the_batch() -> None:

@@ -222,27 +222,6 @@ def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
     assert bool((without.log_posterior != with_priors.log_posterior).all())
 
 
-def test_names_follow_the_order() -> None:
-    X = points(10, 2)
-    wave = torch.sin(5 * X[:, :1] + X[:, 1:])
-    history = {
-        "typical": (X, wave),
-        "bent": (X, wave + X[:, :1]),
-        "odd": (X, 30 - 20 * torch.sin(9 * X[:, 1:])),
-        "bent back": (X, wave - X[:, :1]),
-    }
-    given = SourceHierarchy.fit(history, num_restarts=0)
-    ordered = SourceHierarchy.fit(history, order="relatedness", num_restarts=0)
-    assert given.task_names == tuple(history)
-    assert ordered.task_names[0] == "odd"
-    assert sorted(ordered.task_names) == sorted(history)
-    for level, name in zip(levels_of(ordered), ordered.task_names, strict=True):
-        outcome = history[name][1].squeeze(-1)
-        torch.testing.assert_close(level.Y, (outcome - outcome.mean()) / outcome.std())
-    expected = torch.cat([history[name][1] for name in ordered.task_names]).squeeze(-1)
-    torch.testing.assert_close(ordered.outcomes(), expected)
-
-
 def test_fit_once_recalls() -> None:
     sources = ShiftedSines().sources((5, 4))
     fit = partial(SourceHierarchy.fit_once, num_restarts=0, max_iter=2)
@@ -333,13 +312,6 @@ def test_unknown_propagation(build: Callable[..., SourceHierarchy]) -> None:
         ValueError, match="Unknown propagate 'both': choose one of 'covariance', 'mean'"
     ):
         build(sources, propagate="both")
-
-
-def test_unknown_order() -> None:
-    with pytest.raises(
-        ValueError, match="Unknown order 'random': choose one of 'given', 'relatedness'"
-    ):
-        _fit(order="random")
 
 
 def test_unknown_kernel_and_scale() -> None:

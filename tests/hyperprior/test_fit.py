@@ -166,11 +166,11 @@ def test_domains_are_independent_and_in_order():
     together = fit(domains)
     assert together.names == ("one", "two", "three")
     assert together.dims.tolist() == [1, 2, 3]
-    for number, domain in enumerate(domains):
-        alone, selected = fit([domain]), together.select([number])
-        for name in TENSORS:
-            torch.testing.assert_close(getattr(selected, name), getattr(alone, name))
-        assert selected.context.tolist() == domain.context.tolist()
+    alone = [fit([domain]) for domain in domains]
+    for name in TENSORS:
+        expected = torch.cat([getattr(each, name) for each in alone])
+        torch.testing.assert_close(getattr(together, name), expected)
+    assert together.context.tolist() == torch.cat([d.context for d in domains]).tolist()
 
 
 def test_domains_without_names_are_numbered():
@@ -217,36 +217,12 @@ def test_lengthscales_that_do_not_matter_stay():
     assert farther > 2.5
 
 
-def test_sub_samples_have_the_same_penalty():
-    """One so strong that nothing else matters keeps lengthscales at their start."""
-    domain = draw_domain([0.01, 3.0], sizes=(15, 15))
-    options = {"max_points": 1, "num_steps": 50, "learning_rate": 0.01}
-    found = fit([domain], lengthscale_spread=1e-3, **options).lengthscale
-    torch.testing.assert_close(found, torch.full((2,), 0.5).double(), rtol=0.05, atol=0)
-    free = fit([domain], lengthscale_spread=math.inf, **options).lengthscale
-    assert (free - 0.5).abs().max() > 0.1
-
-
-def test_sub_samples_lead_near_the_maximum():
+def test_of_large_tasks_some_points_count():
     domain = draw_domain([0.3, 0.6], sizes=(60,) * 8, noise=0.1)
     expected = fit([domain])
-    found = fit([domain], max_points=1, num_steps=150, learning_rate=5e-2, batch_size=30)
-    assert found.log_likelihood.isnan().all()
+    found = fit([domain], max_points=30)
     assert float(value(domain, found)) > float(expected.log_likelihood) - 12
     assert float(value(domain, found)) < float(expected.log_likelihood)
-
-
-@pytest.mark.usefixtures("nothing_remembered")
-def test_large_tasks_are_fitted_by_sub_samples(monkeypatch):
-    seen = []
-    minimize = domain_fit._minimize
-    monkeypatch.setattr(
-        domain_fit,
-        "_minimize_by_sub_samples",
-        lambda tasks, *args: seen.append(tasks) or minimize(tasks, *args),
-    )
-    fit([draw_domain([0.3], sizes=(12, 3)), draw_domain([0.3], sizes=(10,))], max_points=10)
-    assert [tasks.X.shape[-2] for tasks in seen] == [12]
 
 
 def test_known_noise():
@@ -312,9 +288,7 @@ def test_too_large_domains_are_refused():
     ("options", "message"),
     [
         ({"num_restarts": -1}, "must not be negative"),
-        ({"num_steps": 0}, "must be positive"),
-        ({"batch_size": 0}, "must be positive"),
-        ({"learning_rate": 0.0}, "must be positive"),
+        ({"max_points": 0}, "must be positive"),
         ({"lengthscale_spread": 0.0}, "must be positive"),
     ],
 )

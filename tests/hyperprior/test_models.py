@@ -225,16 +225,6 @@ def test_uniform_hyperpriors_are_bounds():
     assert model.posterior(ShiftedSines(2).inputs(3)).mean.isfinite().all()
 
 
-def test_a_fit_can_start_from_the_last_steps_optimum():
-    hyperprior = specified(outcome_scale="per_task")
-    X, Y = data(6, 2)
-    last = fit(HyperpriorGP(X[:5], Y[:5], hyperprior))
-    warm, cold = HyperpriorGP(X, Y, hyperprior), HyperpriorGP(X, Y, hyperprior)
-    fit(warm, previous=last, optimizer_kwargs={"options": {"maxiter": 1}})
-    fit(cold, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
-    assert objective(warm) > objective(cold)
-
-
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
 def test_float32_leaves_the_hyperprior_as_it_is(mphd):
     X, Y = data(4, 3)

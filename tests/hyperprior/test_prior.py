@@ -16,7 +16,7 @@ from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
-from tests.hyperprior.hyperpriors import KINDS, QUICK, assert_equal_states, fit, specified
+from tests.hyperprior.hyperpriors import KINDS, assert_equal_states, fit, specified
 
 # ---------------------------------------------------------------------------------------- two steps
 
@@ -106,35 +106,6 @@ def test_the_same_content_is_learned_once():
     assert Hyperprior.fit_once(list(data.values())) is not alone
     assert alone.kind == "universal"
     assert alone.domain_names == ("source data",)
-
-
-# ------------------------------------------------------------------------------------- step 2 alone
-
-
-def test_step_2_alone_equals_both_steps():
-    everything = fit("mphd", kernel="matern32")
-    assert_equal_states(everything.refit("universal"), fit("universal"))
-    assert_equal_states(everything.refit(network=QUICK["network"]), everything)
-    assert everything.refit("empirical").kind == "empirical"
-
-
-@pytest.mark.parametrize("without", ["two", ["two"]])
-def test_domains_left_out(without):
-    smaller = fit().refit(without=without)
-    assert_equal_states(smaller, fit(domains=[draw_domains()[0], draw_domains()[2]]))
-    assert smaller.domain_names == ("one", "three")
-
-
-def test_refits_that_make_no_sense_are_refused():
-    found = fit()
-    with pytest.raises(ValueError, match="no domain 'four' among 'one', 'two', 'three'"):
-        found.refit(without="four")
-    with pytest.raises(ValueError, match="removes all domains"):
-        found.refit(without=found.domain_names)
-    with pytest.raises(ValueError, match="Unknown kind 'mhpd'"):
-        found.refit("mhpd")
-    with pytest.raises(ValueError, match="specified by hand"):
-        specified().refit()
 
 
 # ------------------------------------------------------------------------------------------ refused

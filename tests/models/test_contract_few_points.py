@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from botorch_transfer.joint.models import JointTransferGP
-from botorch_transfer.pretraining import clear_memos
+from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import (
     BUDGET,
@@ -51,6 +52,20 @@ def test_no_points_give_the_transferred_prior(case):
     uninformed = case.rebuild(model, X, anything, huge)
     prior = case.rebuild(model, X[:0], anything[:0])
     assert_same_posterior(prior.posterior(TEST_X), uninformed.posterior(TEST_X), atol=1e-6)
+
+
+def is_on_source_gps(case):
+    model_class = case.model_class
+    return issubclass(model_class, SourcePosteriorGP) and model_class.prior_class is SourceGPs
+
+
+@where(is_on_source_gps)
+def test_parts_of_the_sources_add_up_to_the_prior_mean(case):
+    """The report would otherwise say of sources that are used that they are not."""
+    model = case.target(0).eval()
+    with torch.no_grad():
+        parts = model.source_parts(TEST_X, model.prior.task_names)
+        torch.testing.assert_close(parts.sum(dim=0), model(TEST_X).mean)
 
 
 @pytest.mark.gaussian

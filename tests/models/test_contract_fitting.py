@@ -13,12 +13,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.nn import ModuleList
 
-from botorch_transfer import model as target
-from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.joint.models import JointTransferGP
-from botorch_transfer.models import ScaMLGP
 from tests.families import ShiftedSines
-from tests.models.contract import CASES, MINIMAL, parts, priors_of, where
+from tests.models.contract import parts, priors_of, where
 
 FAMILY = ShiftedSines()
 
@@ -212,38 +209,3 @@ def test_optimizer_arguments(representative):
     fit(model, num_restarts=0, optimizer_kwargs=options)
     assert objective(model) > before
     assert len(steps) in (3, 6)  # an average fits two models
-
-
-@pytest.mark.gaussian
-def test_an_earlier_models_hyperparameters_are_another_start(case, monkeypatch):
-    """A fit that starts there, too, is no worse than one that starts there alone."""
-    starts = []
-
-    def noted(mll, num_restarts, seed, further, **options):
-        starts.append((num_restarts, further is not None))
-        fit_from_starts(mll, num_restarts, seed, further, **options)
-
-    previous = case.target(3)
-    fit(previous, **BRIEF)
-    alone, model = case.target(4), case.target(4)
-    for parameter, value in zip(alone.parameters(), previous.parameters(), strict=True):
-        parameter.data.copy_(value)
-    steps = {"optimizer_kwargs": {"options": {"maxiter": 5}}}
-    fit(alone, num_restarts=0, **steps)
-    monkeypatch.setattr(target, "fit_from_starts", noted)
-    fit(model, previous=previous, **steps)
-    assert objective(model) >= objective(alone) - 1e-6
-    assert set(starts) <= {(0, True)}
-    assert bool(starts) != case.frozen
-
-
-def test_a_model_of_another_kind_is_no_earlier_one():
-    (case,) = (case for case in CASES if case.model_class is ScaMLGP)
-    model = case.target(4)
-    sources = case.pretrain(FAMILY.sources((5, 4)), input_transform=None)
-    with pytest.raises(ValueError, match="previous is another ScaMLGP, whose hyperparameters are"):
-        fit(model, previous=case.build(*FAMILY.target(3), sources))
-    with pytest.raises(ValueError, match="previous is a MinimalGP, whose hyperparameters are not"):
-        fit(model, previous=MINIMAL.target(3))
-    with pytest.raises(ValueError, match="previous is of the fit from several starts, and optimi"):
-        fit(model, previous=case.target(3), optimizer=fit_gpytorch_mll_torch)

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
 from optuna.distributions import (
     CategoricalDistribution,
@@ -78,6 +80,20 @@ def test_starts_where_the_history_is_best(direction: str, sign: float):
     study.optimize(lambda trial: sign * objective(trial), n_trials=3)
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
     assert abs(study.best_params["x"] - 0.3) < 0.06
+
+
+def test_todays_conditions_are_fixed():
+    old = [table().assign(y=y) for y in (0.1, 0.5)]
+    space = {**UNIT, "y": FloatDistribution(0.0, 1.0)}
+    transfer = sampler(history=pd.concat(old), space=space, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        today = optuna.samplers.PartialFixedSampler({"y": 0.9}, transfer)
+    study = optuna.create_study(sampler=today)
+    study.optimize(lambda trial: objective(trial) + trial.suggest_float("y", 0, 1), n_trials=3)
+    assert [trial.params["y"] for trial in study.trials] == [0.9] * 3
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
+    assert _apart(study) > 1e-4
 
 
 def test_same_seed_gives_the_same_trials():

@@ -201,16 +201,6 @@ def test_append_refuses_names_that_are_taken():
         PRIOR.append({"task 0": DATA["task 0"]})
 
 
-def test_append_replaces_tasks_when_told_to():
-    new = (X, X[:, :1])
-    ours = PRIOR.append({"task 1": new}, replace=True)
-    assert ours.task_names == ("task 0", "task 2", "task 1")
-    expected = PRIOR.select([0, 2]).append({"task 1": new})
-    torch.testing.assert_close(ours.mean(X), expected.mean(X))
-    with pytest.raises(InputDataError, match="All old tasks would be replaced: fit a new prior"):
-        PRIOR.append(dict.fromkeys(PRIOR.task_names, new), replace=True)
-
-
 def test_append_keeps_all_points():
     longer = PRIOR.append(draw_data([30])["task 0"], max_inducing=25)
     assert longer.num_points.tolist() == [6, 3, 8, 30]

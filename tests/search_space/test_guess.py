@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.datasets import load_tuning_history, tuning_search_space
-from botorch_transfer.datasets.history import OUTCOMES
+from botorch_transfer.datasets import OUTCOMES, load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -117,3 +116,36 @@ def test_what_a_person_would_leave_out(caplog):
 def test_one_finite_value_is_no_range():
     frame = pd.DataFrame({"a": [1.0, np.inf, 1.0], "b": [1.0, 2.0, 4.0]})
     assert guess_space(frame).columns == ["b"]
+
+
+def test_an_empty_cell_is_one_of_many_choices(caplog):
+    additives = np.array([*(f"additive {letter}" for letter in "abcdefghijklmnopqrstuvw"), None])
+    runs = pd.DataFrame({"additive": np.resize(additives, 480), "loss": 0.1})
+    assert runs["additive"].isna().mean() < 0.05
+    with caplog.at_level("INFO"):
+        assert guess_space(runs, ["loss"]).parameters[0].values[-1] == "none"
+    assert "empty in 20 of 480 rows: it has the choice 'none'" in caplog.text
+    runs["additive"] = runs["additive"].fillna("additive a").where(runs.index > 3)
+    assert "none" not in guess_space(runs, ["loss"]).parameters[0].values
+
+
+def test_slips_of_a_log_are_told(caplog):
+    n, rng = 60, np.random.default_rng(0)
+    runs = pd.DataFrame({"baker": np.repeat(["Anna", "Ben"], n // 2)})
+    runs["bake"] = [f"{minutes} min" for minutes in rng.integers(25, 56, n)]
+    runs["proof"] = rng.uniform(4, 24, n).round(2).astype(str)
+    runs.loc[7, "bake"], runs.loc[9, ["bake", "proof"]] = "40 minutes", "?"
+    runs["notes"] = None
+    runs.loc[[3, 8], "notes"] = "burnt", "too wet"
+    with caplog.at_level("INFO"):
+        space = guess_space(runs, task="baker")
+    bake, proof = space.parameters
+    assert isinstance(bake, IntegerParameter)
+    assert isinstance(proof, FloatParameter)
+    slip = "is no such number in {} rows, as {!r} in row {}: correct it or empty the cell"
+    assert caplog.messages == [
+        "'bake' " + slip.format(2, "40 minutes", 7),
+        "'proof' " + slip.format(1, "?", 9),
+        "Read as numbers: 'bake' in min",
+        "No parameters: 'notes' hardly repeats",
+    ]

@@ -342,16 +342,6 @@ def test_append_one_task_in_every_form() -> None:
     torch.testing.assert_close(noise, (0.1 + Y.abs()).squeeze(-1) / Y.var())
 
 
-def test_append_replaces_tasks_when_told_to() -> None:
-    first, new = fit(), DATA["task 0"]
-    ours = first.append({"task 1": new}, num_restarts=0, replace=True)
-    assert ours.task_names == ("task 0", "task 2", "task 1")
-    expected = first.select([0, 2]).append({"task 1": new}, num_restarts=0)
-    check_predictions(ours, expected, tolerance=0.0)
-    every = first.append(dict.fromkeys(DATA, new), num_restarts=0, replace=True)
-    assert every.task_names == tuple(DATA)
-
-
 def test_append_several_tasks() -> None:
     ours = fit().append({"a": DATA["task 0"], "b": DATA["task 1"]}, num_restarts=0)
     assert ours.task_names == ("task 0", "task 1", "task 2", "a", "b")

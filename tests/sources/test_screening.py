@@ -262,25 +262,6 @@ def test_conditioning_keeps_the_choice_and_fits_choose_again():
     assert len(used(from_nothing.condition_on_observations(X, Y))) == len(SIZES)
 
 
-def test_an_earlier_models_weights_start_the_tasks_that_both_chose(monkeypatch):
-    previous = fit(build(n=2), num_restarts=0)
-    model = build(n=5)
-    both = set(used(previous)) & set(used(model))
-    assert 0 < len(both) < MOST
-    starts = {}
-
-    def noted(objective, found, *args):
-        starts.update(found)
-        return maximize(objective, found, *args)
-
-    maximize = TargetObjective.maximize
-    monkeypatch.setattr(TargetObjective, "maximize", noted)
-    fit(model, previous=previous, optimizer_kwargs={"options": {"maxiter": 1}})
-    (weights,) = (values for name, values in starts.items() if name.endswith("raw_weights"))
-    expected = [previous.weights[task].item() if task in both else 1 / MOST for task in used(model)]
-    assert weights.tolist() == [[1 / MOST] * MOST, pytest.approx(expected)]
-
-
 def test_fits_keep_weights_that_are_not_fitted():
     model = build(4)
     weights = torch.zeros(len(SIZES)).double()

@@ -74,9 +74,6 @@ def test_there_is_a_report_on_every_model(name):
     assert isinstance(model, TransferModel)
     found = told(suggestion_page(suggestion(space, space.decode(X[:1]), model, -1.0, runs), runs))
     (outcome,) = found["outcomes"]
-    calibrated = name in ("PopulationGP", "ScaMLGP", "GuardedTransferGP", "TransferGP")
-    calibrated |= name in ("RankWeightedGP", "TwoStageTransferGP")
-    assert ("2 old tasks predict one another" in outcome["verdict"]) == calibrated
     assert outcome["best"] == [0.3, 0.1, 0.1]
     assert len(outcome["slices"]) == 1
     assert name in found["settings"]["model"]
@@ -105,7 +102,6 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
         index=["a", "b", "all sources"],
     )
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
-    monkeypatch.setattr(room, "can_be_calibrated", lambda model: False)
     X = torch.rand(4, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), X, X[:, 0])
     assert sentence == "This study does not follow them: old runs do not help here."

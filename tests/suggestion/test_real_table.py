@@ -61,12 +61,14 @@ def test_a_table_of_a_laboratory(tmp_path, monkeypatch, capsys, caplog):
     with brief_search():
         for number in range(2):
             assert main([*command, "--append", "--model", "ScaMLGP"]) == 0
+            # The table is one that the spreadsheet of the old runs reads.
+            assert (tmp_path / "runs.csv").read_text(encoding="utf-8").startswith("\ufeffligand;")
             # The outcome is typed in with its unit, and the temperature was not quite met.
-            runs = pd.read_csv("runs.csv", dtype=str, keep_default_na=False)
-            assert float(runs["temperature"].iloc[-1]) % 0.5 == 0
+            runs = pd.read_csv("runs.csv", sep=";", dtype=str, keep_default_na=False)
+            assert float(runs["temperature"].iloc[-1].replace(",", ".")) % 0.5 == 0
             assert len(runs["time"].iloc[-1]) <= 8
             runs.loc[number, "yield"] = f"{60 + number} %"
             runs.loc[number, "temperature"] = "101 °C"
-            runs.to_csv("runs.csv", index=False)
+            runs.to_csv("runs.csv", index=False, sep=";", encoding="utf-8-sig")
     assert runs["ligand"].tolist() == ["tBu-XPhos"] * 2
     assert "1 of the runs lie slightly outside of the search space" in caplog.text
