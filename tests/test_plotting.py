@@ -386,11 +386,6 @@ def test_complete_runs_are_drawn_without_old_ones_and_without_bars() -> None:
     assert not ax.containers
 
 
-def test_a_report_without_a_last_line_has_no_title():
-    report = pd.DataFrame({"prediction": [0.5], "verdict": ["helpful"]}, index=["monday"])
-    assert plot_report(report).get_title() == ""
-
-
 @pytest.mark.filterwarnings("ignore:The ensemble is worth only")
 def test_an_ensemble_has_the_points_of_its_members():
     X, Y = FAMILY.target(4)
