@@ -355,7 +355,7 @@ def noisy_improvement(
             return None
         return AveragedImprovement(known, shares, points, model)
     with torch.no_grad():
-        posterior = model.posterior(X_observed, posterior_transform=transform)
+        posterior = model.posterior(X_observed)
     if type(posterior) is not GPyTorchPosterior:
         return None
     sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from botorch_transfer import SearchSpace, suggest
-from botorch_transfer.__main__ import main
+from botorch_transfer import OrdinalParameter, SearchSpace, suggest
+from botorch_transfer.__main__ import _pairs, _values, main
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.suggestion.brief_search import brief_search
@@ -348,3 +348,11 @@ def test_a_first_campaign_and_predictions(capsys):
 def test_models_that_are_none_of_this_package(name, capsys):
     assert main([*COMMAND, *LOSS, "--model", name]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_words_of_options():
+    space = SearchSpace([OrdinalParameter("size", (1, 2)), OrdinalParameter("bag", ("1", "no"))])
+    found = _values(["size=2", "bag=1", "lr=0.5", "word=x"], "--fixed", space)
+    assert found == {"size": 2, "bag": "1", "lr": 0.5, "word": "x"}
+    assert _pairs(["sem"], "--noise", "loss") == {"loss": "sem"}
+    assert _pairs(["sem"], "--missing") == {"sem": None}

@@ -16,6 +16,7 @@ from botorch.acquisition import (
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms.outcome import Log
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
@@ -410,3 +411,17 @@ def test_what_lies_beyond_the_sources_counts_less():
     later = AveragedImprovement.from_model(model, 40.0, X)
     evenly = AveragedImprovement(each, model.improvement_shares, X)
     torch.testing.assert_close(later(tested), evenly(tested))
+
+
+def test_improvements_are_those_of_gaussian_posteriors():
+    """Others are left to BoTorch's acquisitions."""
+    history, weights = {"monday": (X, (5 * X).sin())}, torch.ones(1, 1, dtype=torch.double)
+    for model_class, reference in ((ScaMLGP, None), (TransferGP, X)):
+        model = model_class(X[:4], X[:4].exp(), history, outcome_transform=Log())
+        assert noisy_improvement(model, weights, X[:4], X_reference=reference) is None
+
+
+def test_shares_of_other_acquisitions_are_refused():
+    improvement = UpperConfidenceBound(prior_model(), beta=4.0)
+    with pytest.raises(ValueError, match="but there are 1 acquisitions: give one share for each"):
+        AveragedImprovement([improvement], torch.ones(2).double(), X)

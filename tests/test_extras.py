@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import botorch_transfer
+from botorch_transfer import plotting
+from botorch_transfer.suggestion import page
 
 PROGRAM = """
 import sys
@@ -30,3 +37,26 @@ def test_core_does_not_import_extras_and_their_absence_is_one_sentence():
         "botorch_transfer.optuna needs Optuna: install it by pip install "
         "'botorch_transfer[optuna]'.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "message"),
+    [
+        ("ax/__init__.py", "ax.api.client", "botorch_transfer.ax needs Ax: install it by pip"),
+        ("optuna/__init__.py", "optuna", "botorch_transfer.optuna needs Optuna: install it by"),
+    ],
+)
+def test_absence_of_an_extra_is_one_sentence(file, module, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    path = Path(botorch_transfer.__file__).parent / file
+    with pytest.raises(ImportError, match=message):
+        exec(compile(path.read_text(encoding="utf-8"), path, "exec"), {})
+
+
+def test_pictures_and_pages_name_what_they_need(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="Pictures need matplotlib: pip install"):
+        plotting._axes(None, (1.0, 1.0))
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ImportError, match="The page needs Plotly: pip install"):
+        page.suggestion_page(None, None)

@@ -19,12 +19,15 @@ from botorch.exceptions.errors import (
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputPerturbation
+from botorch.models.transforms.outcome import Log
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_transfer import (
@@ -343,3 +346,31 @@ def test_lengthscales_by_formulas():
     assert float(model.lengthscales()[1]) == pytest.approx(MAX_LENGTHSCALE)
     model.covar_module.outputscale = 1e-300
     assert model.lengthscales().isfinite().all()
+
+
+def test_left_out_points_under_a_transform_that_is_not_linear():
+    X, Y = FAMILY.target(4)
+    logs, plain = (
+        ScaMLGP(X, Y if transform else Y.log(), FAMILY.sources(), outcome_transform=transform)
+        for transform in (Log(), None)
+    )
+    samples = logs.loo_posterior(observation_noise=False).rsample(torch.Size([2000]))
+    expected = plain.loo_posterior(observation_noise=False)
+    spread = expected.variance.sqrt().squeeze()
+    error = (samples.log().mean(dim=0) - expected.mean).squeeze() / spread
+    assert error.abs().max() < 0.15
+
+
+def test_a_fit_goes_on_where_a_covariance_is_singular():
+    """It tries other hyperparameters; a prediction says what is wrong."""
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources())
+    for mode, error in ((model.train, NotPSDError), (model.eval, InputDataError)):
+        mode()
+        with pytest.raises(error), model._as_exact_gp():
+            raise NotPSDError("broken")
+
+
+def test_one_to_many_inputs_are_not_frozen():
+    transform = InputPerturbation(torch.zeros(2, 2).double())
+    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), input_transform=transform)
+    assert model.frozen(FAMILY.inputs(2)) is None

@@ -160,3 +160,9 @@ def test_the_report_counts_the_sources_of_a_new_model(model_class, weight) -> No
 
 def test_shared_arguments_are_documented_in_a_class_that_has_none_of_its_own() -> None:
     assert "train_Yvar: A ``batch_shape" in (EqualSourcesGP.__doc__ or "")
+
+
+def test_parts_of_a_hierarchy_are_of_no_single_source() -> None:
+    prior = SourceHierarchy.fit(FAMILY.sources((4, 3)), "covariance", **QUICK)
+    model = SequentialHierarchicalGP(*FAMILY.target(2), prior)
+    assert not model.source_parts(FAMILY.inputs(3), prior.task_names).any()

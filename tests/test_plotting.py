@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
+from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -18,6 +19,7 @@ import botorch_transfer
 from botorch_transfer import (
     CategoricalParameter,
     FloatParameter,
+    FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     IntegerParameter,
     MeanHierarchicalGP,
@@ -44,6 +46,7 @@ from botorch_transfer.plotting import (
     style_of,
 )
 from tests.families import ShiftedSines
+from tests.members import hyperprior
 
 plt = pytest.importorskip("matplotlib.pyplot")
 colors = pytest.importorskip("matplotlib.colors")
@@ -372,3 +375,36 @@ def test_curves_are_drawn_with_the_predicted_end() -> None:
     assert [len(line.get_xdata()) for line in ax.lines[:4]] == [10, 10, 10, 2]
     assert ax.containers[0].lines[0].get_xdata().item() == 10
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "loss")
+
+
+def test_complete_runs_are_drawn_without_old_ones_and_without_bars() -> None:
+    rows = [("old", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
+    old = pd.DataFrame(rows, columns=["task", "loss", "epoch"])
+    prior = CurvePrior.fit(old, "loss", "epoch", "min")
+    ax = plot_curves(prior, old.drop(columns="task").head(10))
+    assert len(ax.lines) == 1
+    assert not ax.containers
+
+
+@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+def test_an_ensemble_has_the_points_of_its_members():
+    X, Y = FAMILY.target(4)
+    model = FullyBayesianHyperpriorGP(X, Y, hyperprior(), num_samples=32, num_members=4)
+    points = plotting._target_points(model)
+    torch.testing.assert_close(points, (X, Y.squeeze(-1)))
+
+
+def test_a_model_without_units_of_its_own_and_without_a_look():
+    assert plotting._look(SingleTaskGP(*FAMILY.target(3))) is STYLES["plain GP"]
+    assert plotting._look(object()) is STYLES["ScaML-GP"]
+    X = torch.linspace(0, 1, 8, dtype=torch.double).unsqueeze(-1)
+    prior = SourceGPs.fit({"low": (X, X.sin())}, num_restarts=0)
+    raw = ScaMLGP(X[:2], X[:2], prior, outcome_transform=None)
+    ((name, posterior),) = plotting._source_slices(raw, X, 1)
+    assert name == "low"
+    torch.testing.assert_close(posterior.mean.squeeze(-1), prior.mean(X)[0])
+
+
+def test_looks_run_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plotting, "_COLORS", [])
+    assert plotting._unused_style() == Style(plotting.BLACK, "-", "o")

@@ -369,3 +369,9 @@ def test_default_members():
 def test_units_of_the_family_are_far_from_standardized():
     """Otherwise the tests above would not notice a slip."""
     assert target(5)[1].min() > 10 * SCALE
+
+
+def test_a_prior_without_inputs_has_no_range_of_them():
+    prior = {"hyperbo": PretrainedPrior.hyperbo(2, hidden=(4,))}
+    model = TransferGP(*target(3), prior, members={"hyperbo": PretrainedGP})
+    assert model.source_range() is None

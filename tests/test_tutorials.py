@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("ax")
+pytest.importorskip("ipykernel")
+
+from botorch_transfer.ax.strategy import OPTIMIZER_OPTIONS
+from tests.brief import brief_optimization
+from tests.suggestion.brief_search import brief_search
+
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
+optuna = pytest.importorskip("optuna")
+plt = pytest.importorskip("matplotlib.pyplot")
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 MAX_BYTES = 2 * 2**20
 IN_FULL = bool(os.environ.get("TUTORIALS_IN_FULL"))
-MAX_SECONDS = 600 if IN_FULL else 120  # for one cell, on a busy machine
+MAX_SECONDS = 600  # for one cell, on a busy machine
+BRIEF_OPTIMIZER = {"num_restarts": 2, "raw_samples": 32}
 RESET = "get_ipython().run_line_magic('reset', '-f')"
-# BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing in a short run,
-# whose searches need not be good either.
-BRIEF = """import sys
-from botorch.acquisition.multi_objective import logei
-from botorch_transfer.ax.strategy import OPTIMIZER_OPTIONS
-from tests.brief import brief_optimization
-from tests.suggestion.brief_search import brief_search
-logei._load_attempted = True
-OPTIMIZER_OPTIONS.update(num_restarts=2, raw_samples=32)
-sys.brief = brief_search(), brief_optimization()
-for brief in sys.brief:
-    brief.__enter__()"""
-
-
-def run(kernel: nbclient.NotebookClient, cells: list[Any]) -> None:
-    """Runs cells one after another."""
-    kernel.nb = nbformat.v4.new_notebook(cells=cells)
-    kernel.reset_execution_trackers()
-    for number, cell in enumerate(cells):
-        if cell.cell_type == "code":
-            kernel.execute_cell(cell, number)
 
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nbclient.NotebookClient]:
-    """One kernel for all of them: importing PyTorch anew would take longer than the notebooks."""
+    """One kernel for all of them, in full."""
     folder = tmp_path_factory.mktemp("tutorials")
     with pytest.MonkeyPatch.context() as patch:
-        if not IN_FULL:
-            patch.setenv("SMOKE_TEST", "1")
         patch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         patch.setenv("PYTHONPATH", str(ROOT))
         client = nbclient.NotebookClient(
@@ -59,16 +47,53 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nbclient.Notebo
         client.create_kernel_manager()
         client.start_new_kernel()
         client.start_new_kernel_client()
-        if not IN_FULL:
-            run(client, [nbformat.v4.new_code_cell(BRIEF)])
         yield client
         client._cleanup_kernel()
 
 
+@pytest.fixture
+def in_full(kernel: nbclient.NotebookClient) -> Callable[[Path, list[Any]], None]:
+    """Runs cells in the kernel."""
+
+    def run(path: Path, cells: list[Any]) -> None:
+        kernel.nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(RESET), *cells])
+        kernel.reset_execution_trackers()
+        for number, cell in enumerate(kernel.nb.cells):
+            kernel.execute_cell(cell, number)
+
+    return run
+
+
+@pytest.fixture
+def briefly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Path, list[Any]], None]]:
+    """Runs cells in this process, and leaves it as it was: a kernel's imports take longer."""
+
+    def run(path: Path, cells: list[Any]) -> None:
+        names: dict[str, Any] = {"__name__": "notebook"}
+        for cell in cells:
+            exec(compile(cell.source, path.name, "exec"), names)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SMOKE_TEST", "1")
+    for name, value in BRIEF_OPTIMIZER.items():
+        monkeypatch.setitem(OPTIMIZER_OPTIONS, name, value)
+    verbosity = optuna.logging.get_verbosity()
+    plt.switch_backend("agg")
+    with warnings.catch_warnings(), plt.rc_context(), brief_search(), brief_optimization():
+        yield run
+    plt.close("all")
+    logging.disable(logging.NOTSET)
+    optuna.logging.set_verbosity(verbosity)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_tutorial_runs(path: Path, kernel: nbclient.NotebookClient):
-    notebook = nbformat.read(path, as_version=4)
-    run(kernel, [nbformat.v4.new_code_cell(RESET), *notebook.cells])
+def test_tutorial_runs(path: Path, request: pytest.FixtureRequest):
+    cells = nbformat.read(path, as_version=4).cells
+    run = request.getfixturevalue("in_full" if IN_FULL else "briefly")
+    run(path, [cell for cell in cells if cell.cell_type == "code"])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 import torch
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.history import TASK, TransferHistory
+from botorch_transfer.ax.history import TASK, AuxiliaryHistory, TransferHistory
 
 FRAME = pd.DataFrame(
     {
@@ -139,3 +140,9 @@ def test_an_empty_history_has_no_runs():
         TransferHistory.from_tensors({"loss": {"a": (X[:0], Y[:0])}}),
     ):
         assert len(history) == 0
+
+
+def test_names_of_old_experiments_are_not_copied():
+    history = AuxiliaryHistory(["monday"])
+    assert deepcopy(history) is history
+    assert repr(history) == "AuxiliaryHistory(['monday'])"

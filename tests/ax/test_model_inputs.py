@@ -303,3 +303,16 @@ def test_a_guard_takes_what_the_model_takes_that_it_weighs():
     assert guarded_class(ScaMLGP, {}) is ScaMLGP
     assert guarded_class(GuardedTransferGP, {}) is ScaMLGP
     assert guarded_class(GuardedTransferGP, {"transfer_model": HyperpriorGP}) is HyperpriorGP
+
+
+def test_variances_that_are_added_follow_the_rows_and_come_on_top_of_known_noise():
+    X, Y = data(4)
+    dataset = dataset_of(X, Y, Yvar=torch.full_like(Y, 0.5))
+    dataset.added = torch.tensor([0.0, 1.0, 0.0, 2.0]).to(Y)
+    mask = torch.tensor([True, True, False, True])
+    dataset = dataset.clone(mask=mask)
+    assert dataset.added.tolist() == [0.0, 1.0, 2.0]
+    dataset.transferred = Transferred(SOURCES)
+    inputs = transfer_model_inputs(ScaMLGP, dataset, SPACE, {})
+    assert inputs["train_Yvar"].flatten().tolist() == [0.5, 1.5, 2.5]
+    assert "likelihood" not in inputs

@@ -16,6 +16,7 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from pandas import DataFrame, concat
 
 from botorch_transfer.ax import TransferEarlyStoppingStrategy, transfer_generation_strategy
+from botorch_transfer.ax.experiments import curves_of, experiment_of
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
@@ -93,3 +94,18 @@ def test_trials_that_were_stopped_enter_by_their_predicted_ends(
     t = strategy.adapter.transforms["StandardizeByHistory"]
     end = kwargs["train_Y"][3].item() * t.Ystd["loss"] + t.Ymean["loss"]
     assert abs(end) < 6.05  # not the 6.1 that were seen last; signs are Ax's
+
+
+def test_trials_that_have_hardly_begun_go_on() -> None:
+    made = client()
+    strategy = TransferEarlyStoppingStrategy(PRIOR, min_progression=3)
+    made.set_early_stopping_strategy(strategy)
+    assert not made.should_stop_trial_early(train(made, 1.0, 1))
+    assert strategy._is_harmful(set(), experiment_of(made)) is False
+
+
+def test_data_without_steps_are_no_curves() -> None:
+    made = client()
+    made.complete_trial(made.attach_trial({"x": 0.5}), {"loss": 1.0})
+    experiment = experiment_of(made)
+    assert curves_of(experiment, experiment.lookup_data(), "loss", 1.0) == {}

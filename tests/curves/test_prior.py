@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,3 +173,10 @@ def test_any_table_gives_finite_predictions_or_one_sentence(rows: list[tuple]) -
         found = prior.predict(runs)
         known = found[np.isfinite(found["loss"])]
         assert np.isfinite(known[["predicted_mean", "predicted_std"]].to_numpy()).all()
+
+
+def test_a_run_that_diverged_is_hopeless_and_no_model_stands_on_curves() -> None:
+    steps = np.array([1.0, 2.0])
+    assert PRIOR.is_hopeless(Curve(steps, np.array([0.5, -np.inf])), [])
+    assert not PRIOR.is_hopeless(Curve(steps, np.array([0.5, 0.4])), [])
+    assert PRIOR.default_outcome_transform(torch.Size()) is None

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+from botorch_transfer.datasets import load_learning_curves, load_tuning_history, tuning_search_space
 
 SPACES = ["svm", "gbm", "mlp", "forest"]
 
@@ -106,3 +106,8 @@ def test_unknown_space_is_refused():
         load_tuning_history("svn")
     with pytest.raises(ValueError, match="no space 'svn'; choose one of svm, gbm, mlp, forest"):
         tuning_search_space("svn")
+
+
+def test_curves_of_another_space_are_refused():
+    with pytest.raises(ValueError, match="no curves of the space 'svm'; choose 'mlp' or 'gbm'"):
+        load_learning_curves("svm")

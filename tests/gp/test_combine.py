@@ -302,3 +302,8 @@ def test_mean_on_a_device(device: str) -> None:
     mean, x = mean_build(), points(4, 2)
     mean(x)
     mean_check(mean.to(device)(x.to(device)).cpu(), mean_expected(x))
+
+
+def test_a_state_of_other_tasks_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="size mismatch for raw_weights"):
+        TaskWeights(3).load_state_dict(TaskWeights(2).state_dict())

@@ -243,3 +243,10 @@ def test_a_normal_hyperparameter_may_be_negative():
         density[0, 0], NormalPrior(1.0, 2.0).log_prob(torch.tensor(-3.0)).double()
     )
     torch.testing.assert_close(derivative, torch.tensor([[1.0, -1.0]]).double())
+
+
+def test_a_uniform_density_has_no_slope():
+    values = torch.tensor([[0.5], [1.5]]).double()
+    density, slope = LogPrior([(UniformPrior(0.0, 2.0).double(), 1)])(values)
+    torch.testing.assert_close(density, torch.full_like(values, 0.5).log())
+    assert not slope.any()

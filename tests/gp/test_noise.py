@@ -126,3 +126,12 @@ def test_fantasies_of_fantasies_have_the_learned_noise() -> None:
     single = single.get_fantasy_model(x[2] / 2, points(5, 4, 3, 1, seed=7)[3, 1, 2])(at)
     torch.testing.assert_close(together.mean[3, 1, 2], single.mean)
     torch.testing.assert_close(together.covariance_matrix[3, 1, 2], single.covariance_matrix)
+
+
+def test_likelihood_by_itself() -> None:
+    likelihood = AddedNoiseLikelihood(ADDED)
+    likelihood.transform(None, Y)
+    assert torch.equal(likelihood.get_fantasy_likelihood().added, ADDED)
+    # At other points there is the learned noise alone.
+    noise = likelihood.noise_covar(shape=torch.Size([3])).diagonal()
+    torch.testing.assert_close(noise, likelihood.noise.expand(3))

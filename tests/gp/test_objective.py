@@ -536,3 +536,14 @@ def test_an_error_where_no_start_leads_anywhere(monkeypatch) -> None:
     with pytest.raises(ModelFittingError, match="No start leads to an optimum of ScaMLGP"):
         fit_gpytorch_mll(likelihood_of(model), num_restarts=1)
     assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_what_members_of_a_batch_share_is_fitted_by_botorch() -> None:
+    X, Y = targets(2)
+    shared = GaussianLikelihood(noise_constraint=_above(1e-4)).double()
+    assert TargetObjective.of(likelihood_of(SCAML.build(X, Y, likelihood=shared))) is None
+
+
+def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
+    kernel = RBFKernel() + MaternKernel()
+    assert target_fit._residual_and_sources(kernel) == (kernel, None)

@@ -154,3 +154,9 @@ def test_an_objective_that_is_nan_everywhere_is_an_error(monkeypatch) -> None:
     with pytest.raises(ModelFittingError, match="or its objective is NaN"):
         fit_from_starts(mll, num_restarts=1, seed=0)
     assert all(torch.equal(value, before[name]) for name, value in state(mll).items())
+
+
+def test_within_its_time_a_fit_goes_on() -> None:
+    mll = build(*wavy())
+    fit_from_starts(mll, num_restarts=0, seed=0, timeout_sec=600.0, options={"maxiter": 2})
+    assert objective(mll) > objective(build(*wavy()))

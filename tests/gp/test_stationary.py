@@ -196,3 +196,14 @@ def test_gradients_are_derivatives(name):
     kernel = GPYTORCH_KERNELS[name]().double()
     X = torch.rand(4, 3, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(lambda X: dense_covariance(kernel, X), X, atol=1e-6)
+
+
+def test_derivatives_of_what_asks_for_them_alone() -> None:
+    x = points(5, 2).requires_grad_()
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).double().requires_grad_(False)
+    weight = points(5, 5, seed=2)
+    ours, theirs = (
+        torch.autograd.grad((weight * covariance).sum(), x)[0]
+        for covariance in (dense_covariance(kernel, x), kernel(x).to_dense())
+    )
+    torch.testing.assert_close(ours, theirs)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -199,3 +201,16 @@ def test_the_targets_transform_fits_the_scale() -> None:
         transform = target_transform(scale, moments, shape)
         assert transform is not None
         torch.testing.assert_close(transform(Y)[0], (Y - used.mean()) / used.std())
+
+
+def test_typical_rows_keep_their_covariance() -> None:
+    tasks = pad(draw_data([9, 4]))
+    root = torch.rand(2, 9, 9).double()
+    tasks = replace(tasks, covariance=root @ root.mT)
+    chosen = tasks.typical(5)
+    assert chosen.num_points.tolist() == [5, 4]
+    for task in range(2):
+        n = int(chosen.num_points[task])
+        rows = torch.cdist(chosen.X[task, :n], tasks.X[task]).argmin(dim=-1)
+        assert torch.equal(chosen.X[task, :n], tasks.X[task, rows])
+        assert torch.equal(chosen.covariance[task, :n, :n], tasks.covariance[task][rows][:, rows])

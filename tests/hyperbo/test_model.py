@@ -14,6 +14,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.hyperbo.features import FeatureMean, FeatureNetwork
 from botorch_transfer.hyperbo.model import standard_deviations
 from botorch_transfer.models import PretrainedGP
@@ -286,3 +287,10 @@ def test_weights_of_networks_are_held_tighter():
     mean = FeatureMean(FeatureNetwork(2, hidden=(3,)))
     names = ["network.weights.0", "weight", "network.biases.0", "bias"]
     assert list(standard_deviations(mean, names).values()) == [0.1, 0.3, 0.1, 0.3]
+
+
+def test_added_noise_comes_on_top_of_the_priors():
+    added = torch.tensor([0.0, 2.0, 0.0]).double()
+    model, plain = build(3, likelihood=AddedNoiseLikelihood(added)), build(3)
+    torch.testing.assert_close(model.likelihood.noise, plain.likelihood.noise)
+    assert (model.likelihood.added > 0).tolist() == [False, True, False]

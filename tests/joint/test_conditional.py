@@ -211,3 +211,10 @@ def test_mean_and_kernel_share_their_parameters():
     conditional = build()
     parameters = set(SourceConditionalMean(conditional).parameters())
     assert parameters == set(SourceConditionalKernel(conditional).parameters())
+
+
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
+def test_what_is_almost_singular_gets_jitter():
+    matrices = [torch.ones(2, 2).double(), torch.eye(2).double()]
+    for root, matrix in zip(build()._cholesky(matrices), matrices, strict=True):
+        torch.testing.assert_close(root @ root.mT, matrix, atol=1e-4, rtol=0)

@@ -177,3 +177,8 @@ def test_evaluate_is_eager():
     assert isinstance(evaluate(kernel, x1, x2), torch.Tensor)
     torch.testing.assert_close(evaluate(kernel, x1, x2), kernel(x1, x2).to_dense())
     torch.testing.assert_close(evaluate(kernel, x2, x2, diag=True), torch.ones(3))
+
+
+def test_a_kernel_without_batch_is_its_only_member(make):
+    kernel = make()
+    assert kernel[..., 0] is kernel

@@ -109,3 +109,8 @@ def test_merged_refuses_other_choices():
 def test_compositions_are_refused():
     with pytest.raises(TypeError, match=r"'alloy' is a SimplexParameter.*leave it out"):
         distribution_of(SimplexParameter("alloy", ("Ni", "Fe")))
+
+
+def test_distributions_of_somebodys_own_are_refused():
+    with pytest.raises(TypeError, match="'x' has a object: only Optuna's float, int and"):
+        parameter_of("x", object())

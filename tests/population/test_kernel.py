@@ -284,3 +284,8 @@ def test_moments_travel_with_the_hyperparameters():
     copied = deepcopy(scale)
     copied.set(*torch.ones(4, 2))
     assert not torch.equal(copied.moments, scale.moments)
+
+
+def test_a_kernel_without_batch_is_its_only_member():
+    _, kernel = target(some_scale())
+    assert kernel[..., 0] is kernel

@@ -7,7 +7,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.sampling.pathwise import draw_matheron_paths
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -389,3 +389,9 @@ def test_source_data_are_fitted_once():
     model = PopulationGP(*target(3), HISTORIES["ragged"])
     prior = resolve_prior(SourcePopulation, HISTORIES["ragged"])
     assert model.prior.gps.alpha is prior.gps.alpha
+
+
+def test_parts_of_other_sources_and_of_other_kernels_are_not_known():
+    model = PopulationGP(*target(3), PRIOR, covar_module=PeriodicKernel().double())
+    assert model.expand(TEST_X) is None
+    assert not model.source_parts(TEST_X, ["another"]).any()

@@ -54,3 +54,10 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
     assert X[:2].tolist() == [[0, 1, 0], [0, 0, 1]]
     few = pd.DataFrame({"additive": ["LiCl", "KF"] * 30 + [None], "loss": 0.1})
     assert guess_space(few, ["loss"]).parameters[0].values == ("KF", "LiCl")
+
+
+def test_rows_of_different_lengths_are_no_table(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("a,b\n1,2\n3,4,5\n")
+    with pytest.raises(ValueError, match=r"runs.csv is no CSV file \(.*saw 3\)"):
+        read_table(path)

@@ -113,6 +113,11 @@ def test_what_a_person_would_leave_out(caplog):
     ]
 
 
+def test_one_finite_value_is_no_range():
+    frame = pd.DataFrame({"a": [1.0, np.inf, 1.0], "b": [1.0, 2.0, 4.0]})
+    assert guess_space(frame).columns == ["b"]
+
+
 def test_an_empty_cell_is_one_of_many_choices(caplog):
     additives = np.array([*(f"additive {letter}" for letter in "abcdefghijklmnopqrstuvw"), None])
     runs = pd.DataFrame({"additive": np.resize(additives, 480), "loss": 0.1})

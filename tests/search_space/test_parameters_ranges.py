@@ -174,3 +174,8 @@ def test_a_range_of_one_value_is_a_constant(make, log):
     with pytest.raises(InputDataError, match="'c' is 3 in row 1, outside of its range"):
         space.encode(runs.assign(c=[2, 3]))
     assert SearchSpace.from_dict(space.to_dict()) == space
+
+
+def test_a_range_has_no_grid():
+    with pytest.raises(NotImplementedError):
+        FloatParameter("x", 0.0, 1.0).unit_grid()

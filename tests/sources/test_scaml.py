@@ -26,6 +26,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import TransferPrior
+from botorch_transfer.sources import scaml as room
 from tests.families import ShiftedSines
 from tests.models.test_contract_acquisition import EVERYTHING
 from tests.sources.scaml_twin import botorch_twin, rbf, sources_of, twin_of
@@ -404,3 +405,10 @@ def test_weights_can_be_set():
     torch.testing.assert_close(model.weights, torch.tensor([0.25, 1.5]).to(model.weights))
     with pytest.raises(ValueError, match="must not be negative"):
         model.weights = torch.tensor([-1.0, 0.5])
+
+
+def test_large_sums_of_kernels_are_not_expanded(monkeypatch):
+    model, X = make_model(2, 1, 3)
+    assert model.expand(X) is not None
+    monkeypatch.setattr(room, "MAX_NUMBERS", 1)
+    assert model.expand(X) is None

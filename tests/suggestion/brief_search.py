@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import pytest
 
 from botorch_transfer.model import TargetGP
 from botorch_transfer.suggestion import next_rows, region, search
+
+backtest = import_module("botorch_transfer.suggestion.backtest")  # the function has its name
 
 
 @contextmanager
@@ -23,4 +26,5 @@ def brief_search() -> Iterator[None]:
         patch.setattr(search, "MAX_REPAIRED", 4)
         patch.setattr(region, "MAX_REPAIRED", 4)
         patch.setattr(next_rows, "NUM_REFERENCE", 64)
+        patch.setattr(backtest, "CHECKPOINTS", (1, 2, 3))
         yield

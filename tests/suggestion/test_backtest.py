@@ -183,3 +183,9 @@ def test_the_command(tmp_path, capsys):
     assert "On your 3 tasks, old runs would have saved" in printed
     assert len(pd.read_csv(tmp_path / "finished.csv")) == 3 * 2 * 3
     assert main(["backtest", *files, "--outcome", "loss", "time"]) == 2
+
+
+def test_one_task_says_nothing_of_others():
+    table = pd.DataFrame({"task": ["a"], "model": ["sorted"], "saved": [3]})
+    found = Backtest(table, "sorted", "sorted", needed=4.0, sample="1 task")
+    assert found.interval() == (-np.inf, np.inf)

@@ -8,6 +8,7 @@ import re
 import pandas as pd
 import pytest
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 
 from botorch_transfer import (
@@ -180,3 +181,17 @@ def test_the_page_in_a_browser(strange_page):
         for _ in range(2):  # down, then up
             browser.run("document.querySelector('th button').click()")
         assert browser.run(order) == sorted(before)
+
+
+def test_outcomes_without_a_model_and_models_without_their_own_predictions(monkeypatch):
+    X = torch.rand(6, 1, dtype=torch.double)
+    space, outcome = SearchSpace([FloatParameter("C", 0.0, 1.0)]), Outcome("loss", -1.0)
+    found = suggestion(space, space.decode(X[:1]), SingleTaskGP(X, X), -1.0)
+    (shown,) = told(suggestion_page(found._replace(models={}), None))["outcomes"] or [None]
+    assert shown is None
+
+    def refuse(model):
+        raise UnsupportedError
+
+    monkeypatch.setattr(room, "leave_one_out", refuse)
+    assert room._left_out(SingleTaskGP(X, X), outcome) is None

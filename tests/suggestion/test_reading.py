@@ -139,3 +139,14 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
         wrong.loc[1, name] = cell
         with pytest.raises(InputDataError, match=f"In the runs: Parameter '{name}' .* in row 1, "):
             read_tables(space, read_outcomes(), old, wrong)
+
+
+def test_constraints_and_fixed_values_of_other_types_are_refused():
+    with pytest.raises(TypeError, match="constraints is 'x <= 1': put the one into a list"):
+        suggest(SPACE, None, constraints="x <= 1")
+    with pytest.raises(TypeError, match="give a dictionary with names as keys"):
+        suggest(SPACE, None, fixed=["x"])
+    X = SPACE.encode(SPACE.sample(3, seed=0))
+    prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
+    with pytest.raises(ValueError, match="'sorted' ranks the rows of old tasks: give a history"):
+        suggest(SPACE, None, prior=prior, model="sorted")
