@@ -249,6 +249,6 @@ def test_a_loaded_prior_can_be_appended_to(tmp_path: Path) -> None:
 
 
 def test_a_class_that_was_not_imported_is_named(tmp_path: Path) -> None:
-    write_prior(tmp_path / "prior", "OtherPrior", {}, {})
-    with pytest.raises(ValueError, match="holds a OtherPrior: import this class first"):
+    write_prior(tmp_path / "prior", "NeverImportedPrior", {}, {})
+    with pytest.raises(ValueError, match="holds a NeverImportedPrior: import this class first"):
         TransferPrior.load(tmp_path / "prior")
