@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import gc
 import json
-from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -144,5 +143,5 @@ def test_an_empty_history_has_no_runs():
 
 def test_names_of_old_experiments_are_not_copied():
     history = AuxiliaryHistory(["monday"])
-    assert deepcopy(history) is history
+    assert copy.deepcopy(history) is history
     assert repr(history) == "AuxiliaryHistory(['monday'])"
