@@ -25,7 +25,8 @@ from torch import Tensor
 from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import errors_in
+from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.space import check_table
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
@@ -295,7 +296,8 @@ def predict_rows(
         2
     """
     with errors_in("In the rows to predict"):
-        X = tables.space.encode(rows)
+        check_table(rows, ())
+        X = tables.space.encode(with_numbers(rows, tables.space.number_columns))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(

@@ -248,8 +248,20 @@ def test_predictions_of_given_rows():
         InputDataError, match="In the rows to predict: The table has no column 'load'"
     ):
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
+    with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
+        predict(SPACE, HISTORY, None, rows.to_dict())
     with pytest.raises(ValueError, match="nothing to predict from"):
         predict(SPACE, None, None, rows)
+
+
+def test_rows_to_predict_may_have_units():
+    rows = STOCK.head(3)
+    number = SPACE.number_columns[0]
+    written = rows.assign(**{number: [f"{value} mg" for value in rows[number]]})
+    plain, found = (predict(SPACE, HISTORY, None, each, **FAST) for each in (rows, written))
+    added = found.columns.drop(rows.columns)
+    pd.testing.assert_frame_equal(found[added], plain[added])
+    assert found[number].tolist() == written[number].tolist()
 
 
 @pytest.mark.parametrize("log", [False, True])
